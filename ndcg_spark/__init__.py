@@ -1,0 +1,1 @@
+"""NDCG on Apache Spark."""

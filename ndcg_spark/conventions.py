@@ -1,0 +1,198 @@
+"""Every choice that changes an NDCG value, under one name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, fields, replace
+
+from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.kernels.discounts import DiscountFunction, check_discount
+from ndcg_spark.kernels.gains import GainFunction, gain_function
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "ties": ("item_asc", "item_desc", "input_order"),
+    "score_precision": ("double", "float32"),
+    "ideal": ("judged", "retrieved", "k_ones"),
+    "unjudged": ("zero", "condensed", "error"),
+    "negative": ("keep", "clip", "error"),
+    "no_relevant": ("zero", "one", "skip", "error"),
+    "missing_query": ("zero", "drop"),
+    "unjudged_query": ("drop", "zero"),
+    "duplicates": ("error", "best", "first"),
+}
+"""The values of every choice that has a fixed list; the first is the default."""
+
+NOT_THERE_YET: dict[str, tuple[str, ...]] = {"ties": ("expected", "best", "worst")}
+"""Values the specification has and this version does not: refused by name, never taken for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convention:
+    """Every choice that changes an NDCG value, under one name.
+
+    Parameters
+    ----------
+    name : str
+        The preset it started from; not part of its identity.
+    gain : str or callable
+        `exponential` 2^rel - 1, `linear`, `power:P`, `table:LEVEL=GAIN,...`, or a NumPy function of
+        float64 relevances that does not fall as relevance grows.
+    discount : str or callable
+        `log2`, `ln`, `log:B`, `reciprocal`, `table:D1,D2,...`, or a NumPy function of float64 ranks.
+    ties : str
+        Order of items with equal scores: `item_asc`, `item_desc` (UTF-8 bytes of strings, value of
+        numbers), `input_order` (by an order column).
+    score_precision : str
+        `double`, or `float32`: scores are rounded to float32 before they are compared.
+    ideal : str
+        `judged`: all judged items; `retrieved`: the listed items only; `k_ones`: k items of relevance 1.
+    unjudged : str
+        `zero`: gain 0; `condensed`: removed before ranking; `error`: refused among the first k.
+    negative : str
+        `keep`, `clip` to 0 before the gain, `error`: a bad row.
+    no_relevant : str
+        NDCG where IDCG <= 0: `zero`, `one`, `skip` (left out of the mean), `error`.
+    missing_query : str
+        A judged query with nothing retrieved: `zero` or `drop`.
+    unjudged_query : str
+        A query with no judgment at all: `drop` or `zero`.
+    duplicates : str
+        The same (query, item) twice: `error`, `best` score, `first` by the order column.
+    pad_to_k : float or None
+        Relevance that each missing item of a list shorter than k gets.
+
+    Examples
+    --------
+    >>> convention = Convention.parse("trec_eval;gain=exponential")
+    >>> convention.ties, convention.gain
+    ('item_desc', 'exponential')
+    >>> str(convention)
+    'trec_eval;gain=exponential'
+    >>> Convention.parse(str(convention)) == convention
+    True
+    """
+
+    name: str = "default"
+    gain: str | GainFunction = "exponential"
+    discount: str | DiscountFunction = "log2"
+    ties: str = "item_asc"
+    score_precision: str = "double"
+    ideal: str = "judged"
+    unjudged: str = "zero"
+    negative: str = "keep"
+    no_relevant: str = "zero"
+    missing_query: str = "zero"
+    unjudged_query: str = "drop"
+    duplicates: str = "error"
+    pad_to_k: float | None = None
+
+    def __post_init__(self) -> None:
+        for choice, allowed in CHOICES.items():
+            value = getattr(self, choice)
+            if value in NOT_THERE_YET.get(choice, ()):
+                raise InvalidParameterError(
+                    f"{choice}={value} is not in this version yet; it has {', '.join(allowed)}."
+                )
+            one_of(choice, value, allowed)
+        gain_function(self.gain)
+        check_discount(self.discount, 0)
+        if self.pad_to_k is not None and not math.isfinite(self.pad_to_k):
+            raise InvalidParameterError(f"pad_to_k must be a finite relevance; got {self.pad_to_k!r}.")
+
+    @classmethod
+    def parse(cls, text: str) -> Convention:
+        """Read what `str()` of a convention printed, or what a user wrote in that form.
+
+        Parameters
+        ----------
+        text : str
+            A preset's name, then any `;choice=value`.
+
+        Returns
+        -------
+        Convention
+
+        Raises
+        ------
+        InvalidParameterError
+            For an unknown preset, choice or value.
+        """
+        name, *changes = text.split(";")
+        if name not in PRESETS:
+            raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")
+        chosen: dict[str, str | float | None] = {}
+        for change in changes:
+            choice, _, value = change.partition("=")
+            if choice not in _CHANGEABLE:
+                raise InvalidParameterError(f"unknown choice {choice!r}; there are {', '.join(_CHANGEABLE)}.")
+            chosen[choice] = _parse_padding(value) if choice == "pad_to_k" else value
+        return replace(PRESETS[name], **chosen)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """Print the preset's name and what differs from it, in the form that `parse` reads."""
+        preset = PRESETS.get(self.name, PRESETS["default"])
+        parts = [preset.name]
+        for choice, value in self.differences(preset).items():
+            parts.append(f"{choice}={_printed(value)}")
+        return ";".join(parts)
+
+    def differences(self, other: Convention | None = None) -> dict[str, object]:
+        """Give the choices in which this convention differs from another.
+
+        Parameters
+        ----------
+        other : Convention or None
+            None: the default convention.
+
+        Returns
+        -------
+        dict from choice to this convention's value
+        """
+        base = Convention() if other is None else other
+        return {
+            choice: getattr(self, choice)
+            for choice in _CHANGEABLE
+            if getattr(self, choice) != getattr(base, choice)
+        }
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hex digits that are equal where every choice is, whatever the name."""
+        choices = {choice: _printed(getattr(self, choice)) for choice in _CHANGEABLE}
+        return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _parse_padding(text: str) -> float | None:
+    if text in ("", "off", "None"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidParameterError(f"pad_to_k must be a relevance or 'off'; got {text!r}.") from None
+
+
+def _printed(value: object) -> str:
+    if value is None:
+        return "off"
+    if callable(value):
+        return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return str(value)
+
+
+_CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")
+
+PRESETS: dict[str, Convention] = {}
+PRESETS["default"] = Convention()
+PRESETS["linear"] = Convention(name="linear", gain="linear")
+PRESETS["trec_eval"] = Convention(
+    name="trec_eval",
+    gain="linear",
+    ties="item_desc",
+    negative="clip",
+    missing_query="drop",
+)
+"""trec_eval 10: scores as doubles; queries missing from the run are dropped (its -c option: zero)."""
+PRESETS["trec_eval_9"] = replace(PRESETS["trec_eval"], name="trec_eval_9", score_precision="float32")
+"""trec_eval up to 9.0.8, which pytrec_eval ships: scores as float32."""

@@ -1,0 +1,1 @@
+"""NumPy kernels over ragged arrays: where every metric is defined, once."""

@@ -1,0 +1,160 @@
+"""DCG, its ideal and their ratio for every query of a ragged batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    query_of_rows,
+    rank_of_rows,
+    segment_sum,
+)
+
+
+def rank_weights(rank: IntArray, discount: FloatArray, *, k: int | None) -> FloatArray:
+    """Discount of each row by its rank; nothing at and beyond the cutoff.
+
+    Parameters
+    ----------
+    rank : int64, shape (n_rows,)
+        0-based.
+    discount : float64, shape (at least min(k, largest rank + 1),)
+        Weight of rank 0, 1, 2, ...
+    k : int or None
+        Ranks at and beyond `k` weigh nothing. None keeps all.
+
+    Returns
+    -------
+    float64, shape (n_rows,)
+
+    Examples
+    --------
+    >>> rank_weights(np.array([0, 5]), np.array([1.0, 0.6]), k=2).tolist()
+    [1.0, 0.0]
+    """
+    if k is None:
+        return np.asarray(discount[rank])
+    inside = rank < k
+    return np.where(inside, discount[np.where(inside, rank, 0)], 0.0) if len(rank) else np.zeros(0)
+
+
+def dcg(
+    ranked_gains: FloatArray,
+    offsets: IntArray,
+    discount: FloatArray,
+    *,
+    k: int | None = None,
+    rank: IntArray | None = None,
+) -> FloatArray:
+    """Discounted cumulative gain of every query in a ragged batch.
+
+    Parameters
+    ----------
+    ranked_gains : float64, shape (n_rows,)
+        Gains, best rank first, queries end to end.
+    offsets : int64, shape (n_queries + 1,)
+        Query q owns rows offsets[q]:offsets[q + 1].
+    discount : float64, shape (at least min(k, longest query),)
+        Weight of rank 0, 1, 2, ...
+    k : int or None
+        Ranks at and beyond `k` add nothing. None keeps all.
+    rank : int64, shape (n_rows,), or None
+        0-based ranks where they are given (they may have gaps); None: 0, 1, 2, ... in each query.
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+        0.0 for a query without rows. NaN gains propagate.
+
+    References
+    ----------
+    Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418.
+
+    Examples
+    --------
+    >>> from ndcg_spark.kernels.discounts import discount_table
+    >>> gains = np.array([3.0, 2.0, 3.0, 0.0, 1.0, 2.0])
+    >>> dcg(gains, np.array([0, 6]), discount_table("log2", 6)).round(6).tolist()
+    [6.861127]
+    """
+    rank = rank_of_rows(offsets) if rank is None else rank
+    return segment_sum(ranked_gains * rank_weights(rank, discount, k=k), offsets)
+
+
+def sort_within_queries(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """Each query's values, largest first.
+
+    Parameters
+    ----------
+    values : float64, shape (n_rows,)
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    float64, shape (n_rows,)
+
+    Examples
+    --------
+    >>> sort_within_queries(np.array([1.0, 3.0, 0.0, 2.0]), np.array([0, 2, 4])).tolist()
+    [3.0, 1.0, 2.0, 0.0]
+    """
+    query = query_of_rows(offsets)
+    falls = (np.diff(values) <= 0) | (np.diff(query) > 0)
+    if falls.all():  # ranking hands lists on best first; only odd gains are out of order
+        return values
+    return np.asarray(values[np.lexsort((-values, query))])
+
+
+def padding(lengths: IntArray, gain: float, discount: FloatArray, *, k: int | None) -> FloatArray:
+    """DCG of the items that are missing from each list up to rank `k`.
+
+    Parameters
+    ----------
+    lengths : int64, shape (n_queries,)
+        Ranks each list fills.
+    gain : float
+        What each missing item is worth.
+    discount : float64, shape (at least k,)
+    k : int or None
+        None: a whole list misses nothing.
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+
+    Examples
+    --------
+    >>> padding(np.array([1, 3, 0]), -1.0, np.array([1.0, 0.5, 0.25]), k=2).tolist()
+    [-0.5, 0.0, -1.5]
+    """
+    if k is None:
+        return np.zeros(len(lengths))
+    tail = np.zeros(k + 1)
+    for at in range(k - 1, -1, -1):
+        tail[at] = tail[at + 1] + discount[at]
+    return np.asarray(gain * tail[np.minimum(lengths, k)] + 0.0)  # no -0.0
+
+
+def ndcg(dcg_values: FloatArray, idcg_values: FloatArray, *, no_relevant: float) -> FloatArray:
+    """Normalise, with a stated value where there is nothing relevant.
+
+    Parameters
+    ----------
+    dcg_values, idcg_values : float64, shape (n_queries,)
+    no_relevant : float
+        The value where IDCG <= 0: 0.0, 1.0, or NaN for "left out of the mean".
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+
+    Examples
+    --------
+    >>> ndcg(np.array([1.0, 0.0]), np.array([2.0, 0.0]), no_relevant=1.0).tolist()
+    [0.5, 1.0]
+    """
+    relevant: BoolArray = idcg_values > 0
+    return np.where(relevant, dcg_values / np.where(relevant, idcg_values, 1.0), no_relevant)

@@ -1,0 +1,115 @@
+"""Exact sums of doubles: as whole numbers, so that no order or partitioning can change a bit.
+
+A double is cut into signed limbs of 32 bits on a fixed grid, from 2^-128 up to 2^160. Limbs add as int64,
+without rounding, in NumPy, in Arrow and in Spark; only the end result is rounded, once. What lies below
+2^-128 is cut off (of each value alone, so the order still cannot matter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.ragged import FloatArray, IntArray
+
+LIMB_BITS = 32
+LOWEST_BIT = -128
+N_LIMBS = 9
+_LIMIT = 2.0 ** (LOWEST_BIT + LIMB_BITS * N_LIMBS - 1)
+
+
+def to_limbs(values: FloatArray) -> IntArray:
+    """Cut every value into limbs.
+
+    Parameters
+    ----------
+    values : float64, shape (n,)
+        Finite, below 2^159 in size.
+
+    Returns
+    -------
+    int64, shape (N_LIMBS, n)
+        Lowest limb first; value = sum of limb[j] * 2^(32 j - 128). Up to 2^31 of them add without overflow.
+
+    Raises
+    ------
+    InputRefusedError
+        For a value that is not finite, or too large.
+
+    Examples
+    --------
+    >>> limbs = to_limbs(np.array([0.1, 1e16, -0.1]))
+    >>> float(from_limbs(limbs.sum(axis=1)))
+    1e+16
+    """
+    if not (np.abs(values) < _LIMIT).all():
+        raise InputRefusedError("a metric or weight is not finite or too large to add exactly (limit 2^159).")
+    limbs = np.zeros((N_LIMBS, len(values)), dtype=np.int64)
+    rest = values.astype(np.float64)
+    largest = np.abs(rest).max(initial=0.0)
+    for j in range(N_LIMBS - 1, -1, -1):
+        unit = 2.0 ** (LOWEST_BIT + LIMB_BITS * j)
+        if largest < unit:
+            continue
+        limb = np.trunc(rest / unit)
+        limbs[j] = limb.astype(np.int64)
+        rest = rest - limb * unit  # exact: it only takes leading bits away
+        if not rest.any():
+            break
+    return limbs
+
+
+def from_limbs(limbs: Iterable[int]) -> Fraction:
+    """Put together what limbs, or sums of limbs, stand for.
+
+    Parameters
+    ----------
+    limbs : iterable of int
+        Lowest first.
+
+    Returns
+    -------
+    Fraction
+        Exact; `float()` of it rounds once, to nearest.
+    """
+    whole = sum(int(limb) << (LIMB_BITS * j) for j, limb in enumerate(limbs))
+    return Fraction(whole, 1 << -LOWEST_BIT)
+
+
+def two_product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Split the product a * b into its rounded value and the rounding error, exactly.
+
+    Parameters
+    ----------
+    a, b : float64, the same shape
+        Below 2^996 in size.
+
+    Returns
+    -------
+    tuple of float64 arrays
+        `product, error` with product + error = a * b, barring underflow.
+
+    References
+    ----------
+    Dekker, A floating-point technique for extending the available precision, 1971.
+
+    Examples
+    --------
+    >>> product, error = two_product(np.array([0.1]), np.array([0.1]))
+    >>> Fraction(product[0]) + Fraction(error[0]) == Fraction(0.1) ** 2
+    True
+    """
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
+
+
+def _halves(value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    scaled = value * 134217729.0  # 2^27 + 1
+    high = scaled - (scaled - value)
+    return high, value - high

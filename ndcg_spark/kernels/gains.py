@@ -1,0 +1,186 @@
+"""Gains: what an item of a given relevance is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.kernels.ragged import FloatArray
+
+GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
+
+GAIN_FORMS = "exponential, linear, power:P, table:LEVEL=GAIN,..."
+LARGEST_GAIN = 2.0**63
+"""Gains up to here leave room for sums over a long list and exact sums over all queries."""
+
+
+def exponential(relevance: FloatArray) -> FloatArray:
+    """2^rel - 1, exact for whole numbers.
+
+    Parameters
+    ----------
+    relevance : float64, any shape
+        Negative relevances give negative gains: 2^-1 - 1 = -0.5.
+
+    Returns
+    -------
+    float64, the same shape
+
+    References
+    ----------
+    Burges et al., Learning to rank using gradient descent, ICML 2005.
+
+    Examples
+    --------
+    >>> exponential(np.array([0.0, 1.0, 3.0, -1.0])).tolist()
+    [0.0, 1.0, 7.0, -0.5]
+    """
+    whole = np.rint(relevance)
+    if np.array_equal(whole, relevance):
+        # ldexp is exact; exp2 may be an ulp off, depending on the processor.
+        return np.asarray(np.ldexp(1.0, np.clip(whole, -1100, 1100).astype(np.int32)) - 1.0)
+    return np.asarray(np.exp2(relevance) - 1.0)
+
+
+def linear(relevance: FloatArray) -> FloatArray:
+    """Take the relevance itself as gain (Jarvelin and Kekalainen, TOIS 20(4), 2002).
+
+    Parameters
+    ----------
+    relevance : float64, any shape
+
+    Returns
+    -------
+    float64, the same shape
+    """
+    return relevance
+
+
+def _power(exponent: float) -> GainFunction:
+    def power(relevance: FloatArray) -> FloatArray:
+        return np.asarray(np.copysign(np.abs(relevance) ** exponent, relevance))
+
+    return power
+
+
+def parse_gain_table(text: str) -> dict[float, float]:
+    """Read `LEVEL=GAIN,...`.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    dict from relevance to gain
+
+    Raises
+    ------
+    InvalidParameterError
+        When an entry is no pair of numbers or a level comes twice.
+
+    Examples
+    --------
+    >>> parse_gain_table("0=0,1=1,2=4")
+    {0.0: 0.0, 1.0: 1.0, 2.0: 4.0}
+    """
+    table: dict[float, float] = {}
+    for entry in text.split(","):
+        level, equals, gain = entry.partition("=")
+        try:
+            key, value = float(level), float(gain)
+        except ValueError:
+            raise InvalidParameterError(f"gain table entry {entry!r} is not LEVEL=GAIN.") from None
+        if not equals or key in table or not math.isfinite(key) or not abs(value) <= LARGEST_GAIN:
+            raise InvalidParameterError(f"gain table entry {entry!r} is repeated or not finite.")
+        table[key] = value
+    return table
+
+
+def _table(table: dict[float, float]) -> GainFunction:
+    levels = np.array(sorted(table), dtype=np.float64)
+    gains = np.array([table[level] for level in levels.tolist()], dtype=np.float64)
+
+    def lookup(relevance: FloatArray) -> FloatArray:
+        at = np.minimum(np.searchsorted(levels, relevance), len(levels) - 1)
+        known = levels[at] == relevance
+        if not known.all():
+            level = relevance[~known].flat[0]
+            raise InvalidParameterError(f"relevance {level:g} has no gain in the table {levels.tolist()}.")
+        return np.asarray(gains[at])
+
+    return lookup
+
+
+def gain_function(spec: str | GainFunction) -> GainFunction:
+    """Turn the gain a user named, or wrote, into a function of relevances.
+
+    Parameters
+    ----------
+    spec : str or callable
+        `exponential`, `linear`, `power:P` (sign kept), `table:LEVEL=GAIN,...`, or a NumPy
+        function from float64 relevances to float64 gains of the same shape.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    InvalidParameterError
+        For an unknown name or a malformed table.
+
+    Examples
+    --------
+    >>> gain_function("power:2")(np.array([0.0, 3.0, -1.0])).tolist()
+    [0.0, 9.0, -1.0]
+    >>> gain_function("table:0=0,1=1,2=4")(np.array([2.0, 0.0])).tolist()
+    [4.0, 0.0]
+    """
+    if callable(spec):
+        return spec
+    form, _, argument = spec.partition(":")
+    if spec in ("exponential", "linear"):
+        return exponential if spec == "exponential" else linear
+    if form == "table" and argument:
+        return _table(parse_gain_table(argument))
+    if form == "power" and argument:
+        try:
+            exponent = float(argument)
+        except ValueError:
+            exponent = math.nan
+        if not 0 < exponent < math.inf:
+            raise InvalidParameterError(f"gain power must be a positive number; got {argument!r}.")
+        return _power(exponent)
+    raise InvalidParameterError(f"gain must be one of {GAIN_FORMS}; got {spec!r}.")
+
+
+def largest_relevance(spec: str | GainFunction) -> float:
+    """Return the largest relevance whose gain stays within 2^63.
+
+    Parameters
+    ----------
+    spec : str or callable
+        As for `gain_function`.
+
+    Returns
+    -------
+    float
+        Infinity where nothing can be said beforehand (a callable), or nothing needs to be (a table).
+
+    Examples
+    --------
+    >>> largest_relevance("exponential")
+    63.0
+    """
+    if callable(spec) or spec.startswith("table:"):
+        return math.inf
+    if spec == "exponential":
+        return 63.0
+    if spec.startswith("power:"):
+        return float(LARGEST_GAIN ** (1.0 / float(spec.partition(":")[2])))
+    return LARGEST_GAIN

@@ -1,0 +1,110 @@
+"""The exact, mergeable state of a mean, and the mean and its interval from it.
+
+Five moments over the queries of a group, each an exact sum: w, w v, w^2, w^2 v, w^2 v^2, where v is a query's
+value and w its weight. States of disjoint sets of queries merge by adding them, number by number.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from ndcg_spark.kernels.exact import N_LIMBS, from_limbs, to_limbs, two_product
+from ndcg_spark.kernels.ragged import FloatArray, IntArray
+
+N_MOMENTS = 5
+STATE_SIZE = N_MOMENTS * N_LIMBS
+
+
+class Estimate(NamedTuple):
+    """A mean with its uncertainty; None where it is not defined."""
+
+    value: float | None
+    weight_sum: float
+    std_error: float | None
+    ci_low: float | None
+    ci_high: float | None
+
+
+def query_states(values: FloatArray, weights: FloatArray | None) -> IntArray:
+    """State of each query by itself, to be added up.
+
+    Parameters
+    ----------
+    values : float64, shape (n_queries,)
+        Finite.
+    weights : float64, shape (n_queries,), or None
+        Finite and not negative; None counts every query once.
+
+    Returns
+    -------
+    int64, shape (STATE_SIZE, n_queries)
+        The moments one after the other, each lowest limb first.
+    """
+    if weights is None:
+        ones = to_limbs(np.ones(1))
+        count = np.repeat(ones, len(values), axis=1)
+        first = to_limbs(values)
+        second = _product_limbs(values, values)
+        return np.concatenate([count, first, count, first, second])
+    weighted = values * weights
+    return np.concatenate(
+        [
+            to_limbs(weights),
+            _product_limbs(weights, values),
+            _product_limbs(weights, weights),
+            _product_limbs(weights, weighted),
+            _product_limbs(weighted, weighted),
+        ]
+    )
+
+
+def _product_limbs(a: FloatArray, b: FloatArray) -> IntArray:
+    product, error = two_product(a, b)
+    return to_limbs(product) + to_limbs(error)
+
+
+def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
+    """Mean, standard error and normal interval from a state, rounded once each.
+
+    Parameters
+    ----------
+    state : int64, shape (STATE_SIZE,)
+        Sum of the states of the queries.
+    n_queries : int
+    confidence : float
+        Between 0 and 1, such as 0.95.
+
+    Returns
+    -------
+    Estimate
+        The mean is sum(w v) / sum(w). Its standard error is that of a ratio,
+        sqrt(n / (n - 1) * sum(w^2 (v - mean)^2)) / sum(w): with equal weights, the sample standard
+        deviation over sqrt(n). None for the mean of nothing, and for the error of fewer than two queries.
+
+    References
+    ----------
+    Cochran, Sampling Techniques, 3rd ed. 1977, section 6.4 (ratio estimates).
+
+    Examples
+    --------
+    >>> states = query_states(np.array([0.5, 1.0]), None)
+    >>> estimate(states.sum(axis=1), 2, confidence=0.95)[:3]
+    (0.75, 2.0, 0.25)
+    """
+    moments = [from_limbs(part) for part in state.reshape(N_MOMENTS, N_LIMBS).tolist()]
+    w, wv, ww, wwv, wwvv = moments
+    if n_queries == 0 or w == 0:
+        return Estimate(None, float(w), None, None, None)
+    mean = wv / w
+    value = float(mean)
+    if n_queries == 1:
+        return Estimate(value, float(w), None, None, None)
+    spread = max(Fraction(0), wwvv - 2 * mean * wwv + mean * mean * ww) * Fraction(n_queries, n_queries - 1)
+    std_error = math.sqrt(float(spread / (w * w)))
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * std_error
+    return Estimate(value, float(w), std_error, value - half, value + half)

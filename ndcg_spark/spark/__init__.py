@@ -1,0 +1,1 @@
+"""DataFrames in, lazy DataFrames out; nothing here runs an action unless its first line says so."""

@@ -1,0 +1,150 @@
+"""Small column expressions that several steps share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
+
+
+def named(column: str) -> Column:
+    """Refer to a top-level column by its exact name, dots and all.
+
+    Parameters
+    ----------
+    column : str
+
+    Returns
+    -------
+    Column
+    """
+    return F.col("`" + column.replace("`", "``") + "`")
+
+
+def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
+    """Raise unless a table has a column; return its type. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    column : str
+    part : str
+        The option that named the column, for the message.
+    table : str
+        What the table is called for a person: `input`, `judgments`.
+
+    Returns
+    -------
+    DataType
+
+    Raises
+    ------
+    MissingColumnError
+        Listing the columns there are, the nearest name first.
+    """
+    if column in frame.columns:
+        return frame.schema[column].dataType
+    near = difflib.get_close_matches(column, frame.columns, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    have = ", ".join(frame.columns) or "no columns at all"
+    raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
+
+
+def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
+    """Give a numeric column as double; booleans count as 1 and 0.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    column, part, table : str
+        As for `require_column`.
+    parse_text : bool
+        Whether text is read as numbers (text formats have nothing else); what is no number becomes null.
+
+    Returns
+    -------
+    Column
+        Double.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+    """
+    kind = require_column(frame, column, part, table)
+    if isinstance(kind, T.StringType) and parse_text:
+        return F.expr("try_cast(trim(`" + column.replace("`", "``") + "`) as double)")
+    if not isinstance(kind, T.NumericType | T.BooleanType):
+        raise InputRefusedError(
+            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a number; cast it first."
+        )
+    return named(column).cast("double")
+
+
+def refuse(*parts: Column | str) -> Column:
+    """Raise on the worker with a message that the driver recognises, where this column is evaluated.
+
+    Parameters
+    ----------
+    *parts : Column or str
+        Pieces of the message, put together.
+
+    Returns
+    -------
+    Column
+    """
+    opening, closing = mark_refusal("\0").split("\0")
+    pieces = [F.lit(part) if isinstance(part, str) else part for part in (opening, *parts, closing)]
+    return F.raise_error(F.concat(*pieces))
+
+
+def key_text(keys: Iterable[str]) -> Column:
+    """Name a query for a person, as a column: `query_id=7`.
+
+    Parameters
+    ----------
+    keys : iterable of str
+
+    Returns
+    -------
+    Column
+    """
+    parts = [
+        F.concat(F.lit(f"{key}="), F.coalesce(named(key).cast("string"), F.lit("null"))) for key in keys
+    ]
+    return F.concat_ws(", ", *parts)
+
+
+def guarded(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
+    """Give `value`, or raise with a message where `bad` is true.
+
+    Parameters
+    ----------
+    value, bad : Column
+    *message : Column or str
+    kind : str
+        Type of `value`, in Spark's words.
+
+    Returns
+    -------
+    Column
+    """
+    return F.when(bad, refuse(*message).cast(kind)).otherwise(value)
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """Refer to several columns.
+
+    Parameters
+    ----------
+    names : sequence of str
+
+    Returns
+    -------
+    list of Column
+    """
+    return [named(name) for name in names]

@@ -1,0 +1,108 @@
+"""Which way to rank, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.plan import EvaluationPlan
+
+LARGEST_TOP_K = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the ranked list and the ideal list come about.
+
+    Parameters
+    ----------
+    ranked : str
+        `given`, `top_k`, `window` or `arrays`.
+    ideal : str
+        `top_k`, `window` or `arrays`.
+    reason : str
+        For a person.
+    """
+
+    ranked: str
+    ideal: str
+    reason: str
+
+
+def has_top_k(frame: DataFrame) -> bool:
+    """Whether this Spark aggregates the K largest with `max_by(x, y, k)`. Analyses a query, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    bool
+        Decided by the type of the result: some engines accept k and ignore it.
+    """
+    try:
+        probe = frame.sparkSession.range(1).selectExpr("max_by(id, id, 2) as best")
+        return isinstance(probe.schema["best"].dataType, T.ArrayType)
+    except AnalysisException:
+        return False
+
+
+def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
+    """Choose how to rank a table, or check the way that was asked for. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The main table, as it came.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    Way
+
+    Raises
+    ------
+    InvalidParameterError
+        When the way asked for cannot be gone with this table or this Spark.
+    """
+    columns = plan.columns
+    arrays = columns.relevance in frame.columns and isinstance(frame.schema[columns.relevance].dataType, T.ArrayType)
+    if arrays:
+        _only(plan, "arrays", f"column {columns.relevance!r} holds lists that are in rank order already")
+        return Way(ranked="arrays", ideal="arrays", reason=f"column {columns.relevance!r} is an array")
+    lists, reason = _list_way(frame, plan)
+    if columns.rank is not None and plan.convention.unjudged != "condensed":
+        _only(plan, "given", f"ranks are given in column {columns.rank!r}")
+        return Way(ranked="given", ideal=lists, reason=f"ranks are given in column {columns.rank!r}; {reason}")
+    if plan.way in ("given", "arrays"):
+        missing = "a rank column (rank-col)" if plan.way == "given" else "an array column of relevances"
+        raise InvalidParameterError(f"way={plan.way} needs {missing}.")
+    return Way(ranked=lists, ideal=lists, reason=reason)
+
+
+def _only(plan: EvaluationPlan, way: str, why: str) -> None:
+    if plan.way not in ("auto", way) and not (way == "given" and plan.way in ("top_k", "window")):
+        raise InvalidParameterError(f"way={plan.way} does not fit: {why}.")
+
+
+def _list_way(frame: DataFrame, plan: EvaluationPlan) -> tuple[str, str]:
+    k = plan.longest
+    if plan.way == "window":
+        return "window", "the window way was asked for"
+    obstacle = None
+    if k is None:
+        obstacle = "whole lists (k=all) have no largest cutoff"
+    elif k > LARGEST_TOP_K:
+        obstacle = f"top-K aggregates end at k={LARGEST_TOP_K}"
+    elif not has_top_k(frame):
+        obstacle = "this Spark has no max_by(x, y, k); it came with 4.2"
+    if obstacle is None:
+        return "top_k", f"the {k} best of each query are found by aggregates, before the shuffle"
+    if plan.way == "top_k":
+        raise InvalidParameterError(f"way=top_k cannot be gone: {obstacle}; use way=window.")
+    return "window", obstacle

@@ -1,0 +1,62 @@
+"""The same (query, item) twice: one of them is kept, or the evaluation is refused."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
+
+
+def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
+    """Keep one row of each (query, item), with the number of `copies` it stands for.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows of a run, or of judgments.
+    plan : EvaluationPlan
+        Under `duplicates=error` with `check_duplicates=top` rows are left as they are: duplicates are then looked for
+        in the lists that ranking makes, at no cost of its own.
+    keys : tuple of str
+
+    Returns
+    -------
+    DataFrame
+        Lazy. `best` keeps the best score (of judgments: the highest relevance), `first` the first by the
+        order column; equal ones are told apart by relevance, so that the choice does not depend on row order.
+
+    Raises
+    ------
+    InvalidParameterError
+        When `first` is asked of a judgments table without the order column.
+
+    Notes
+    -----
+    Spark cost: one shuffle of all rows by (query, item), unless nothing is to be done.
+    """
+    policy = plan.convention.duplicates
+    if "item" not in rows.columns or (policy == "error" and plan.check_duplicates == "top"):
+        return rows
+    if policy == "first" and "position" not in rows.columns:
+        raise InvalidParameterError("duplicates=first needs the order column (order-col) in the judgments too.")
+    group = [*keys, "item"]
+    rest = [name for name in rows.columns if name not in group]
+    best = [-F.col("position")] if policy == "first" else []
+    if policy != "first" and "rank" in rows.columns:
+        best = [-F.col("rank")]
+    elif policy != "first" and "score" in rows.columns:
+        best = [F.col("score")]
+    best += [F.col("relevance")] if "relevance" in rows.columns else []
+    kept = F.max_by(F.struct(*columns_of(rest)), F.struct(*best))
+    found = rows.groupBy(*columns_of(group)).agg(kept.alias("kept"), F.count(F.lit(1)).alias("copies"))
+    flat = found.select(*columns_of(group), "copies", *[F.col("kept")[name].alias(name) for name in rest])
+    if policy != "error":
+        return flat
+    guard = next(name for name in ("score", "rank", "relevance") if name in flat.columns)
+    kind = flat.schema[guard].dataType.simpleString()
+    message = ("item ", F.col("item").cast("string"), " comes ", F.col("copies").cast("string"), " times in query ")
+    once = guarded(named(guard), F.col("copies") > 1, *message, key_text(keys), ".", kind=kind)
+    return flat.withColumn(guard, once)

@@ -1,0 +1,166 @@
+"""A run and a judgments table beside it: the run is cut to its first K items before it is joined."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
+from ndcg_spark.spark.ranking import window
+from ndcg_spark.spark.ranking.choose import Way
+from ndcg_spark.spark.ranking.lists import (
+    carried,
+    counts,
+    empty_list,
+
+    relevances_of,
+    settled,
+    top_ranked,
+    top_relevant,
+)
+from ndcg_spark.spark.ranking.single import looks_for_duplicates, rank_single
+from ndcg_spark.spark.rows import check_same_key_types, keys_of
+
+RUN_COUNTS = ("n_rows", "n_left_out", "n_items")
+JUDGMENT_COUNTS = ("n_judged", "n_relevant")
+
+
+def rank_with_judgments(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
+    """Rank a run against judgments.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows of the run, without relevances.
+    judged : DataFrame
+        Canonical rows of the judgments.
+    plan : EvaluationPlan
+    way : Way
+
+    Returns
+    -------
+    DataFrame
+        Rankings, with `run` only where rankers are named; lazy. Queries of either table are there: those judged but
+        not retrieved once for every run.
+
+    Notes
+    -----
+    Spark cost: the run is cut to K rows a query, then joined with the judgments on (query, item), and with one
+    row a query. `unjudged=condensed` and `ideal=retrieved` need the whole run joined: one shuffle of all of it.
+    """
+    check_same_key_types(rows, judged, (*plan.columns.query, "item"))
+    ideals = _ideals(judged, plan, way)
+    if plan.convention.unjudged == "condensed" or plan.convention.ideal == "retrieved":
+        ranked = rank_single(_joined(rows, judged, plan), plan, way).drop(*JUDGMENT_COUNTS)
+        if plan.convention.ideal == "retrieved":
+            ideals = ideals.drop("ideal")
+        else:
+            ranked = ranked.drop("ideal")
+    else:
+        ranked = _ranked(rows, judged, plan, way)
+    return _matched(ranked, ideals, rows, plan)
+
+
+def _joined(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    on = [*plan.columns.query, "item"]
+    return rows.join(judged.select(*columns_of([*on, "relevance"])), on, "left")
+
+
+def _ranked(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
+    """One row per query of the run: counts, carried columns, `ranked`, and `ranks` where they are given."""
+    keys = keys_of(plan)
+    kept = [name for name in (*RUN_COUNTS, *carried(rows, plan))]
+    top = _top_items(rows, plan, way)
+    on = [*plan.columns.query, "item"]
+    relevant = judged.select(*columns_of([*on, "relevance"]))
+    pair = F.struct(F.col("rank"), F.struct("relevance", "item").alias("entry"))
+    regrouped = (
+        top.join(relevant, on, "left")
+        .groupBy(*columns_of(keys))
+        .agg(
+            F.sort_array(F.collect_list(F.when(F.col("rank").isNotNull(), pair))).alias("pairs"),
+            *[F.max(named(name)).alias(name) for name in kept],
+        )
+    )
+    entries = F.transform(F.col("pairs"), lambda one: one["entry"])
+    with_item = looks_for_duplicates(rows, plan)
+    ranked = relevances_of(entries, keys, "ranking or its judgments", with_item=with_item)
+    regrouped = regrouped.withColumn("ranked", ranked)
+    if way.ranked == "given":
+        regrouped = regrouped.withColumn("ranks", F.transform(F.col("pairs"), lambda one: one["rank"]))
+    return regrouped.drop("pairs")
+
+
+def _top_items(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
+    """The first K items of every query, a row each with `rank`; counts and carried columns beside them."""
+    keys = keys_of(plan)
+    wanted = counts(rows, plan)
+    names = carried(rows, plan)
+    if way.ranked == "top_k":
+        wanted["items"] = top_ranked(rows, plan, F.col("item"), plan.longest or 0)
+    aggregates = [column.alias(name) for name, column in wanted.items()]
+    grouped = settled(rows.groupBy(*columns_of(keys)).agg(*aggregates), keys, names)
+    kept = [*keys, *RUN_COUNTS, *names]
+    if way.ranked == "top_k":
+        exploded = grouped.select(*columns_of(kept), F.posexplode_outer("items").alias("at", "item"))
+        return exploded.withColumn("rank", F.col("at") + 1).drop("at")
+    if way.ranked == "window":
+        top = window.ranked_rows(rows, plan, keys, plan.longest)
+    else:
+        top = rows if plan.longest is None else rows.where(F.col("rank") <= plan.longest)
+    top = top.select(*columns_of(keys), "item", "rank")
+    return grouped.select(*columns_of(kept)).join(top, list(keys), "left")
+
+
+def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
+    """One row per judged query: `ideal`, counts and carried columns."""
+    keys = plan.columns.query
+    with_item = looks_for_duplicates(judged, plan)
+    wanted = {name: column for name, column in counts(judged, plan).items() if name not in RUN_COUNTS}
+    needs_ideal = plan.convention.ideal == "judged"
+    if needs_ideal and way.ideal == "top_k":
+        wanted["entries"] = top_relevant(judged, plan, plan.longest or 0, with_item=with_item)
+    aggregates = [column.alias(name) for name, column in wanted.items()]
+    grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan))
+    if needs_ideal and way.ideal == "window":
+        lists = window.ideal_lists(judged, plan, keys, with_item=with_item)
+        grouped = grouped.join(lists.withColumnRenamed("ideal_entries", "entries"), list(keys), "left")
+    if not needs_ideal:
+        return grouped.withColumn("ideal", empty_list())
+    found = relevances_of(F.col("entries"), keys, "judgments", with_item=with_item)
+    return grouped.withColumn("ideal", found).drop("entries")
+
+
+def _matched(ranked: DataFrame, ideals: DataFrame, rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Bring rankings and ideals together, keeping the queries that only one side has."""
+    keys, query = keys_of(plan), plan.columns.query
+    shared = [name for name in carried(ranked, plan) if name in ideals.columns]
+    for name in shared:
+        ideals = ideals.withColumnRenamed(name, f"judged:{name}")
+    if keys != query:
+        ideals = _runs(rows, plan).crossJoin(ideals)
+    matched = ranked.join(ideals, list(keys), "full")
+    for name in (*RUN_COUNTS, *JUDGMENT_COUNTS):
+        matched = matched.withColumn(name, F.coalesce(F.col(name), F.lit(0)))
+    for name in shared:
+        matched = matched.withColumn(name, _agreeing(matched, name, keys)).drop(f"judged:{name}")
+    return matched
+
+
+def _agreeing(matched: DataFrame, name: str, keys: tuple[str, ...]) -> Column:
+    of_run, of_judgments = named(name), named(f"judged:{name}")
+    kind = matched.schema[name].dataType.simpleString()
+    message = (f"column {name!r} differs between run and judgments in query ", key_text(keys), ".")
+    return guarded(F.coalesce(of_judgments, of_run), of_run != of_judgments, *message, kind=kind)
+
+
+def _runs(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    names = plan.columns.score
+    if len(names) > 1:
+        runs = F.explode(F.array(*[F.lit(name) for name in names])).alias("run")
+        return rows.sparkSession.range(1).select(runs)
+    return rows.select("run").distinct()
+
+
+

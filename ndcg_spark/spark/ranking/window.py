@@ -1,0 +1,101 @@
+"""The K best rows of a query by window functions, for any Spark and for whole lists.
+
+Spark turns `row_number() <= k` into a limit per group before and after the shuffle (up to k = 1000).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import columns_of
+from ndcg_spark.spark.ranking.lists import entry, every_row_ranks, ideal_order, rankable, tie_order
+
+
+def ranked_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], k: int | None) -> DataFrame:
+    """Rows with their 1-based `rank` by score, down to rank k.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows with scores.
+    plan : EvaluationPlan
+    keys : tuple of str
+    k : int or None
+        None keeps all.
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+
+    Notes
+    -----
+    Spark cost: one shuffle by query of about k rows a query and input partition, one sort.
+    """
+    if not every_row_ranks(rows, plan):
+        rows = rows.where(rankable(rows, plan))
+    largest_first, parts = tie_order(plan)
+    order = [part.desc() if largest_first else part.asc() for part in parts]
+    return _numbered(rows, keys, order, k)
+
+
+def _numbered(rows: DataFrame, keys: tuple[str, ...], order: list[Column], k: int | None) -> DataFrame:
+    window = Window.partitionBy(*columns_of(keys)).orderBy(*order)
+    ranked = rows.withColumn("rank", F.row_number().over(window))
+    return ranked if k is None else ranked.where(F.col("rank") <= k)
+
+
+def ranked_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
+    """One row per query with `entries`, its first K rows by score in rank order.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    plan : EvaluationPlan
+    keys : tuple of str
+    with_item : bool
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+
+    Notes
+    -----
+    Spark cost: one shuffle, one sort.
+    """
+    ranked = ranked_rows(rows, plan, keys, plan.longest)
+    return _collected(ranked, keys, entry(rows, with_item=with_item), "entries")
+
+
+def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
+    """One row per query with `ideal_entries`, its K best judged rows by gain.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    plan : EvaluationPlan
+    keys : tuple of str
+    with_item : bool
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+
+    Notes
+    -----
+    Spark cost: one shuffle, one sort.
+    """
+    by_gain = ideal_order(rows, plan)
+    order = [by_gain.desc(), *([F.col("item").desc()] if with_item else [])]
+    best = _numbered(rows.where(by_gain.isNotNull()), keys, order, plan.longest)
+    return _collected(best, keys, entry(rows, with_item=with_item), "ideal_entries")
+
+
+def _collected(ranked: DataFrame, keys: tuple[str, ...], value: Column, name: str) -> DataFrame:
+    pairs = F.sort_array(F.collect_list(F.struct(F.col("rank"), value.alias("entry"))))
+    grouped = ranked.groupBy(*columns_of(keys)).agg(pairs.alias(name))
+    return grouped.withColumn(name, F.transform(F.col(name), lambda pair: pair["entry"]))

@@ -1,0 +1,121 @@
+"""Metrics of queries to means per run and segment: exact, mergeable, the same bits on any cluster."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.scoring import scoring_task
+from ndcg_spark.worker.batches import BatchFunction
+from ndcg_spark.worker.scoring import make_scorer
+from ndcg_spark.worker.summing import (
+    COUNTS,
+    ESTIMATES,
+    GROUP_KEYS,
+    SummingTask,
+    make_finisher,
+    make_partial_summer,
+)
+
+_STATE = T.ArrayType(T.LongType())
+_KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType()) for name in GROUP_KEYS]
+_COUNTS = [T.StructField(name, T.LongType()) for name in COUNTS]
+_PARTIAL_SCHEMA = T.StructType([*_KEYS, *_COUNTS, T.StructField("state", _STATE)])
+SUMMARY_SCHEMA = T.StructType(
+    [*_KEYS, *_COUNTS, *[T.StructField(name, T.DoubleType()) for name in ESTIMATES], T.StructField("state", _STATE)]
+)
+
+
+def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Means of metrics, one row per (run, segment, metric, k).
+
+    Parameters
+    ----------
+    per_query : DataFrame
+        From `score_queries` with the same plan, whole or filtered.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    DataFrame
+        `run`, `segment_by` (the columns of the segment set joined by `+`; empty: overall), `segment` (value as
+        text, null for null; a JSON list for several columns), `metric` (`ndcg`, `dcg`, `idcg`), `k`, counts,
+        `value`, `weight_sum`, `std_error`, `ci_low`, `ci_high`, `state`. Lazy.
+
+        All three metrics are means over the queries whose NDCG is defined. `n_queries` counts these,
+        `n_no_relevant`, `n_missing`, `n_unjudged` the queries of that status, in the mean or not. `n_rows`
+        counts the rows behind the queries that were not dropped, `n_left_out` the rows that a rule left out.
+        `value` is null for the mean of no query, the interval for fewer than two.
+
+    Notes
+    -----
+    Spark cost: one small shuffle (a row per group, metric and partition), no action, two passes through Python
+    workers. Sums are exact (see `kernels.exact`), so values are the same to the last bit for any
+    partitioning and row order.
+    """
+    return _finished(per_query.mapInArrow(_summer(plan), schema=_PARTIAL_SCHEMA), plan.confidence)
+
+
+def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Give `summarize(score_queries(rankings))` in one pass through Python: per-query rows never reach the JVM.
+
+    Parameters
+    ----------
+    rankings : DataFrame
+        From `rank_queries` with the same plan.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    DataFrame
+        As for `summarize`; lazy.
+
+    Notes
+    -----
+    Spark cost: as for `summarize`, without the rows between.
+    """
+    scorer, summer = make_scorer(scoring_task(rankings, plan)), _summer(plan)
+    return _finished(rankings.mapInArrow(_chained(scorer, summer), schema=_PARTIAL_SCHEMA), plan.confidence)
+
+
+def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
+    """Merge summaries of disjoint sets of queries, such as days, exactly and without a rescan.
+
+    Parameters
+    ----------
+    summaries : DataFrame
+        Rows of one or more summaries or metric tables, with `state`.
+    confidence : float
+        Of the new intervals.
+
+    Returns
+    -------
+    DataFrame
+        As for `summarize`, one row per (run, segment, metric, k) over all the rows given: the same bits as if
+        all queries had been evaluated together. Lazy.
+
+    Notes
+    -----
+    Spark cost: one small shuffle, no action, one pass through Python workers.
+    """
+    return _finished(summaries.select(*GROUP_KEYS, *COUNTS, "state"), confidence)
+
+
+def _summer(plan: EvaluationPlan) -> BatchFunction:
+    weighted = plan.columns.weight is not None
+    return make_partial_summer(SummingTask(segment_sets=plan.segment_sets, weighted=weighted))
+
+
+def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
+    def both(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
+        return second(first(batches))
+
+    return both
+
+
+def _finished(partial: DataFrame, confidence: float) -> DataFrame:
+    counts = [F.sum(name).alias(name) for name in COUNTS]
+    merged = partial.groupBy(*GROUP_KEYS).agg(*counts, F.collect_list("state").alias("states"))
+    return merged.mapInArrow(make_finisher(confidence), schema=SUMMARY_SCHEMA)

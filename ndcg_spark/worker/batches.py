@@ -1,0 +1,93 @@
+"""Arrow columns to NumPy arrays and back, and errors that survive the way home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.errors import NdcgSparkError, mark_refusal
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
+
+BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def list_offsets(column: pa.Array) -> IntArray:
+    """Offsets of an Arrow list column, from 0 on; a null list is an empty one.
+
+    Parameters
+    ----------
+    column : pyarrow list array
+
+    Returns
+    -------
+    int64, shape (n_rows + 1,)
+    """
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return offsets_of(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
+    """Values of an Arrow column and which of them are there.
+
+    Parameters
+    ----------
+    values : pyarrow numeric array
+
+    Returns
+    -------
+    tuple of float64 and bool arrays, shape (n,)
+        Nulls are 0.0 and False.
+    """
+    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    filled = pc.fill_null(values.cast(pa.float64()), 0.0)
+    return filled.to_numpy(zero_copy_only=False), known
+
+
+def int_values(column: pa.Array) -> IntArray:
+    """Values of an Arrow column of whole numbers without nulls.
+
+    Parameters
+    ----------
+    column : pyarrow integer array
+
+    Returns
+    -------
+    int64, shape (n,)
+    """
+    return column.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
+    """Arrow doubles that are null where `known` is False.
+
+    Parameters
+    ----------
+    values : float64, shape (n,)
+    known : bool, shape (n,)
+
+    Returns
+    -------
+    pyarrow double array
+    """
+    return pa.array(values, mask=~known)
+
+
+def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass batches on; mark the text of our own errors, whose class is lost on the way to the driver.
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow record batches
+
+    Yields
+    ------
+    pyarrow record batch
+    """
+    try:
+        yield from batches
+    except NdcgSparkError as error:
+        raise type(error)(mark_refusal(str(error))) from error

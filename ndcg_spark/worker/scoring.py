@@ -1,0 +1,229 @@
+"""Rankings in, metrics of every query out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.dcg import dcg, ndcg, padding, sort_within_queries
+from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.kernels.gains import LARGEST_GAIN, gain_function
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, offsets_of
+from ndcg_spark.worker.batches import (
+    BatchFunction,
+    float_column,
+    float_values,
+    int_values,
+    list_offsets,
+    marked,
+)
+
+EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
+STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
+NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringTask:
+    """What a worker must know to score rankings; small, and the same on every worker.
+
+    Parameters
+    ----------
+    convention : Convention
+    cutoffs : tuple of int or None
+    keys : tuple of str
+        Columns that name a query: the run first.
+    carried : tuple of str
+        Columns handed through as they are.
+    discount : float64 array or None
+        The discounts of the largest cutoff, computed once on the driver; None where there is no cutoff.
+    """
+
+    convention: Convention
+    cutoffs: tuple[int | None, ...]
+    keys: tuple[str, ...]
+    carried: tuple[str, ...]
+    discount: FloatArray | None
+
+
+@dataclass(slots=True)
+class _Lists:
+    """One batch of rankings as ragged gains."""
+
+    ranked: FloatArray
+    offsets: IntArray
+    rank: IntArray | None
+    lengths: IntArray
+    ideal: FloatArray
+    ideal_offsets: IntArray
+
+
+def make_scorer(task: ScoringTask) -> BatchFunction:
+    """Build the function that scores batches of rankings.
+
+    Parameters
+    ----------
+    task : ScoringTask
+
+    Returns
+    -------
+    callable
+        From rankings (the keys, `ranked`, maybe `ranks`, `ideal`, counts, carried columns) to rows of
+        keys, k, dcg, idcg, ndcg, status, counts, carried columns: one batch a cutoff. dcg, idcg and
+        ndcg are null for a query that a rule drops, ndcg alone for one with nothing relevant under `skip`.
+    """
+
+    def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(result for batch in batches for result in score_batch(batch, task))
+
+    return score
+
+
+def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordBatch]:
+    """Score one batch of rankings, one batch of results a cutoff.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    task : ScoringTask
+
+    Yields
+    ------
+    pyarrow record batch
+    """
+    lists = _read_lists(batch, task)
+    discount = _discounts(lists, task)
+    status = _query_status(batch)
+    for k in task.cutoffs:
+        gained = dcg(lists.ranked, lists.offsets, discount, k=k, rank=lists.rank)
+        if task.convention.pad_to_k is not None:
+            gained += padding(lists.lengths, _pad_gain(task.convention), discount, k=k)
+        best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
+        yield _result(batch, task, k, gained, best, status)
+
+
+def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
+    convention = task.convention
+    ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
+    offsets = list_offsets(ranked_column)
+    relevance, judged = float_values(ranked_column.flatten())
+    if convention.unjudged == "error":
+        _refuse(batch, task, first_where(~judged, offsets), "has an unjudged item among the first k")
+    rank, lengths = None, np.diff(offsets)
+    if "ranks" in batch.schema.names:
+        rank, lengths = _given_ranks(batch, task, offsets)
+    if convention.ideal == "k_ones":
+        ideal_offsets = offsets_of(lengths if task.discount is None else np.full(len(lengths), len(task.discount)))
+        ideal = gain_function(convention.gain)(np.ones(ideal_offsets[-1]))
+    else:
+        ideal_offsets = list_offsets(ideal_column)
+        best, known = float_values(ideal_column.flatten())
+        ideal = sort_within_queries(_gains(best, known, convention), ideal_offsets)
+    return _Lists(_gains(relevance, judged, convention), offsets, rank, lengths, ideal, ideal_offsets)
+
+
+def _given_ranks(batch: pa.RecordBatch, task: ScoringTask, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    rank = int_values(batch.column("ranks").flatten()) - 1
+    twice = np.zeros(len(rank), dtype=np.bool_)
+    twice[1:] = rank[1:] == rank[:-1]
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    twice[starts] = False
+    _refuse(batch, task, first_where(twice, offsets), "has two items on one rank; is the query key complete?")
+    lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
+    filled = np.diff(offsets) > 0
+    lengths[filled] = rank[offsets[1:][filled] - 1] + 1
+    return rank, lengths
+
+
+def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
+    gains = np.zeros(len(relevance))
+    levels = relevance[known]
+    if convention.negative == "clip":
+        levels = np.maximum(levels, 0.0)
+    found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+    if found.shape != levels.shape:
+        raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
+    too_large = ~(np.abs(found) <= LARGEST_GAIN)
+    if too_large.any():
+        level = levels[too_large][0]
+        raise InputRefusedError(f"the gain of relevance {level:g} is not finite, or above 2^63.")
+    gains[known] = found
+    return gains
+
+
+def _pad_gain(convention: Convention) -> float:
+    level = np.array([convention.pad_to_k], dtype=np.float64)
+    return float(_gains(level, np.ones(1, dtype=np.bool_), convention)[0])
+
+
+def _discounts(lists: _Lists, task: ScoringTask) -> FloatArray:
+    if task.discount is not None:
+        return task.discount
+    longest = max(lists.lengths.max(initial=0), np.diff(lists.ideal_offsets).max(initial=0))
+    return discount_table(task.convention.discount, int(longest))
+
+
+def _query_status(batch: pa.RecordBatch) -> IntArray:
+    retrieved = int_values(batch.column("n_items")) > 0
+    judged = int_values(batch.column("n_judged")) > 0
+    return np.where(judged, np.where(retrieved, EVALUATED, MISSING), UNJUDGED)
+
+
+def _result(
+    batch: pa.RecordBatch,
+    task: ScoringTask,
+    k: int | None,
+    gained: FloatArray,
+    best: FloatArray,
+    status: IntArray,
+) -> pa.RecordBatch:
+    convention = task.convention
+    status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
+    if convention.no_relevant == "error":
+        _refuse(batch, task, first_where(status == NO_RELEVANT, np.arange(len(best) + 1)), "has nothing relevant")
+    zeroed = (status == MISSING) | (status == UNJUDGED)
+    gained = np.where(zeroed, 0.0, gained)
+    best = np.where(status == UNJUDGED, 0.0, best)
+    value = ndcg(gained, best, no_relevant=NO_RELEVANT_VALUE[convention.no_relevant])
+    value = np.where(zeroed, 0.0, value)
+    kept = np.ones(len(status), dtype=np.bool_)
+    if convention.missing_query == "drop":
+        kept &= status != MISSING
+    if convention.unjudged_query == "drop":
+        kept &= status != UNJUDGED
+    columns = {name: batch.column(name) for name in task.keys}
+    columns["k"] = pa.array([k] * batch.num_rows, type=pa.int32())
+    columns["dcg"] = float_column(gained, kept)
+    columns["idcg"] = float_column(best, kept)
+    columns["ndcg"] = float_column(value, kept & ~np.isnan(value))
+    columns["status"] = pa.array(np.array(STATUS_NAMES, dtype=object)[status], type=pa.string())
+    for name in task.carried:
+        columns[name] = batch.column(name)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _refuse(batch: pa.RecordBatch, task: ScoringTask, query: int | None, what: str) -> None:
+    if query is not None:
+        raise InputRefusedError(f"query {describe_key(batch, task.keys, query)} {what}.")
+
+
+def describe_key(batch: pa.RecordBatch, keys: tuple[str, ...], row: int) -> str:
+    """Name a query for a person: `query_id=7`, with its run where it has a name.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    keys : tuple of str
+    row : int
+
+    Returns
+    -------
+    str
+    """
+    parts = [(name, batch.column(name)[row].as_py()) for name in keys]
+    return ", ".join(f"{name}={value}" for name, value in parts if name != "run" or value)

@@ -1,0 +1,222 @@
+"""Metrics of queries in, exact states of means out, and the means from those states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.kernels.moments import STATE_SIZE, estimate, query_states
+from ndcg_spark.kernels.ragged import BoolArray, IntArray
+from ndcg_spark.plan import METRICS
+from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, marked
+
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
+GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
+MOST_GROUPS_HELD = 50_000
+
+STATE_TYPE = pa.list_(pa.int64())
+PARTIAL_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("segment_by", pa.string()),
+        ("segment", pa.string()),
+        ("metric", pa.string()),
+        ("k", pa.int32()),
+        *[(name, pa.int64()) for name in COUNTS],
+        ("state", STATE_TYPE),
+    ]
+)
+ESTIMATES = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummingTask:
+    """What a worker must know to add up metrics.
+
+    Parameters
+    ----------
+    segment_sets : tuple of tuple of str
+        Beside the overall mean.
+    weighted : bool
+        Whether the batches have a column `weight`.
+    """
+
+    segment_sets: tuple[tuple[str, ...], ...]
+    weighted: bool
+
+
+def make_partial_summer(task: SummingTask) -> BatchFunction:
+    """Build the function that turns metrics of queries into states of groups.
+
+    Parameters
+    ----------
+    task : SummingTask
+
+    Returns
+    -------
+    callable
+        From per-query batches to batches of `PARTIAL_SCHEMA`, one row a group and metric for each partition
+        (several where there are very many groups).
+    """
+    sets = ((), *task.segment_sets)
+
+    def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(_add_up(batches, task, sets))
+
+    return add_up
+
+
+def _add_up(
+    batches: Iterator[pa.RecordBatch], task: SummingTask, sets: tuple[tuple[str, ...], ...]
+) -> Iterator[pa.RecordBatch]:
+    held: dict[tuple[str, ...], pa.Table] = {}
+    for batch in batches:
+        wide = _wide_states(batch, task)
+        for names in sets:
+            grouped = _group(wide, names)
+            if names in held:
+                grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
+            if grouped.num_rows > MOST_GROUPS_HELD:
+                yield from _partial_batches(grouped, names)
+                held.pop(names, None)
+            else:
+                held[names] = grouped
+    for names, grouped in held.items():
+        yield from _partial_batches(grouped, names)
+
+
+def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
+    """Every query's counts and the limbs of its states that are not all zero, a column each."""
+    values, kept = float_values(batch.column("ndcg"))
+    status = batch.column("status")
+    columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names}
+    dropped = np.asarray(batch.column("dcg").is_null().to_numpy(zero_copy_only=False))
+    rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
+    columns["n_queries"] = kept.astype(np.int64)
+    for name in ("no_relevant", "missing", "unjudged"):
+        columns[f"n_{name}"] = pa.compute.equal(status, name).cast(pa.int64())
+    columns["n_rows"] = np.where(dropped, 0, rows - left_out)
+    columns["n_left_out"] = np.where(dropped, rows, left_out)
+    weights = float_values(batch.column("weight"))[0] if task.weighted else None
+    for metric in METRICS:
+        values, _ = float_values(batch.column(metric))
+        states = query_states(np.where(kept, values, 0.0), weights)
+        columns |= _limb_columns(metric, states, kept)
+    return pa.table(columns)
+
+
+def _limb_columns(metric: str, states: IntArray, kept: BoolArray) -> dict[str, IntArray]:
+    states[:, ~kept] = 0
+    return {f"{metric}:{at}": states[at] for at in np.flatnonzero(states.any(axis=1))}
+
+
+def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    keys = ["run", "k", *names]
+    sums = [name for name in table.column_names if ":" in name or name in COUNTS]
+    grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sums])
+    return grouped.rename_columns([name.removesuffix("_sum") for name in grouped.column_names])
+
+
+def _partial_batches(grouped: pa.Table, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    n = grouped.num_rows
+    segments = segment_texts([grouped.column(name).to_pylist() for name in names], n)
+    for metric in METRICS:
+        states = np.zeros((n, STATE_SIZE), dtype=np.int64)
+        for name in grouped.column_names:
+            owner, colon, at = name.partition(":")
+            if colon and owner == metric:
+                limb = grouped.column(name).combine_chunks()
+                states[:, int(at)] = int_values(pa.compute.fill_null(limb, 0))
+        table = pa.table(
+            {
+                "run": grouped.column("run"),
+                "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
+                "segment": pa.array(segments, type=pa.string()),
+                "metric": pa.array([metric] * n, type=pa.string()),
+                "k": grouped.column("k"),
+                **{name: grouped.column(name) for name in COUNTS},
+                "state": _state_column(states),
+            }
+        )
+        yield from table.cast(PARTIAL_SCHEMA).to_batches()
+
+
+def _state_column(states: IntArray) -> pa.Array:
+    offsets = np.arange(0, states.size + 1, STATE_SIZE, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
+
+
+def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
+    """Text of each group's segment.
+
+    Parameters
+    ----------
+    columns : list of list
+        Values of each column of the set; none for the overall mean.
+    n_rows : int
+
+    Returns
+    -------
+    list of str or None
+        '' for the overall mean; the value of a single column (None for null); for several columns, a JSON list
+        of the values, which nothing in a value can make ambiguous.
+
+    Examples
+    --------
+    >>> segment_texts([["DE", None], [True, False]], 2)
+    ['["DE","true"]', '[null,"false"]']
+    """
+    if not columns:
+        return [""] * n_rows
+    texts = [[_value_text(value) for value in column] for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
+
+
+def _value_text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def make_finisher(confidence: float) -> BatchFunction:
+    """Build the function that turns states into means.
+
+    Parameters
+    ----------
+    confidence : float
+        Of the intervals.
+
+    Returns
+    -------
+    callable
+        From group keys, counts and `states` (a list of states to be added) to keys, counts, the columns of
+        `ESTIMATES`, and `state`. Rounds each number once.
+    """
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(_finish_batch(batch, confidence) for batch in batches)
+
+    return finish
+
+
+def _finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
+    n_queries = int_values(batch.column("n_queries"))
+    states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
+    for row, parts in enumerate(batch.column("states")):
+        flat = int_values(parts.values.flatten())
+        states[row] = flat.reshape(-1, STATE_SIZE).sum(axis=0)
+    found = [
+        estimate(state, int(n), confidence=confidence) for state, n in zip(states, n_queries, strict=True)
+    ]
+    columns = {name: batch.column(name) for name in (*GROUP_KEYS, *COUNTS)}
+    for name in ESTIMATES:
+        columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())
+    columns["state"] = _state_column(states)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
