@@ -1,1 +1,67 @@
-"""NDCG on Apache Spark."""
+"""NDCG and its means on Apache Spark.
+
+Every worker imports this module, so it is kept light: public names are looked up when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark._version import __version__
+
+if TYPE_CHECKING:
+    from ndcg_spark.conventions import PRESETS, Convention
+    from ndcg_spark.evaluation import Evaluation, evaluate
+    from ndcg_spark.plan import Columns, EvaluationPlan
+    from ndcg_spark.spark.functions import dcg, ndcg
+    from ndcg_spark.spark.inspection import rank_rows
+    from ndcg_spark.spark.ranking import rank_queries
+    from ndcg_spark.spark.scoring import score_queries
+    from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
+
+_HOMES = {
+    "Columns": "plan",
+    "Convention": "conventions",
+    "Evaluation": "evaluation",
+    "EvaluationPlan": "plan",
+    "PRESETS": "conventions",
+    "dcg": "spark.functions",
+    "evaluate": "evaluation",
+    "merge_summaries": "spark.summary",
+    "ndcg": "spark.functions",
+    "rank_queries": "spark.ranking",
+    "rank_rows": "spark.inspection",
+    "score_queries": "spark.scoring",
+    "summarize": "spark.summary",
+    "summarize_rankings": "spark.summary",
+}
+
+__all__ = [
+    "PRESETS",
+    "Columns",
+    "Convention",
+    "Evaluation",
+    "EvaluationPlan",
+    "__version__",
+    "dcg",
+    "evaluate",
+    "merge_summaries",
+    "ndcg",
+    "rank_queries",
+    "rank_rows",
+    "score_queries",
+    "summarize",
+    "summarize_rankings",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -152,9 +152,7 @@ class Convention:
         """
         base = Convention() if other is None else other
         return {
-            choice: getattr(self, choice)
-            for choice in _CHANGEABLE
-            if getattr(self, choice) != getattr(base, choice)
+            choice: getattr(self, choice) for choice in _CHANGEABLE if getattr(self, choice) != getattr(base, choice)
         }
 
     @property

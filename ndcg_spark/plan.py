@@ -115,7 +115,7 @@ class EvaluationPlan:
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         check_discount(self.convention.discount, self.longest)
-        taken = sorted(set((*self.columns.query, *self.segment_columns)) & set(RESERVED))
+        taken = sorted({*self.columns.query, *self.segment_columns} & set(RESERVED))
         if taken:
             raise InvalidParameterError(
                 f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."
@@ -158,7 +158,7 @@ def _check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
     for k in numbers:
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        if k < 1:
             raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
     if list(cutoffs) != ordered:

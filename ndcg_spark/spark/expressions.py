@@ -113,9 +113,7 @@ def key_text(keys: Iterable[str]) -> Column:
     -------
     Column
     """
-    parts = [
-        F.concat(F.lit(f"{key}="), F.coalesce(named(key).cast("string"), F.lit("null"))) for key in keys
-    ]
+    parts = [F.concat(F.lit(f"{key}="), F.coalesce(named(key).cast("string"), F.lit("null"))) for key in keys]
     return F.concat_ws(", ", *parts)
 
 

@@ -13,15 +13,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.kernels.gains import largest_relevance, parse_gain_table
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import guarded, key_text, named, number, require_column
-
-BAD_ROW = "bad_row"
-MALFORMED = "malformed_line"
-LARGEST_RANK = 10_000_000
-Reasons = list[tuple[str, Column]]
+from ndcg_spark.spark.reasons import (
+    BAD_ROW,
+    LARGEST_RANK,
+    Reasons,
+    malformed_reasons,
+    rank_reasons,
+    relevance_reasons,
+    with_reason,
+)
 
 
 def keys_of(plan: EvaluationPlan) -> tuple[str, ...]:
@@ -71,11 +74,11 @@ def run_rows(
     Spark cost: a projection; no shuffle, no action.
     """
     columns, table = plan.columns, "input"
-    reasons: Reasons = _malformed(frame)
+    reasons: Reasons = malformed_reasons(frame)
     selected = _keys(frame, plan, table, reasons, with_run=True)
     if columns.rank is not None:
         rank = number(frame, columns.rank, "rank-col", table, parse_text=parse_text)
-        reasons += _rank_reasons(rank, plan)
+        reasons += rank_reasons(rank, plan)
         if plan.convention.unjudged == "condensed":
             selected["score"] = -rank  # ranks close up over the removed items: rank anew
         else:
@@ -89,9 +92,9 @@ def run_rows(
     _optional(frame, plan, selected, reasons, item_needed=_item_needed(plan, judged), parse_text=parse_text)
     if judged:
         relevance = number(frame, columns.relevance, "relevance-col", table, parse_text=parse_text)
-        reasons += _relevance_reasons(frame, relevance, columns.relevance, plan)
+        reasons += relevance_reasons(relevance, columns.relevance, plan)
         selected["relevance"] = relevance
-    return _with_reason(frame, selected, reasons, originals=originals)
+    return with_reason(frame, selected, reasons, originals=originals)
 
 
 def judgment_rows(
@@ -121,13 +124,13 @@ def judgment_rows(
     Spark cost: a projection; no shuffle, no action.
     """
     table = "judgments"
-    reasons: Reasons = _malformed(frame)
+    reasons: Reasons = malformed_reasons(frame)
     selected = _keys(frame, plan, table, reasons, with_run=False)
     _optional(frame, plan, selected, reasons, item_needed=True, parse_text=parse_text, table=table)
     relevance = number(frame, plan.columns.relevance, "relevance-col", table, parse_text=parse_text)
-    reasons += _relevance_reasons(frame, relevance, plan.columns.relevance, plan)
+    reasons += relevance_reasons(relevance, plan.columns.relevance, plan)
     selected["relevance"] = relevance
-    return _with_reason(frame, selected, reasons, originals=originals)
+    return with_reason(frame, selected, reasons, originals=originals)
 
 
 def usable(rows: DataFrame, plan: EvaluationPlan, guard: str) -> DataFrame:
@@ -156,13 +159,15 @@ def usable(rows: DataFrame, plan: EvaluationPlan, guard: str) -> DataFrame:
     kind = rows.schema[guard].dataType.simpleString()
     keys = [name for name in keys_of(plan) if name in rows.columns]
     checked = guarded(
-        named(guard), F.col(BAD_ROW).isNotNull(), "bad row: ", F.col(BAD_ROW), " at ", key_text(keys), kind=kind
+        named(guard),
+        F.col(BAD_ROW).isNotNull(),
+        "bad row: ",
+        F.col(BAD_ROW),
+        " at ",
+        key_text(keys),
+        kind=kind,
     )
     return rows.withColumn(guard, checked).drop(BAD_ROW)
-
-
-def _malformed(frame: DataFrame) -> Reasons:
-    return [(MALFORMED, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
 
 
 def _keys(
@@ -176,9 +181,7 @@ def _keys(
     for name in plan.columns.query:
         require_column(frame, name, "query-col", table)
         selected[name] = named(name)
-    reasons.append(
-        ("null_query", reduce(Column.__or__, [named(name).isNull() for name in plan.columns.query]))
-    )
+    reasons.append(("null_query", reduce(Column.__or__, [named(name).isNull() for name in plan.columns.query])))
     return selected
 
 
@@ -186,7 +189,10 @@ def _item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
     convention = plan.convention
     if not judged:
         return "joining judgments"
-    if (plan.columns.rank is None or convention.unjudged == "condensed") and convention.ties in ("item_asc", "item_desc"):
+    if (plan.columns.rank is None or convention.unjudged == "condensed") and convention.ties in (
+        "item_asc",
+        "item_desc",
+    ):
         return f"ties={convention.ties}"
     if convention.duplicates != "error" or plan.check_duplicates == "all":
         return f"duplicates={convention.duplicates}"
@@ -230,16 +236,6 @@ def _position(frame: DataFrame, order: str, parse_text: bool) -> Column:
     return number(frame, order, "order-col", "input", parse_text=True) if is_text and parse_text else named(order)
 
 
-def _rank_reasons(rank: Column, plan: EvaluationPlan) -> Reasons:
-    missing = rank.isNull() if plan.null_score == "bad" else F.lit(False)
-    return [
-        ("null_rank", missing | F.isnan(rank)),
-        ("rank_below_1", rank < 1),
-        ("rank_not_whole", rank != F.floor(rank)),
-        ("rank_too_large", rank > LARGEST_RANK),
-    ]
-
-
 def _scores(
     frame: DataFrame, plan: EvaluationPlan, table: str, parse_text: bool
 ) -> tuple[DataFrame, Column, Reasons]:
@@ -250,47 +246,22 @@ def _scores(
         raw, score = named(names[0]), scores[names[0]]
     else:
         pairs = [
-            F.struct(F.lit(name).alias("run_of_score"), named(name).cast("string").alias("raw_score"), scores[name].alias("one_score"))
+            F.struct(
+                F.lit(name).alias("run_of_score"),
+                named(name).cast("string").alias("raw_score"),
+                scores[name].alias("one_score"),
+            )
             for name in names
         ]
         frame = frame.select("*", F.inline(F.array(*pairs)))
         raw, score = F.col("raw_score"), F.col("one_score")
-    if plan.convention.score_precision == "float32":
-        score = score.cast("float").cast("double")
     reasons: Reasons = [("score_not_a_number", score.isNull() & raw.isNotNull())]
     if plan.null_score == "bad":
         reasons.append(("null_score", score.isNull()))
     reasons += [("nan_score", F.isnan(score)), ("infinite_score", F.abs(score) == float("inf"))]
+    if plan.convention.score_precision == "float32":
+        score = score.cast("float").cast("double")
     return frame, score, reasons
-
-
-def _relevance_reasons(frame: DataFrame, relevance: Column, column: str, plan: EvaluationPlan) -> Reasons:
-    convention = plan.convention
-    reasons: Reasons = [
-        ("relevance_not_a_number", relevance.isNull() & named(column).isNotNull()),
-        ("nan_relevance", F.isnan(relevance)),
-        ("infinite_relevance", F.abs(relevance) == float("inf")),
-    ]
-    largest = largest_relevance(convention.gain)
-    if largest < float("inf"):
-        reasons.append(("gain_overflow", F.abs(relevance) > largest))
-    if isinstance(convention.gain, str) and convention.gain.startswith("table:"):
-        levels = list(parse_gain_table(convention.gain.partition(":")[2]))
-        clipped = F.greatest(relevance, F.lit(0.0)) if convention.negative == "clip" else relevance
-        reasons.append(("level_without_gain", ~clipped.isin(levels)))
-    if convention.negative == "error":
-        reasons.append(("negative_relevance", relevance < 0))
-    return reasons
-
-
-def _with_reason(
-    frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, originals: bool
-) -> DataFrame:
-    reason = F.lit(None).cast("string")
-    for name, bad in reversed(reasons):
-        reason = F.when(bad, F.lit(name)).otherwise(reason)
-    chosen = [F.col("*")] if originals else [column.alias(name) for name, column in selected.items()]
-    return frame.select(*chosen, reason.alias(BAD_ROW))
 
 
 def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
@@ -312,27 +283,3 @@ def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
     for name, part in wanted:
         if not any(name in table.columns for table in tables):
             require_column(tables[0], name, part, "input")
-
-
-def check_same_key_types(run: DataFrame, judgments: DataFrame, names: tuple[str, ...]) -> None:
-    """Raise when a key has one type in the run and another in the judgments. Reads schemas, runs no action.
-
-    Parameters
-    ----------
-    run, judgments : DataFrame
-        Canonical rows.
-    names : tuple of str
-
-    Raises
-    ------
-    InputRefusedError
-        A join of text with numbers would compare casts, not keys.
-    """
-    for name in names:
-        left, right = run.schema[name].dataType, judgments.schema[name].dataType
-        both_whole = isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)
-        if left != right and not both_whole:
-            raise InputRefusedError(
-                f"{name} is {left.simpleString()} in the run and {right.simpleString()} in the judgments; "
-                "cast one of them so that keys compare."
-            )

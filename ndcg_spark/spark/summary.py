@@ -24,7 +24,12 @@ _KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType())
 _COUNTS = [T.StructField(name, T.LongType()) for name in COUNTS]
 _PARTIAL_SCHEMA = T.StructType([*_KEYS, *_COUNTS, T.StructField("state", _STATE)])
 SUMMARY_SCHEMA = T.StructType(
-    [*_KEYS, *_COUNTS, *[T.StructField(name, T.DoubleType()) for name in ESTIMATES], T.StructField("state", _STATE)]
+    [
+        *_KEYS,
+        *_COUNTS,
+        *[T.StructField(name, T.DoubleType()) for name in ESTIMATES],
+        T.StructField("state", _STATE),
+    ]
 )
 
 

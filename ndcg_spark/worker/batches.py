@@ -58,7 +58,7 @@ def int_values(column: pa.Array) -> IntArray:
     -------
     int64, shape (n,)
     """
-    return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def float_column(values: FloatArray, known: BoolArray) -> pa.Array:

@@ -212,11 +212,26 @@ def _finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
     for row, parts in enumerate(batch.column("states")):
         flat = int_values(parts.values.flatten())
         states[row] = flat.reshape(-1, STATE_SIZE).sum(axis=0)
-    found = [
-        estimate(state, int(n), confidence=confidence) for state, n in zip(states, n_queries, strict=True)
-    ]
+    found = [estimate(state, int(n), confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
     columns = {name: batch.column(name) for name in (*GROUP_KEYS, *COUNTS)}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())
     columns["state"] = _state_column(states)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def empty_summary(runs: tuple[str, ...], cutoffs: tuple[int | None, ...]) -> list[dict[str, Any]]:
+    """Overall rows of a summary of no query.
+
+    Parameters
+    ----------
+    runs : tuple of str
+    cutoffs : tuple of int or None
+
+    Returns
+    -------
+    list of dict
+    """
+    nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
+    nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
+    return [{**nothing, "run": run, "metric": metric, "k": k} for run in runs for metric in METRICS for k in cutoffs]

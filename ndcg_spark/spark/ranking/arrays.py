@@ -10,8 +10,10 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import largest_relevance
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, require_column
-from ndcg_spark.spark.ranking.lists import ENTRIES, empty_list, without_duplicates
-from ndcg_spark.spark.rows import BAD_ROW, keys_of, usable
+from ndcg_spark.spark.ranking.duplicates import without_duplicates
+from ndcg_spark.spark.ranking.lists import ENTRIES, empty_list
+from ndcg_spark.spark.reasons import with_reason
+from ndcg_spark.spark.rows import keys_of, usable
 
 
 def array_rows(frame: DataFrame, plan: EvaluationPlan, *, originals: bool = False) -> DataFrame:
@@ -54,11 +56,7 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, originals: bool = Fals
         weight = named(columns.weight).cast("double")
         selected["weight"] = weight
         reasons.append(("bad_weight", ~F.coalesce(weight.between(0.0, 1e18), F.lit(False))))
-    reason = F.lit(None).cast("string")
-    for name, bad in reversed(reasons):
-        reason = F.when(bad, F.lit(name)).otherwise(reason)
-    chosen = [F.col("*")] if originals else [column.alias(name) for name, column in selected.items()]
-    return frame.select(*chosen, reason.alias(BAD_ROW))
+    return with_reason(frame, selected, reasons, originals=originals)
 
 
 def rank_arrays(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -140,5 +138,3 @@ def _list_reasons(values: Column, plan: EvaluationPlan) -> list[tuple[str, Colum
     if plan.convention.negative == "error":
         reasons.append(("negative_relevance", F.exists(values, lambda one: one < 0)))
     return reasons
-
-

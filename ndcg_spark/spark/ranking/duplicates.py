@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
+from ndcg_spark.spark.ranking.lists import ENTRIES
 
 
 def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
@@ -57,6 +58,60 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, .
         return flat
     guard = next(name for name in ("score", "rank", "relevance") if name in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
-    message = ("item ", F.col("item").cast("string"), " comes ", F.col("copies").cast("string"), " times in query ")
+    message = (
+        "item ",
+        F.col("item").cast("string"),
+        " comes ",
+        F.col("copies").cast("string"),
+        " times in query ",
+    )
     once = guarded(named(guard), F.col("copies") > 1, *message, key_text(keys), ".", kind=kind)
     return flat.withColumn(guard, once)
+
+
+def without_duplicates(entries: Column, keys: tuple[str, ...], kind: str) -> Column:
+    """Give the relevances of a list of entries, refusing one that has an item twice.
+
+    Parameters
+    ----------
+    entries : Column
+        Array of struct with `relevance`, and `item` where duplicates are looked for.
+    keys : tuple of str
+    kind : str
+        Of the list, for the message.
+
+    Returns
+    -------
+    Column
+        Array of double.
+    """
+    items = F.transform(entries, lambda one: one["item"])
+    twice = F.size(F.array_distinct(items)) < F.size(items)
+    relevances = F.transform(entries, lambda one: one["relevance"])
+    message = (
+        f"an item comes twice in the {kind} of query ",
+        key_text(keys),
+        "; remove it, or say which counts (duplicates=best or first).",
+    )
+    return guarded(relevances, twice, *message, kind=ENTRIES)
+
+
+def relevances_of(entries: Column, keys: tuple[str, ...], kind: str, *, with_item: bool) -> Column:
+    """Give the relevances of a list of entries.
+
+    Parameters
+    ----------
+    entries : Column
+    keys : tuple of str
+    kind : str
+    with_item : bool
+        Whether entries have items, in which duplicates are looked for.
+
+    Returns
+    -------
+    Column
+        Array of double.
+    """
+    if with_item:
+        return without_duplicates(entries, keys, kind)
+    return F.transform(entries, lambda one: one["relevance"])

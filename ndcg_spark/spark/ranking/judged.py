@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
+from ndcg_spark.spark.ranking.duplicates import relevances_of
 from ndcg_spark.spark.ranking.lists import (
     carried,
     counts,
     empty_list,
-
-    relevances_of,
     settled,
     top_ranked,
     top_relevant,
 )
 from ndcg_spark.spark.ranking.single import looks_for_duplicates, rank_single
-from ndcg_spark.spark.rows import check_same_key_types, keys_of
+from ndcg_spark.spark.rows import keys_of
 
 RUN_COUNTS = ("n_rows", "n_left_out", "n_items")
 JUDGMENT_COUNTS = ("n_judged", "n_relevant")
@@ -49,7 +50,7 @@ def rank_with_judgments(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan
     Spark cost: the run is cut to K rows a query, then joined with the judgments on (query, item), and with one
     row a query. `unjudged=condensed` and `ideal=retrieved` need the whole run joined: one shuffle of all of it.
     """
-    check_same_key_types(rows, judged, (*plan.columns.query, "item"))
+    _check_same_key_types(rows, judged, (*plan.columns.query, "item"))
     ideals = _ideals(judged, plan, way)
     if plan.convention.unjudged == "condensed" or plan.convention.ideal == "retrieved":
         ranked = rank_single(_joined(rows, judged, plan), plan, way).drop(*JUDGMENT_COUNTS)
@@ -70,7 +71,7 @@ def _joined(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan) -> DataFra
 def _ranked(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     """One row per query of the run: counts, carried columns, `ranked`, and `ranks` where they are given."""
     keys = keys_of(plan)
-    kept = [name for name in (*RUN_COUNTS, *carried(rows, plan))]
+    kept = [*RUN_COUNTS, *carried(rows, plan)]
     top = _top_items(rows, plan, way)
     on = [*plan.columns.query, "item"]
     relevant = judged.select(*columns_of([*on, "relevance"]))
@@ -163,4 +164,25 @@ def _runs(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     return rows.select("run").distinct()
 
 
+def _check_same_key_types(run: DataFrame, judgments: DataFrame, names: tuple[str, ...]) -> None:
+    """Raise when a key has one type in the run and another in the judgments. Reads schemas, runs no action.
 
+    Parameters
+    ----------
+    run, judgments : DataFrame
+        Canonical rows.
+    names : tuple of str
+
+    Raises
+    ------
+    InputRefusedError
+        A join of text with numbers would compare casts, not keys.
+    """
+    for name in names:
+        left, right = run.schema[name].dataType, judgments.schema[name].dataType
+        both_whole = isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)
+        if left != right and not both_whole:
+            raise InputRefusedError(
+                f"{name} is {left.simpleString()} in the run and {right.simpleString()} in the judgments; "
+                "cast one of them so that keys compare."
+            )

@@ -13,7 +13,6 @@ from ndcg_spark.kernels.gains import parse_gain_table
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
 
-NO_LIST = "array()"
 ENTRIES = "array<double>"
 
 
@@ -246,54 +245,6 @@ def settled(grouped: DataFrame, keys: tuple[str, ...], names: list[str]) -> Data
         one = guarded(low, low != high, *message, kind=kind)
         grouped = grouped.withColumn(name, one).drop(f"low:{name}", f"high:{name}")
     return grouped
-
-
-def without_duplicates(entries: Column, keys: tuple[str, ...], kind: str) -> Column:
-    """Give the relevances of a list of entries, refusing one that has an item twice.
-
-    Parameters
-    ----------
-    entries : Column
-        Array of struct with `relevance`, and `item` where duplicates are looked for.
-    keys : tuple of str
-    kind : str
-        Of the list, for the message.
-
-    Returns
-    -------
-    Column
-        Array of double.
-    """
-    items = F.transform(entries, lambda one: one["item"])
-    twice = F.size(F.array_distinct(items)) < F.size(items)
-    relevances = F.transform(entries, lambda one: one["relevance"])
-    message = (
-        f"an item comes twice in the {kind} of query ",
-        key_text(keys),
-        "; remove it, or say which counts (duplicates=best or first).",
-    )
-    return guarded(relevances, twice, *message, kind=ENTRIES)
-
-
-def relevances_of(entries: Column, keys: tuple[str, ...], kind: str, *, with_item: bool) -> Column:
-    """Give the relevances of a list of entries.
-
-    Parameters
-    ----------
-    entries : Column
-    keys : tuple of str
-    kind : str
-    with_item : bool
-        Whether entries have items, in which duplicates are looked for.
-
-    Returns
-    -------
-    Column
-        Array of double.
-    """
-    if with_item:
-        return without_duplicates(entries, keys, kind)
-    return F.transform(entries, lambda one: one["relevance"])
 
 
 def empty_list() -> Column:

@@ -57,9 +57,7 @@ def rank_queries(
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         require_carried(plan, frame)
         return _finished(rank_arrays(frame, plan), plan)
-    rows = usable(
-        run_rows(frame, plan, judged=judgments is None, parse_text=parse_text), plan, _guard_column(plan)
-    )
+    rows = usable(run_rows(frame, plan, judged=judgments is None, parse_text=parse_text), plan, _guard_column(plan))
     rows = resolve_duplicates(rows, plan, keys_of(plan))
     if judgments is None:
         require_carried(plan, frame)
@@ -84,5 +82,3 @@ def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names += ["weight"] if plan.columns.weight is not None else []
     names += [name for name in ("ranked", "ranks", "ideal") if name in rankings.columns]
     return rankings.select(*columns_of(names))
-
-

@@ -9,13 +9,13 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
+from ndcg_spark.spark.ranking.duplicates import relevances_of
 from ndcg_spark.spark.ranking.lists import (
     carried,
     counts,
     empty_list,
     entry,
     given_ranks,
-    relevances_of,
     settled,
     top_ranked,
     top_relevant,

@@ -1,0 +1,16 @@
+"""Mean NDCG@k per run and segment, for spark-submit and for `python jobs/mean_ndcg.py`; --help tells the options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+try:
+    import ndcg_spark  # noqa: F401  # installed, or brought along with --py-files
+except ModuleNotFoundError:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run from a checkout
+
+from ndcg_spark.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["mean-ndcg", *sys.argv[1:]], prog="mean_ndcg.py"))

@@ -1,0 +1,1 @@
+"""The command line: options, the session, what a person reads."""

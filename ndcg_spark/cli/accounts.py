@@ -1,0 +1,107 @@
+"""Accounts of rows: how many were read and rejected, and why a run is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.cli.config import JobConfig
+from ndcg_spark.cli.inputs import Inputs
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal
+from ndcg_spark.spark.checks import count_rows, describe_bad_rows, rejects_table
+from ndcg_spark.spark.rows import keys_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """Rows of the input read and rejected, by reason; the same of the judgments, for the report."""
+
+    read: int
+    rejected: dict[str, int]
+    judgments: dict[str, Any] | None
+
+
+def account(inputs: Inputs, config: JobConfig) -> Accounts:
+    """Run an action a table: count its rows by reason, and refuse when too many are bad.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    config : JobConfig
+
+    Returns
+    -------
+    Accounts
+
+    Raises
+    ------
+    InputRefusedError
+        When more than the fraction that was allowed are bad.
+    """
+    counted = {name: count_rows(rows, keys_of(inputs.plan)) for name, rows in inputs.checked(originals=False).items()}
+    limit = config.max_reject_fraction
+    for name, found in counted.items():
+        bad = sum(found.rejected.values())
+        if limit is not None and bad > limit * found.read:
+            raise InputRefusedError(
+                f"{describe_bad_rows(found, name)}; that is more than --max-reject-fraction {limit:g}. "
+                "Nothing was written."
+            )
+    judgments = counted.get("judgments")
+    return Accounts(
+        read=counted["input"].read,
+        rejected=counted["input"].rejected,
+        judgments=None if judgments is None else {"read": judgments.read, "rejected": judgments.rejected},
+    )
+
+
+def written_rejects(inputs: Inputs) -> DataFrame:
+    """Bad rows of all tables, as they are written; lazy.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    DataFrame
+        `run` (empty), `source`, `reason`, `row`.
+    """
+    parts = [rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()]
+    return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
+
+
+def refusal_of(error: Exception, inputs: Inputs) -> NdcgSparkError | None:
+    """Find the refusal in an error, where it is one. Runs an action a table when the cause is bad rows.
+
+    Parameters
+    ----------
+    error : Exception
+    inputs : Inputs
+
+    Returns
+    -------
+    NdcgSparkError or None
+        None where the error is a crash.
+    """
+    if isinstance(error, NdcgSparkError):
+        return error
+    if not isinstance(error, PySparkException):
+        return None
+    message = find_refusal(str(error))
+    if message is None:
+        return None
+    if not message.startswith("bad row:"):
+        return InputRefusedError(f"{message} Nothing was written.")
+    found = []
+    for name, rows in inputs.checked(originals=False).items():
+        counted = count_rows(rows, keys_of(inputs.plan))
+        if counted.rejected:
+            found.append(describe_bad_rows(counted, name))
+    advice = "Nothing was written; --on-invalid reject leaves such rows out."
+    return InputRefusedError(f"{'; '.join(found) or message}. {advice}")

@@ -1,0 +1,166 @@
+"""Everything a user said on the command line, checked, in one frozen value."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from typing import Any
+
+from ndcg_spark.cli.gates import Gate
+from ndcg_spark.conventions import CHOICES, Convention
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import cutoffs_of, segment_sets_of
+from ndcg_spark.plan import Columns, EvaluationPlan
+
+CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table to read: reference, format (None: guess), options of the reader."""
+
+    reference: str
+    kind: str | None
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table to write: reference, format (None: guess)."""
+
+    reference: str
+    kind: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """What one run of the main job is asked to do."""
+
+    source: Source
+    judgments: Source | None
+    plan: EvaluationPlan
+    run_date: date
+    dataset: str
+    output: Target | None
+    per_query_output: Target | None
+    rejects: Target | None
+    max_reject_fraction: float | None
+    gates: tuple[Gate, ...]
+    json_path: str | None
+    explain: bool
+    allow_empty: bool
+    spark_settings: dict[str, str]
+
+
+def job_config(options: dict[str, Any]) -> JobConfig:
+    """Check options and put them in their places.
+
+    Parameters
+    ----------
+    options : dict
+        As the command line gave them.
+
+    Returns
+    -------
+    JobConfig
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    plan = _plan(options)
+    fraction = options["max_reject_fraction"]
+    if fraction is not None and not 0 <= fraction <= 1:
+        raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
+    if options["rejects"] and plan.on_invalid != "reject":
+        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
+    source = Source(reference=options["input"], kind=options["input_format"], options=_pairs(options["input_option"]))
+    judgments = None
+    if options["judgments"]:
+        judgments = Source(
+            reference=options["judgments"],
+            kind=options["judgments_format"],
+            options=_pairs(options["judgments_option"]),
+        )
+    return JobConfig(
+        source=source,
+        judgments=judgments,
+        plan=plan,
+        run_date=_run_date(options["run_date"]),
+        dataset=options["dataset"] or _dataset_of(source.reference),
+        output=_target(options["output"], options["output_format"]),
+        per_query_output=_target(options["per_query_output"], options["per_query_format"]),
+        rejects=_target(options["rejects"], options["rejects_format"]),
+        max_reject_fraction=fraction,
+        gates=tuple(Gate.parse(text, plan.cutoffs) for text in options["gate"]),
+        json_path=options["json"],
+        explain=options["explain"],
+        allow_empty=options["allow_empty"],
+        spark_settings=_pairs(options["conf"]),
+    )
+
+
+def _plan(options: dict[str, Any]) -> EvaluationPlan:
+    changes = [f"{flag}={options[flag]}" for flag in CONVENTION_FLAGS if options[flag] is not None]
+    convention = Convention.parse(";".join([options["convention"], *changes]))
+    columns = Columns(
+        query=_names(options["query_col"]),
+        item=options["item_col"] or None,
+        score=_names(options["score_col"]),
+        rank=options["rank_col"],
+        relevance=options["relevance_col"],
+        ideal=options["ideal_col"],
+        run=options["run_col"],
+        weight=options["weight_col"],
+        order=options["order_col"],
+    )
+    return EvaluationPlan(
+        columns=columns,
+        convention=convention,
+        cutoffs=cutoffs_of([one.strip() for one in options["k"].split(",")]),
+        segment_sets=segment_sets_of(_names(options["segment_cols"])),
+        way=options["way"].replace("-", "_"),
+        on_invalid=options["on_invalid"],
+        null_score=options["null_score"],
+        check_duplicates=options["check_duplicates"],
+        confidence=options["confidence"],
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidParameterError(f"{text!r} is not of the form NAME=VALUE.")
+        pairs[name] = value
+    return pairs
+
+
+def _target(reference: str | None, kind: str | None) -> Target | None:
+    return Target(reference=reference, kind=kind) if reference else None
+
+
+def _run_date(text: str | None) -> date:
+    if text is None:
+        return datetime.now(timezone.utc).date()
+    try:
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidParameterError(f"--run-date must be a date as 2026-01-31; got {text!r}.") from None
+
+
+def _dataset_of(reference: str) -> str:
+    """A name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
+    if re.search(r"\s", reference):
+        return "query"
+    name = os.path.basename(reference.rstrip("/")) or reference
+    return re.sub(r"(\.(parquet|orc|csv|tsv|jsonl?|ndjson|avro|gz|bz2|zst))+$", "", name) or name

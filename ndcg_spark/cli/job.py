@@ -1,0 +1,214 @@
+"""The main job: read, check, evaluate, write, answer. Everything here runs actions."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark._version import __version__
+from ndcg_spark.cli.accounts import Accounts, account, refusal_of, written_rejects
+from ndcg_spark.cli.config import JobConfig
+from ndcg_spark.cli.explain import explain_job
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.report import counts_line, show_summary, sort_key, to_json
+from ndcg_spark.cli.session import spark_session
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.plan import EvaluationPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ndcg_spark.cli.inputs import Inputs
+
+EXIT_DONE, EXIT_GATE = 0, 3
+
+
+def run_job(config: JobConfig) -> int:
+    """Run the main job.
+
+    Parameters
+    ----------
+    config : JobConfig
+
+    Returns
+    -------
+    int
+        0 done, 3 gate not met.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options; nothing has been written to the metric table then.
+    """
+    with spark_session("ndcg-spark mean-ndcg", config.spark_settings) as spark:
+        return _run(spark, config, Progress())
+
+
+def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
+    from ndcg_spark.cli.inputs import read_inputs
+    from ndcg_spark.tables import check_output
+
+    inputs = read_inputs(spark, config)
+    for target in (config.output, config.per_query_output, config.rejects):
+        if target is not None:
+            check_output(spark, target.reference, target.kind)
+    if config.explain:
+        print(explain_job(inputs, config))
+        return EXIT_DONE
+    try:
+        accounts = None
+        if inputs.plan.on_invalid == "reject":
+            with progress.step("counting bad rows"):
+                accounts = account(inputs, config)
+        outcome, gates_met = _evaluate(spark, inputs, config, accounts, progress)
+    except Exception as error:
+        raise refusal_of(error, inputs) or error from error
+    show_summary(outcome["metrics"])
+    print(counts_line(outcome))
+    for gate in outcome["gates"]:
+        value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
+        print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
+    _write_json(outcome, config.json_path)
+    return EXIT_DONE if gates_met else EXIT_GATE
+
+
+def _evaluate(
+    spark: SparkSession, inputs: Inputs, config: JobConfig, accounts: Accounts | None, progress: Progress
+) -> tuple[dict[str, Any], bool]:
+    from ndcg_spark.spark.scoring import score_queries
+    from ndcg_spark.spark.summary import summarize, summarize_rankings
+
+    plan, rankings = inputs.plan, inputs.rankings()
+    per_query = None
+    if config.per_query_output is not None:
+        per_query = score_queries(rankings, plan)
+        kept = _persisted(per_query)
+        summary_frame = summarize(per_query, plan)
+    else:
+        kept, summary_frame = False, summarize_rankings(rankings, plan)
+    try:
+        with progress.step("ranking and scoring"):
+            rows = [row.asDict() for row in summary_frame.collect()]
+        summary = sorted(_or_empty(rows, plan, config), key=sort_key)
+        outcome = _outcome(summary, inputs, config, accounts)
+        gates = [result for gate in config.gates for result in gate.results(summary)]
+        outcome["gates"] = gates
+        _write(spark, summary, per_query, outcome, inputs, config, progress)
+    finally:
+        if kept and per_query is not None:
+            per_query.unpersist()
+    for row in outcome["metrics"]:
+        row.pop("state")
+    return outcome, all(gate["met"] for gate in gates)
+
+
+def _persisted(per_query: DataFrame) -> bool:
+    """Keep metrics of queries between the two actions that need them, where the platform can."""
+    from pyspark.errors import PySparkException
+
+    try:
+        per_query.persist()
+    except PySparkException:  # some serverless platforms have no cache: the ranking then runs twice
+        return False
+    return True
+
+
+def _or_empty(rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfig) -> list[dict[str, Any]]:
+    if any(row["n_queries"] for row in rows):
+        return rows
+    if not config.allow_empty:
+        found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
+        why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
+        raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
+    if rows or plan.columns.run is not None:
+        return rows
+    from ndcg_spark.worker.summing import empty_summary
+
+    runs = plan.columns.score if len(plan.columns.score) > 1 else ("",)
+    return empty_summary(runs, plan.cutoffs)
+
+
+def _outcome(
+    summary: list[dict[str, Any]], inputs: Inputs, config: JobConfig, accounts: Accounts | None
+) -> dict[str, Any]:
+    plan = inputs.plan
+    overall = [
+        row for row in summary if not row["segment_by"] and row["metric"] == "ndcg" and row["k"] == plan.cutoffs[-1]
+    ]
+
+    def total(name: str) -> int:
+        return sum(int(row[name]) for row in overall)
+
+    evaluated, left_out = total("n_rows"), total("n_left_out")
+    rejected = accounts.rejected if accounts else {}
+    n_rejected = sum(rejected.values())
+    rows: dict[str, Any] = {
+        "read": accounts.read if accounts else evaluated + left_out,
+        "evaluated": evaluated,
+        "rejected": n_rejected,
+        "left_out": left_out,
+        "rejected_by_reason": rejected,
+    }
+    if rows["read"] != evaluated + left_out + n_rejected:
+        raise RuntimeError(f"rows do not add up: {rows}")  # a defect of ours, never of the data
+    outcome: dict[str, Any] = {
+        "metrics": summary,
+        "rows": rows,
+        "queries": {
+            "in_mean": total("n_queries"),
+            **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
+        },
+        "run_date": config.run_date.isoformat(),
+        "dataset": config.dataset,
+        "convention": str(plan.convention),
+        "config_hash": plan.digest,
+        "input": inputs.name,
+        "package_version": __version__,
+    }
+    if accounts and accounts.judgments is not None:
+        outcome["judgment_rows"] = accounts.judgments
+    return outcome
+
+
+def _write(
+    spark: SparkSession,
+    summary: list[dict[str, Any]],
+    per_query: DataFrame | None,
+    outcome: dict[str, Any],
+    inputs: Inputs,
+    config: JobConfig,
+    progress: Progress,
+) -> None:
+    from ndcg_spark.cli.metric_table import metric_rows, per_query_rows
+    from ndcg_spark.tables import Night, write_night
+
+    night = Night(run_date=config.run_date, dataset=config.dataset)
+    runs = sorted({row["run"] for row in summary})
+    if config.rejects is not None:
+        with progress.step(f"writing rejects to {config.rejects.reference}"):
+            write_night(written_rejects(inputs), config.rejects.reference, config.rejects.kind, night, [""])
+    if config.per_query_output is not None and per_query is not None:
+        target = config.per_query_output
+        with progress.step(f"writing queries to {target.reference}"):
+            write_night(per_query_rows(per_query), target.reference, target.kind, night, runs)
+    if config.output is not None:
+        target = config.output
+        computed_at = datetime.now(timezone.utc).replace(microsecond=0)
+        with progress.step(f"writing metrics to {target.reference}"):
+            frame = metric_rows(spark, summary, outcome, computed_at)
+            write_night(frame, target.reference, target.kind, night, runs)
+
+
+def _write_json(outcome: dict[str, Any], path: str | None) -> None:
+    if path is None:
+        return
+    if path == "-":
+        sys.stdout.flush()
+        print(to_json(outcome), flush=True)
+        return
+    target = Path(path)
+    unfinished = target.with_name(target.name + ".unfinished")
+    unfinished.write_text(to_json(outcome) + "\n", encoding="utf-8")
+    unfinished.replace(target)

@@ -1,0 +1,62 @@
+"""Entry point of the console command and of `jobs/`: exit codes, and errors in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ndcg_spark._version import __version__
+from ndcg_spark.cli.mean_ndcg import mean_ndcg
+from ndcg_spark.errors import NdcgSparkError, find_refusal
+
+EXIT_DONE, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 2, 3, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ndcg-spark")
+def cli() -> None:
+    """Evaluate rankings on Apache Spark."""
+
+
+cli.add_command(mean_ndcg)
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
+    """Run a command and say how it ended.
+
+    Parameters
+    ----------
+    argv : sequence of str or None
+        Arguments; None takes those of the process.
+    prog : str
+        What the program is called in messages.
+
+    Returns
+    -------
+    int
+        0 done, 2 refused input or options, 3 gate not met, 130 interrupted. A crash raises.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        result = cli.main(arguments, prog_name=prog, standalone_mode=False)
+    except click.ClickException as error:
+        return _refused(prog, error.format_message())
+    except NdcgSparkError as error:
+        return _refused(prog, find_refusal(str(error)) or str(error))
+    except (click.Abort, KeyboardInterrupt):
+        print(f"{prog}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return result if isinstance(result, int) else EXIT_DONE
+
+
+def _refused(prog: str, message: str) -> int:
+    line = " ".join(message.split())
+    print(f"{prog}: {line}", file=sys.stderr)
+    return EXIT_REFUSED
+
+
+def run() -> None:
+    """Run the console command and exit the process with its code."""
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Rows of the metric table and of the per-query table, as they are stored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.spark.summary import SUMMARY_SCHEMA
+
+PROVENANCE = ("convention", "config_hash", "input", "package_version")
+
+
+def metric_rows(
+    spark: SparkSession, summary: list[dict[str, Any]], outcome: dict[str, Any], computed_at: datetime
+) -> DataFrame:
+    """Summary rows with what they were computed from, in one partition.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    summary : list of dict
+    outcome : dict
+        With `convention`, `config_hash`, `input`, `package_version`.
+    computed_at : datetime
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    names = SUMMARY_SCHEMA.fieldNames()
+    values = [tuple(row[name] for name in names) for row in summary]
+    frame = spark.createDataFrame(values, SUMMARY_SCHEMA)
+    for name in PROVENANCE:
+        frame = frame.withColumn(name, F.lit(outcome[name]))
+    stamped = frame.withColumn("computed_at", F.lit(computed_at).cast(T.TimestampType()))
+    return stamped.coalesce(1)
+
+
+def per_query_rows(per_query: DataFrame) -> DataFrame:
+    """Metrics of the queries that were not dropped, without the accounts that only sums need.
+
+    Parameters
+    ----------
+    per_query : DataFrame
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    return per_query.where(F.col("dcg").isNotNull()).drop("n_rows", "n_left_out")

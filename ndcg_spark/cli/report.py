@@ -1,0 +1,123 @@
+"""What a person reads: a short table at a terminal, plain lines in a log; and the JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+MOST_SEGMENTS = 30
+
+
+def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Order of summary rows: runs, overall before segments, segments by name, metrics, cutoffs; null last.
+
+    Parameters
+    ----------
+    row : dict
+
+    Returns
+    -------
+    tuple
+    """
+    metric = ("ndcg", "dcg", "idcg").index(row["metric"])
+    k = math.inf if row["k"] is None else row["k"]
+    return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, k
+
+
+def show_summary(summary: list[dict[str, Any]]) -> None:
+    """Print mean NDCG per run and segment: a table at a terminal, else a line a group.
+
+    Parameters
+    ----------
+    summary : list of dict
+        Sorted rows of a summary.
+    """
+    rows = [row for row in summary if row["metric"] == "ndcg"]
+    groups: dict[tuple[str, str, str | None], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["run"], row["segment_by"], row["segment"]), []).append(row)
+    shown = list(groups)[:MOST_SEGMENTS]
+    if sys.stdout.isatty():
+        _show_table({key: groups[key] for key in shown})
+    else:
+        for key in shown:
+            print(_line(groups[key]))
+    if len(groups) > len(shown):
+        print(f"... and {len(groups) - len(shown)} more groups; --output and --json have all of them.")
+
+
+def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]]) -> None:
+    first = next(iter(groups.values()), [])
+    with_runs = any(run for run, _, _ in groups)
+    table = Table(title="mean NDCG (± half of the interval)")
+    if with_runs:
+        table.add_column("run")
+    table.add_column("segment")
+    table.add_column("queries", justify="right")
+    for row in first:
+        table.add_column(f"@{_cutoff(row['k'])}", justify="right")
+    for (run, by, segment), rows in groups.items():
+        name = "overall" if not by else f"{by} = {segment if segment is not None else 'null'}"
+        cells = [_value(row) for row in rows]
+        table.add_row(*([run] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
+    Console().print(table)
+
+
+def _line(rows: list[dict[str, Any]]) -> str:
+    first = rows[0]
+    run = f"run={first['run']} " if first["run"] else ""
+    segment = f"{first['segment_by']}={first['segment']}" if first["segment_by"] else "overall"
+    values = "  ".join(f"ndcg@{_cutoff(row['k'])} {_value(row)}" for row in rows)
+    return f"{run}{segment} queries={first['n_queries']}  {values}"
+
+
+def _cutoff(k: int | None) -> str:
+    return "all" if k is None else str(k)
+
+
+def _value(row: dict[str, Any]) -> str:
+    if row["value"] is None:
+        return "-"
+    if row["ci_high"] is None:
+        return f"{row['value']:.4f}"
+    return f"{row['value']:.4f} ± {(row['ci_high'] - row['ci_low']) / 2:.4f}"
+
+
+def counts_line(outcome: dict[str, Any]) -> str:
+    """Say what became of rows and queries, in a line.
+
+    Parameters
+    ----------
+    outcome : dict
+        With `rows` and `queries`, as in the JSON.
+
+    Returns
+    -------
+    str
+    """
+    rows, queries = outcome["rows"], outcome["queries"]
+    parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
+    parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
+    counted = [f"{queries['in_mean']:,} in the mean"]
+    for name in ("no_relevant", "missing", "unjudged"):
+        counted.append(f"{queries[name]:,} {name.replace('_', ' ')}")
+    return f"{' + '.join(parts)}; queries: {', '.join(counted)}"
+
+
+def to_json(outcome: dict[str, Any]) -> str:
+    """Write an outcome as one line of JSON.
+
+    Parameters
+    ----------
+    outcome : dict
+
+    Returns
+    -------
+    str
+    """
+    return json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str)

@@ -1,0 +1,104 @@
+"""The Spark session of a job: the one there is, or a local one of our own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROVIDED = (
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+    "DATABRICKS_RUNTIME_VERSION",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
+"""Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
+
+
+@contextmanager
+def spark_session(app_name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Give the session to run in, and stop it afterwards if it was made here.
+
+    Parameters
+    ----------
+    app_name : str
+    settings : mapping
+        Spark settings of the user, for a local session; under spark-submit and on a server they belong there.
+
+    Yields
+    ------
+    SparkSession
+
+    Raises
+    ------
+    NdcgSparkError
+        When there is no pyspark or no Java.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise NdcgSparkError(
+            "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
+        ) from None
+    provided = any(name in os.environ for name in _PROVIDED) or SparkSession.getActiveSession() is not None
+    if provided:
+        if settings:
+            raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
+        yield SparkSession.builder.appName(app_name).getOrCreate()
+        return
+    with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
+        spark = _start_local(app_name, {**_local_settings(str(log_settings)), **settings})
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _local_settings(log_settings: str) -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": f"{_memory_share()}m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings}",
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+    }
+
+
+def _memory_share() -> int:
+    """Megabytes for the JVM: a third of the machine, between 1 and 8 GB."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError, AttributeError):
+        total = 3072
+    return max(1024, min(8192, total // 3))
+
+
+def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        if "JAVA_GATEWAY" in (error.getCondition() or ""):
+            raise NdcgSparkError(
+                "Spark could not start Java: install Java 17 or later, or set JAVA_HOME to one."
+            ) from error
+        raise

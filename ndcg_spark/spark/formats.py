@@ -1,0 +1,157 @@
+"""References to tables, of any format, to DataFrames."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.spark.reasons import MALFORMED
+
+TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
+_EXTENSIONS = {
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".avro": "avro",
+}
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$")
+_QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
+_RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
+_QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as it was read.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    name : str
+        Format and reference, for messages and for the metric table.
+    parse_text : bool
+        Whether its columns are text that stands for numbers.
+    """
+
+    frame: DataFrame
+    name: str
+    parse_text: bool
+
+
+def guess_format(reference: str) -> str:
+    """Tell what kind of reference a user gave.
+
+    Parameters
+    ----------
+    reference : str
+        A path, a table's name, or a query.
+
+    Returns
+    -------
+    str
+        `sql` for a query; by its ending, or `parquet`, for a path (it has a slash, or is there); else `table`.
+
+    Examples
+    --------
+    >>> guess_format("logs/2026-01-01/run.csv.gz"), guess_format("s3://bucket/run"), guess_format("prod.rankings")
+    ('csv', 'parquet', 'table')
+    """
+    if _QUERY.match(reference):
+        return "sql"
+    plain = _COMPRESSED.sub("", reference.rstrip("/").lower())
+    ending = os.path.splitext(plain)[1]
+    if "/" in reference or os.sep in reference or os.path.exists(reference):
+        return _EXTENSIONS.get(ending, "parquet")
+    return _EXTENSIONS.get(ending, "table")
+
+
+def read_table(
+    spark: SparkSession, reference: str, kind: str | None = None, options: dict[str, str] | None = None
+) -> Table:
+    """Read a table of any format Spark knows by name, or of the two TREC text formats.
+
+    Reads schemas; for json Spark itself scans the files to infer one.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    reference : str
+        Path, catalog table, or SQL query.
+    kind : str or None
+        `parquet`, `orc`, `csv`, `tsv`, `json`, `table`, `sql`, `trec-run`, `trec-qrels`, or any other name
+        Spark has a reader for. None guesses with `guess_format`.
+    options : dict or None
+        Options of Spark's reader.
+
+    Returns
+    -------
+    Table
+        csv and tsv have a header and stay text, so that ids such as 007 keep their zeros; the columns that are
+        numbers by their part are parsed later, and what is no number is a bad row.
+
+    Raises
+    ------
+    InputRefusedError
+        When there is no such table or path, or Spark cannot read it.
+    """
+    kind = kind or guess_format(reference)
+    options = options or {}
+    try:
+        frame = _open(spark, reference, kind, options)
+        frame.schema  # noqa: B018  # analysis is lazy on Connect: find a missing table here, not later
+    except AnalysisException as error:
+        raise InputRefusedError(_unreadable(reference, kind, error)) from error
+    except PySparkException as error:
+        raise InputRefusedError(f"cannot read {kind} {reference!r}: {_first_line(error)}") from error
+    return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS)
+
+
+def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
+    if kind == "sql":
+        return spark.sql(reference)
+    if kind == "table":
+        return spark.read.options(**options).table(reference)
+    if kind in ("trec-run", "trec-qrels"):
+        return _read_trec(spark, reference, _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS)
+    if kind in ("csv", "tsv"):
+        plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
+        return spark.read.options(**plain).csv(reference)
+    return spark.read.format(kind).options(**options).load(reference)
+
+
+def _read_trec(spark: SparkSession, path: str, fields: tuple[str, ...]) -> DataFrame:
+    """Fields set apart by white space; empty lines and lines that start with # are no rows."""
+    line = F.trim(F.regexp_replace("value", r"\s+", " "))
+    lines = spark.read.text(path).select(line.alias("line"))
+    lines = lines.where((F.col("line") != "") & ~F.col("line").startswith("#"))
+    parts = F.split("line", " ")
+    fits = F.size(parts) == len(fields)
+    columns = [F.when(fits, parts[at]).alias(name) for at, name in enumerate(fields)]
+    return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
+
+
+def _unreadable(reference: str, kind: str, error: AnalysisException) -> str:
+    condition = error.getCondition() or ""
+    if "PATH_NOT_FOUND" in condition:
+        return f"there is no path {reference!r}."
+    if "TABLE_OR_VIEW_NOT_FOUND" in condition and kind == "table":
+        return f"there is no table {reference!r} in the catalog, and no file or folder of that name."
+    if "UNABLE_TO_INFER_SCHEMA" in condition:
+        return f"{reference!r} holds no {kind} files."
+    if "DATA_SOURCE_NOT_FOUND" in condition:
+        raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
+    return f"cannot read {kind} {reference!r}: {_first_line(error)}"
+
+
+def _first_line(error: PySparkException) -> str:
+    return (error.getMessage() or str(error)).strip().splitlines()[0]

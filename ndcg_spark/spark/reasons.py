@@ -1,0 +1,107 @@
+"""Why a row cannot be used."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.kernels.gains import largest_relevance, parse_gain_table
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import named
+
+BAD_ROW = "bad_row"
+MALFORMED = "malformed_line"
+LARGEST_RANK = 10_000_000
+Reasons = list[tuple[str, Column]]
+
+
+def malformed_reasons(frame: DataFrame) -> Reasons:
+    """Why a line of a text format is no row at all.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    list of (name, condition)
+    """
+    return [(MALFORMED, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+
+
+def rank_reasons(rank: Column, plan: EvaluationPlan) -> Reasons:
+    """Why a given rank cannot be used.
+
+    Parameters
+    ----------
+    rank : Column
+        Double.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    list of (name, condition)
+    """
+    missing = rank.isNull() if plan.null_score == "bad" else F.lit(False)
+    return [
+        ("null_rank", missing | F.isnan(rank)),
+        ("rank_below_1", rank < 1),
+        ("rank_not_whole", rank != F.floor(rank)),
+        ("rank_too_large", rank > LARGEST_RANK),
+    ]
+
+
+def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan) -> Reasons:
+    """Why a relevance cannot be used.
+
+    Parameters
+    ----------
+    relevance : Column
+        Double.
+    column : str
+        What it was read from.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    list of (name, condition)
+    """
+    convention = plan.convention
+    reasons: Reasons = [
+        ("relevance_not_a_number", relevance.isNull() & named(column).isNotNull()),
+        ("nan_relevance", F.isnan(relevance)),
+        ("infinite_relevance", F.abs(relevance) == float("inf")),
+    ]
+    largest = largest_relevance(convention.gain)
+    if largest < float("inf"):
+        reasons.append(("gain_overflow", F.abs(relevance) > largest))
+    if isinstance(convention.gain, str) and convention.gain.startswith("table:"):
+        levels = list(parse_gain_table(convention.gain.partition(":")[2]))
+        clipped = F.greatest(relevance, F.lit(0.0)) if convention.negative == "clip" else relevance
+        reasons.append(("level_without_gain", ~clipped.isin(levels)))
+    if convention.negative == "error":
+        reasons.append(("negative_relevance", relevance < 0))
+    return reasons
+
+
+def with_reason(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, originals: bool) -> DataFrame:
+    """Select columns, with the first reason that holds beside them as `bad_row`.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    selected : dict from name to Column
+    reasons : list of (name, condition)
+    originals : bool
+        Keep the columns as they are instead.
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    reason = F.lit(None).cast("string")
+    for name, bad in reversed(reasons):
+        reason = F.when(bad, F.lit(name)).otherwise(reason)
+    chosen = [F.col("*")] if originals else [column.alias(name) for name, column in selected.items()]
+    return frame.select(*chosen, reason.alias(BAD_ROW))

@@ -1,0 +1,74 @@
+"""Metrics of arrays in pandas Series, for columns in notebooks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ndcg_spark.kernels.dcg import dcg, ndcg, sort_within_queries
+from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.kernels.gains import gain_function
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
+
+
+def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, best_first: bool) -> FloatArray:
+    """DCG of each list of relevances.
+
+    Parameters
+    ----------
+    lists : Series of arrays of numbers
+        In rank order; a null list has no items, a null relevance gains 0.
+    gain, discount : str
+        As in `Convention`.
+    k : int or None
+    best_first : bool
+        Put each list in ideal order first.
+
+    Returns
+    -------
+    float64, shape (n_lists,)
+    """
+    gains, offsets = _gains(lists, gain)
+    if best_first:
+        gains = sort_within_queries(gains, offsets)
+    table = discount_table(discount, int(np.diff(offsets).max(initial=0)) if k is None else k)
+    return dcg(gains, offsets, table, k=k)
+
+
+def ndcg_series(
+    ranked: pd.Series, ideal: pd.Series, *, gain: str, discount: str, k: int | None, no_relevant: float
+) -> FloatArray:
+    """NDCG of each pair of lists.
+
+    Parameters
+    ----------
+    ranked, ideal : Series of arrays of numbers
+        Relevances in rank order, and all judged relevances in any order.
+    gain, discount : str
+    k : int or None
+    no_relevant : float
+        Value where IDCG <= 0.
+
+    Returns
+    -------
+    float64, shape (n_lists,)
+
+    Examples
+    --------
+    >>> lists = pd.Series([[3, 2, 3, 0, 1, 2]])
+    >>> ndcg_series(lists, lists, gain="linear", discount="log2", k=6, no_relevant=0.0).round(6).tolist()
+    [0.960808]
+    """
+    gained = dcg_series(ranked, gain=gain, discount=discount, k=k, best_first=False)
+    best = dcg_series(ideal, gain=gain, discount=discount, k=k, best_first=True)
+    return ndcg(gained, best, no_relevant=no_relevant)
+
+
+def _gains(lists: pd.Series, gain: str) -> tuple[FloatArray, IntArray]:
+    arrays = [np.asarray([] if one is None else one, dtype=np.float64) for one in lists]
+    offsets = offsets_of(np.array([len(one) for one in arrays], dtype=np.int64))
+    relevance = np.concatenate(arrays) if arrays else np.zeros(0)
+    known = ~np.isnan(relevance)  # pandas hands null elements over as NaN
+    gains = np.zeros(len(relevance))
+    gains[known] = gain_function(gain)(relevance[known])
+    return gains, offsets
