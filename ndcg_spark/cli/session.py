@@ -69,7 +69,7 @@ def _local_settings(log_settings: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_memory_share()}m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings}",
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"',
         "spark.sql.shuffle.partitions": str(4 * cores),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
