@@ -1,0 +1,190 @@
+"""Exact sums and the moments built on them, against whole numbers and fractions."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.exact import N_LIMBS, from_limbs, to_limbs, two_product
+from ndcg_spark.kernels.moments import N_MOMENTS, STATE_SIZE, estimate, query_states
+
+GRID = Fraction(1, 2**128)
+LARGEST = 2.0**159
+
+
+def on_the_grid(value: float) -> bool:
+    return Fraction(value) % GRID == 0
+
+
+wide = st.floats(-LARGEST, LARGEST, exclude_min=True, exclude_max=True)
+exact = wide.filter(on_the_grid) | st.floats(-1, 1).filter(on_the_grid)
+values_between_0_and_1 = st.floats(0, 1).filter(lambda value: value == 0 or value > 1e-6)
+weights = st.floats(1e-3, 1e3)
+
+
+def summed(values: list[float]) -> np.ndarray:
+    return to_limbs(np.array(values, dtype=np.float64)).sum(axis=1)
+
+
+# --- Sums
+
+
+@given(st.lists(exact, max_size=30))
+@example([0.1] * 10)
+@example([1e40, 1.0, -1e40])
+@example([math.nextafter(LARGEST, 0.0)] * 3)
+@example([2.0**-128, -(2.0**-128), 5e-324 * 0])
+def test_sums_are_those_of_fractions(values):
+    assert from_limbs(summed(values)) == sum(map(Fraction, values), Fraction(0))
+
+
+@given(st.lists(wide, max_size=20), st.integers(0, 2**32), st.integers(1, 6))
+def test_neither_order_nor_partitioning_changes_a_bit(values, seed, n_parts):
+    random_ = random.Random(seed)
+    parts: list[list[float]] = [[] for _ in range(n_parts)]
+    for value in random_.sample(values, len(values)):
+        random_.choice(parts).append(value)
+    assert sum(summed(part) for part in parts).tolist() == summed(values).tolist()
+
+
+@given(wide | st.floats(-1e-30, 1e-30))
+@example(5e-324)
+@example(-(2.0**-129))
+@example(1.5 * 2.0**-128)
+def test_what_lies_below_the_grid_is_cut_off_of_each_value(value):
+    expected = math.trunc(Fraction(value) / GRID) * GRID
+    assert from_limbs(summed([value])) == expected
+
+
+@given(st.lists(wide, max_size=10))
+def test_limbs_are_small_enough_for_2_to_31_of_them(values):
+    limbs = to_limbs(np.array(values, dtype=np.float64))
+    assert limbs.shape == (N_LIMBS, len(values))
+    assert limbs.dtype == np.int64
+    assert (np.abs(limbs) < 2**32).all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, LARGEST, -LARGEST, 1e300])
+def test_what_cannot_be_added_exactly_is_refused(bad):
+    with pytest.raises(InputRefusedError, match="too large to add exactly"):
+        to_limbs(np.array([0.5, bad]))
+
+
+def test_the_values_given_are_not_changed():
+    values = np.array([0.1, -3.5])
+    to_limbs(values)
+    assert values.tolist() == [0.1, -3.5]
+
+
+@given(st.lists(st.tuples(st.floats(-1e50, 1e50), st.floats(-1e50, 1e50)), min_size=1, max_size=5))
+def test_a_product_and_its_error_are_the_exact_product(pairs):
+    pairs = [(a, b) for a, b in pairs if a * b == 0 or abs(a * b) > 1e-200]  # no underflow
+    a, b = np.array([one for one, _ in pairs]), np.array([other for _, other in pairs])
+    for x, y, product, error in zip(a, b, *two_product(a, b), strict=True):
+        assert product == x * y
+        assert Fraction(product) + Fraction(error) == Fraction(x) * Fraction(y) or x * y == 0
+
+
+# --- Moments
+
+
+def plain_estimate(values: list[float], its_weights: list[float]) -> tuple[Fraction, Fraction]:
+    """The weighted mean, and the square of its standard error, from their definitions."""
+    pairs = [(Fraction(v), Fraction(w)) for v, w in zip(values, its_weights, strict=True)]
+    total, n = sum(w for _, w in pairs), len(pairs)
+    mean = sum(w * v for v, w in pairs) / total
+    return mean, Fraction(n, n - 1) * sum(w**2 * (v - mean) ** 2 for v, w in pairs) / total**2
+
+
+def estimate_of(values: list[float], its_weights: list[float] | None = None, confidence: float = 0.95):
+    states = query_states(np.array(values), None if its_weights is None else np.array(its_weights))
+    assert states.shape == (STATE_SIZE, len(values))
+    return estimate(states.sum(axis=1), len(values), confidence=confidence)
+
+
+@given(st.lists(st.tuples(values_between_0_and_1, weights), min_size=2, max_size=20))
+def test_the_weighted_mean_and_its_error(pairs):
+    values, its_weights = [v for v, _ in pairs], [w for _, w in pairs]
+    got = estimate_of(values, its_weights)
+    mean, squared_error = plain_estimate(values, its_weights)
+    assert got.value == float(mean)
+    assert got.weight_sum == float(sum(map(Fraction, its_weights)))
+    assert got.std_error == pytest.approx(math.sqrt(squared_error), rel=1e-9, abs=1e-15)
+
+
+@given(st.lists(values_between_0_and_1, min_size=2, max_size=20))
+def test_the_plain_mean_and_its_error(values):
+    got = estimate_of(values)
+    mean, squared_error = plain_estimate(values, [1.0] * len(values))
+    assert (got.value, got.weight_sum) == (float(mean), len(values))
+    assert got.std_error == pytest.approx(math.sqrt(squared_error), rel=1e-15)
+
+
+@given(st.lists(values_between_0_and_1, min_size=2, max_size=20), st.sampled_from([1.0, 0.25, 1024.0]))
+def test_equal_weights_are_no_weights(values, weight):
+    weighted, plain = estimate_of(values, [weight] * len(values)), estimate_of(values)
+    assert weighted._replace(weight_sum=0) == plain._replace(weight_sum=0)
+    assert weighted.weight_sum == weight * len(values)
+
+
+@pytest.mark.parametrize("weight", [0.3, 7.0, 1e-3, 1e-9, 1e-12, 1e12])
+def test_the_unit_of_weights_does_not_matter(weight):
+    values = [0.0, 0.25, 1.0, 0.7]
+    weighted, plain = estimate_of(values, [weight] * 4), estimate_of(values)
+    assert weighted.value == plain.value
+    assert weighted.std_error == pytest.approx(plain.std_error, rel=1e-6)
+
+
+@given(values_between_0_and_1, st.integers(2, 12))
+@example(0.1, 3)
+@example(1 / 3, 10)
+def test_constant_values_have_no_error(value, n):
+    got = estimate_of([value] * n)
+    assert (got.value, got.std_error, got.ci_low, got.ci_high) == (value, 0.0, value, value)
+
+
+def test_constant_values_have_no_error_whatever_their_weights():
+    got = estimate_of([0.1] * 3, [0.3, 0.7, 1.1])
+    assert (got.value, got.std_error) == (0.1, 0.0)
+
+
+@pytest.mark.parametrize("its_weights", [[0.3, 0.7, 1.1], [1e-3, 5.0, 0.1]])
+def test_each_of_the_five_moments_is_an_exact_sum(its_weights):
+    values = [0.1, 0.9, 1 / 3]
+    state = query_states(np.array(values), np.array(its_weights)).sum(axis=1)
+    got = [from_limbs(part) for part in state.reshape(N_MOMENTS, N_LIMBS)]
+    pairs = [(Fraction(v), Fraction(w)) for v, w in zip(values, its_weights, strict=True)]
+    powers = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+    expected = [sum(w**i * v**j for v, w in pairs) for i, j in powers]
+    assert [float(one) for one in got] == [float(one) for one in expected]
+    assert [abs(a - b) < 16 * GRID for a, b in zip(got, expected, strict=True)] == [True] * 5
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
+def test_the_interval_is_normal(confidence):
+    """0, 1, 1, 1: mean 3/4, sample variance 1/4, standard error 1/4."""
+    got = estimate_of([0.0, 1.0, 1.0, 1.0], confidence=confidence)
+    half = NormalDist().inv_cdf(1 - (1 - confidence) / 2) / 4
+    assert got == pytest.approx((0.75, 4.0, 0.25, 0.75 - half, 0.75 + half), rel=1e-12)
+
+
+def test_means_and_errors_that_are_not_defined_are_none():
+    nothing = np.zeros(STATE_SIZE, dtype=np.int64)
+    assert estimate(nothing, 0, confidence=0.95) == (None, 0.0, None, None, None)
+    assert estimate_of([0.3]) == (0.3, 1.0, None, None, None)
+    assert estimate_of([0.3, 0.4], [0.0, 0.0]) == (None, 0.0, None, None, None)
+
+
+@given(st.lists(st.tuples(values_between_0_and_1, weights), min_size=1, max_size=12), st.integers(0, 12))
+def test_states_of_disjoint_queries_merge(pairs, cut):
+    values, its_weights = np.array([v for v, _ in pairs]), np.array([w for _, w in pairs])
+    parts = [query_states(values[at], its_weights[at]).sum(axis=1) for at in (slice(cut), slice(cut, None))]
+    assert sum(parts).tolist() == query_states(values, its_weights).sum(axis=1).tolist()

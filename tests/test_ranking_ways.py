@@ -1,0 +1,218 @@
+"""Every form of input and every way of ranking, against the oracle: the same numbers, and the same counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from oracle import Choices, Row, evaluate
+from random_rankings import GIANT_QUERY, random_rows
+from small_rankings import ranked
+from spark_rankings import (
+    LONG,
+    RANKED,
+    STRUCTS,
+    Case,
+    array_table,
+    assert_same_results,
+    collect_cases,
+    convention_of,
+    every_way,
+    in_rank_order,
+    scored_table,
+)
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.plan import EvaluationPlan
+
+CUTOFFS = (1, 3, 10, None)
+NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
+
+CHOICES = {
+    "item_asc": Choices(ties="item_asc"),
+    "item_desc, clip, float32": Choices(
+        gain="linear", ties="item_desc", score_precision="float32", negative="clip", missing_query="drop"
+    ),
+    "integers up, condensed": Choices(ties="item_asc", unjudged="condensed", no_relevant="one"),
+    "integers down, retrieved": Choices(
+        gain="linear", ties="item_desc", ideal="retrieved", no_relevant="skip", missing_query="drop"
+    ),
+    "input_order, k_ones, keep": Choices(ties="input_order", ideal="k_ones", unjudged_query="zero"),
+    "table": Choices(gain=NOT_MONOTONE, ties="item_asc", no_relevant="skip"),
+    "table, clip, retrieved": Choices(gain=NOT_MONOTONE, ties="item_desc", ideal="retrieved", negative="clip"),
+    "pad, negative": Choices(ties="input_order", pad_to_k=-1.0, no_relevant="one", missing_query="zero"),
+    "condensed, retrieved, input_order": Choices(
+        gain="linear", ties="input_order", unjudged="condensed", ideal="retrieved", unjudged_query="zero"
+    ),
+    "condensed, k_ones, pad": Choices(
+        ties="item_desc", discount="reciprocal", unjudged="condensed", ideal="k_ones", pad_to_k=0.5
+    ),
+}
+SHAPES = {
+    "item_asc": {"unretrieved": False},
+    "item_desc, clip, float32": {"extreme_scores": True, "negatives": True},
+    "integers up, condensed": {"integer_items": True},
+    "integers down, retrieved": {"integer_items": True, "negatives": True},
+    "input_order, k_ones, keep": {"negatives": True},
+    "table, clip, retrieved": {"negatives": True},
+    "pad, negative": {"fractional": True},
+    "condensed, retrieved, input_order": {"fractional": True, "negatives": True},
+}
+
+
+def rows_for(name: str) -> list[Row]:
+    shape = SHAPES.get(name, {})
+    rows = random_rows(list(CHOICES).index(name), **shape)
+    return [row for row in rows if row.score is not None] if not shape.get("unretrieved", True) else rows
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_way_equals_the_oracle(spark, name):
+    """The cutoff 10 is beyond most lists; None is the whole list; one query has half of all rows."""
+    rows, choices = rows_for(name), CHOICES[name]
+    assert sum(row.query == GIANT_QUERY for row in rows) >= 0.4 * len(rows)
+    found = collect_cases(every_way(spark, rows, choices, CUTOFFS))
+    assert len(found) == 8
+    for way, got in found.items():
+        cutoffs = sorted({k for _, k in got}, key=lambda k: (k is None, k))
+        assert cutoffs in ([1, 3, 10], list(CUTOFFS)), way
+        assert_same_results(got, evaluate(rows, choices, cutoffs))
+
+
+def test_the_random_rankings_meet_every_status():
+    """What the test above would not notice if its rows had no such query."""
+    statuses = {result.status for result in evaluate(rows_for("table"), CHOICES["item_asc"], [3]).values()}
+    assert statuses == {"evaluated", "no_relevant", "missing", "unjudged"}
+
+
+def test_the_worked_examples(spark):
+    """By hand, from the specification: 3,2,3,0,1,2 with and without two more judged items, and a padded list."""
+    six = (3.0, 2.0, 3.0, 0.0, 1.0, 2.0)
+    rows = ranked(six, query="alone") + ranked(six, unretrieved=(3.0, 2.0), query="with others")
+    padded = ranked((1.0, 1.0, 1.0), unretrieved=(1.0, 1.0), query="padded")
+    table = scored_table(spark, rows + padded)
+    cases = {
+        gain: Case(
+            data=table,
+            plan=EvaluationPlan(cutoffs=(5, 6), null_score="unretrieved", convention=Convention(gain=gain)),
+        )
+        for gain in ("linear", "exponential")
+    }
+    found = collect_cases(cases)
+    linear, exponential = found["linear"], found["exponential"]
+    alone, others = ("alone", 6), ("with others", 6)
+    assert (linear[alone].dcg, exponential[alone].dcg) == pytest.approx((6.861127, 13.848264), abs=5e-7)
+    assert (linear[alone].idcg, exponential[alone].idcg) == pytest.approx((7.140995, 14.595390), abs=5e-7)
+    assert (linear[alone].ndcg, exponential[alone].ndcg) == pytest.approx((0.960808, 0.948811), abs=5e-7)
+    assert (linear[others].idcg, exponential[others].idcg) == pytest.approx((8.740262, 18.437718), abs=5e-7)
+    assert (linear[others].ndcg, exponential[others].ndcg) == pytest.approx((0.785002, 0.751083), abs=5e-7)
+    assert linear["padded", 5].ndcg == pytest.approx(0.722727, abs=5e-7)
+
+
+def test_callables_and_tables_of_discounts(spark):
+    """A NumPy function of ranks, a table per position, another base, and a NumPy gain, on one table."""
+    import numpy as np
+
+    rows = random_rows(31, ties=False)
+    pairs = {
+        "callable discount": (lambda ranks: 1.0 / np.sqrt(ranks), lambda rank: rank**-0.5),
+        "table": ("table:1.25,0.63,0.5", "table:1.25,0.63,0.5"),
+        "ln": ("ln", "ln"),
+        "log:10": ("log:10", "log:10"),
+    }
+    table = scored_table(spark, rows)
+    cases, expected = {}, {}
+    for name, (ours, theirs) in pairs.items():
+        convention = Convention(gain=np.sqrt, discount=ours)
+        cases[name] = Case(
+            data=table, plan=EvaluationPlan(cutoffs=(1, 3), null_score="unretrieved", convention=convention)
+        )
+        expected[name] = Choices(gain=lambda relevance: relevance**0.5, discount=theirs, ties="item_asc")
+    for name, got in collect_cases(cases).items():
+        assert_same_results(got, evaluate(rows, expected[name], [1, 3]))
+
+
+@pytest.mark.parametrize("cutoffs", [(2, 5), (2, None)], ids=str)
+def test_given_ranks_of_a_table_with_unretrieved_rows(spark, cutoffs):
+    rows = random_rows(40)
+    choices = Choices(ties="item_asc")
+    plan = EvaluationPlan(columns=RANKED, cutoffs=cutoffs, null_score="unretrieved")
+    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})
+    assert_same_results(found["rank"], evaluate(rows, choices, cutoffs))
+
+
+def test_given_ranks_with_gaps_keep_their_discounts(spark):
+    """Items on ranks 2 and 5 only: DCG = 1/log2(3) + 3/log2(6), as if other items had been cut from the log."""
+    table = spark.createDataFrame([("q", "a", 2, 1.0), ("q", "b", 5, 3.0)], "query_id string, item_id string, rank int, relevance double")  # fmt: skip
+    plans = {
+        way: EvaluationPlan(columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), way=way)
+        for way in ("auto", "given", "window")
+    }
+    found = collect_cases({way: Case(data=table, plan=plan) for way, plan in plans.items()})
+    expected = {1: 0.0, 4: 0.6309297535714575, 5: 0.6309297535714575 + 3 * 0.38685280723454163}
+    for got in found.values():
+        values = {k: result.dcg for (_, k), result in got.items()}
+        assert values == pytest.approx({**expected, None: expected[5]}, abs=1e-12)
+
+
+@pytest.mark.parametrize("order", [None, "position"])
+def test_condensed_given_ranks_close_up_whatever_the_tie_rule(spark, order):
+    """Ranks are all different, so that no tie rule is asked and no order column needed."""
+    rows = random_rows(41, ties=False)
+    choices = Choices(ties="input_order", unjudged="condensed")
+    plan = EvaluationPlan(
+        columns=replace(RANKED, order=order),
+        convention=convention_of(choices),
+        cutoffs=(1, 3),
+        null_score="unretrieved",
+    )
+    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})
+    assert_same_results(found["rank"], evaluate(rows, choices, [1, 3]))
+
+
+def test_arrays_of_whole_numbers_decimals_and_booleans(spark):
+    rows = [row for row in random_rows(42, special=False, unretrieved=False) if row.relevance in (None, 0.0, 1.0)]
+    choices = Choices(ties="item_asc")
+    arrays = array_table(spark, rows, choices)
+    kinds = ("tinyint", "int", "bigint", "float", "decimal(5,2)", "boolean")
+    cases = {
+        kind: Case(
+            data=arrays.selectExpr("query_id", f"cast(ranked as array<{kind}>) as relevance"),
+            plan=EvaluationPlan(cutoffs=(1, 3, None)),
+        )
+        for kind in kinds
+    }
+    expected = evaluate(rows, replace(choices, ideal="retrieved"), [1, 3, None])
+    for got in collect_cases(cases).values():
+        assert_same_results(got, expected)
+
+
+def test_best_of_an_item_that_an_array_lists_twice(spark):
+    """The first place of a repeated item is its best one; the second is left out, as in a long table."""
+    rows = ranked((1.0, 0.0, 2.0), query="q")
+    first, second, third = in_rank_order(rows, Choices(ties="item_asc"))
+    entries = [(row.item, row.relevance) for row in (first, second, first, third)]
+    table = spark.createDataFrame([("q", entries)], "query_id string, relevance array<struct<item:string, relevance:double>>")  # fmt: skip
+    plan = EvaluationPlan(convention=Convention(duplicates="best"), cutoffs=(3, None))
+    found = collect_cases({"structs": Case(data=table, plan=plan)})
+    assert_same_results(found["structs"], evaluate(rows, Choices(ties="item_asc"), [3, None]))
+
+
+def test_a_query_that_is_only_judged_in_arrays_of_structs(spark):
+    """An empty ranked array, and a null element: an item that was retrieved and not judged."""
+    rows = ranked((None, 1.0), unretrieved=(2.0,), query="q") + [Row(query="missing", item="x", relevance=1.0)]
+    choices = Choices(ties="item_asc")
+    plan = EvaluationPlan(columns=STRUCTS, cutoffs=(1, None))
+    found = collect_cases({"structs": Case(data=array_table(spark, rows, choices), plan=plan)})
+    assert_same_results(found["structs"], evaluate(rows, choices, [1, None]))
+
+
+def test_a_long_table_needs_no_item_where_no_rule_asks_for_it(spark):
+    rows = random_rows(43)
+    choices = Choices(ties="input_order")
+    columns = replace(LONG, item=None)
+    plan = EvaluationPlan(
+        columns=columns, convention=convention_of(choices), cutoffs=(1, 10), null_score="unretrieved"
+    )
+    found = collect_cases({"long": Case(data=scored_table(spark, rows).drop("item_id"), plan=plan)})
+    assert_same_results(found["long"], evaluate(rows, choices, [1, 10]))
