@@ -12,7 +12,7 @@ from ndcg_spark.kernels.discounts import DiscountFunction, check_discount
 from ndcg_spark.kernels.gains import GainFunction, gain_function
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "ties": ("item_asc", "item_desc", "input_order"),
+    "ties": ("item_asc", "item_desc", "input_order", "expected", "best", "worst"),
     "score_precision": ("double", "float32"),
     "ideal": ("judged", "retrieved", "k_ones"),
     "unjudged": ("zero", "condensed", "error"),
@@ -24,8 +24,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The values of every choice that has a fixed list; the first is the default."""
 
-NOT_THERE_YET: dict[str, tuple[str, ...]] = {"ties": ("expected", "best", "worst")}
-"""Values the specification has and this version does not: refused by name, never taken for another."""
+TIE_GROUP_RULES = ("expected", "best", "worst")
+"""Rules that look at all items with one score together, and so need no item to tell them apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,8 @@ class Convention:
         `log2`, `ln`, `log:B`, `reciprocal`, `table:D1,D2,...`, or a NumPy function of float64 ranks.
     ties : str
         Order of items with equal scores: `item_asc`, `item_desc` (UTF-8 bytes of strings, value of
-        numbers), `input_order` (by an order column).
+        numbers), `input_order` (by an order column), `expected` (average over all orders), `best` and
+        `worst` (by gain).
     score_precision : str
         `double`, or `float32`: scores are rounded to float32 before they are compared.
     ideal : str
@@ -90,16 +91,16 @@ class Convention:
 
     def __post_init__(self) -> None:
         for choice, allowed in CHOICES.items():
-            value = getattr(self, choice)
-            if value in NOT_THERE_YET.get(choice, ()):
-                raise InvalidParameterError(
-                    f"{choice}={value} is not in this version yet; it has {', '.join(allowed)}."
-                )
-            one_of(choice, value, allowed)
+            one_of(choice, getattr(self, choice), allowed)
         gain_function(self.gain)
         check_discount(self.discount, 0)
         if self.pad_to_k is not None and not math.isfinite(self.pad_to_k):
             raise InvalidParameterError(f"pad_to_k must be a finite relevance; got {self.pad_to_k!r}.")
+
+    @property
+    def groups_ties(self) -> bool:
+        """Whether the tie rule looks at all items with one score together."""
+        return self.ties in TIE_GROUP_RULES
 
     @classmethod
     def parse(cls, text: str) -> Convention:

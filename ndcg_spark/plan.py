@@ -15,8 +15,8 @@ METRICS = ("ndcg", "dcg", "idcg")
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "ideal", "item", "score",
-            "rank", "relevance", "position", "copies", "segment_by", "segment")  # fmt: skip
+RESERVED = (*PER_QUERY_COLUMNS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied", "ideal",
+            "item", "score", "rank", "relevance", "position", "copies", "segment_by", "segment")  # fmt: skip
 """Names that tables on the way have for themselves; query and segment columns may not have them."""
 
 

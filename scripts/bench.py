@@ -142,7 +142,8 @@ def heading(arguments: argparse.Namespace) -> str:
         f"Mean NDCG@{arguments.k}, {arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids, "
         f"local[2], {arguments.memory} heap, median of {arguments.rounds}; ndcg-spark {ndcg_spark.__version__}, "
         f"Spark {pyspark.__version__}, DuckDB {duckdb.__version__}, Python {platform.python_version()}; "
-        f"`scripts/bench {' '.join(sys.argv[1:])}`".rstrip() + "\n"
+        f"`scripts/bench {' '.join(sys.argv[1:])}`".rstrip()
+        + "\n"
     )
 
 

@@ -85,8 +85,7 @@ def mean_ndcg(**options: Any) -> int:
     """Mean NDCG@k per run and segment, to a nightly metric table.
 
     The input is a long table (query, item, score or rank, relevance), a run with --judgments beside it, or one
-    row a query with an array of relevances. Not in this version yet: --ties expected, best and worst; --sample;
-    vectors.
+    row a query with an array of relevances. Not in this version yet: --sample; vectors.
     """
     config = job_config(options)
     from ndcg_spark.cli.job import run_job  # after the options are checked: importing Spark takes a second

@@ -10,10 +10,19 @@ import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.dcg import dcg, ndcg, padding, sort_within_queries
+from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights, sort_within_queries
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.gains import LARGEST_GAIN, gain_function
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, offsets_of
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    first_where,
+    offsets_of,
+    rank_of_rows,
+    segment_sum,
+)
+from ndcg_spark.kernels.ties import TieGroups, canonical_order, expected_weights, extreme_weights, tie_groups
 from ndcg_spark.worker.batches import (
     BatchFunction,
     float_column,
@@ -57,7 +66,8 @@ class _Lists:
 
     ranked: FloatArray
     offsets: IntArray
-    rank: IntArray | None
+    rank: IntArray
+    groups: TieGroups | None
     lengths: IntArray
     ideal: FloatArray
     ideal_offsets: IntArray
@@ -100,11 +110,20 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     discount = _discounts(lists, task)
     status = _query_status(batch)
     for k in task.cutoffs:
-        gained = dcg(lists.ranked, lists.offsets, discount, k=k, rank=lists.rank)
+        gained = segment_sum(lists.ranked * _weights(lists, task, discount, k), lists.offsets)
         if task.convention.pad_to_k is not None:
             gained += padding(lists.lengths, _pad_gain(task.convention), discount, k=k)
         best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
         yield _result(batch, task, k, gained, best, status)
+
+
+def _weights(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int | None) -> FloatArray:
+    if lists.groups is None:
+        return rank_weights(lists.rank, discount, k=k)
+    if task.convention.ties == "expected":
+        return expected_weights(lists.groups, discount, k=k)
+    best = task.convention.ties == "best"
+    return extreme_weights(lists.groups, lists.ranked, discount, k=k, best=best)
 
 
 def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
@@ -114,9 +133,13 @@ def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
     relevance, judged = float_values(ranked_column.flatten())
     if convention.unjudged == "error":
         _refuse(batch, task, first_where(~judged, offsets), "has an unjudged item among the first k")
-    rank, lengths = None, np.diff(offsets)
+    gains = _gains(relevance, judged, convention)
+    rank, lengths, groups = rank_of_rows(offsets), np.diff(offsets), None
     if "ranks" in batch.schema.names:
         rank, lengths = _given_ranks(batch, task, offsets)
+    if "tied" in batch.schema.names:
+        groups, gains = _tie_groups(batch, gains, offsets)
+        lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
     if convention.ideal == "k_ones":
         ideal_offsets = offsets_of(lengths if task.discount is None else np.full(len(lengths), len(task.discount)))
         ideal = gain_function(convention.gain)(np.ones(ideal_offsets[-1]))
@@ -124,7 +147,18 @@ def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
         ideal_offsets = list_offsets(ideal_column)
         best, known = float_values(ideal_column.flatten())
         ideal = sort_within_queries(_gains(best, known, convention), ideal_offsets)
-    return _Lists(_gains(relevance, judged, convention), offsets, rank, lengths, ideal, ideal_offsets)
+    return _Lists(gains, offsets, rank, groups, lengths, ideal, ideal_offsets)
+
+
+def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
+    """Tie groups and the gains in an order that does not depend on the order of tied rows."""
+    scores = float_values(batch.column("scores").flatten())[0]
+    counts = int_values(batch.column("tied").flatten())
+    groups = tie_groups(scores, counts, offsets)
+    order = canonical_order(groups, gains)
+    if order is None:
+        return groups, gains
+    return tie_groups(scores, counts[order], offsets), gains[order]
 
 
 def _given_ranks(batch: pa.RecordBatch, task: ScoringTask, offsets: IntArray) -> tuple[IntArray, IntArray]:

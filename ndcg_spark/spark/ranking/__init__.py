@@ -2,8 +2,10 @@
 
 A ranking has `run` (empty where there is one unnamed ranker), the query columns, `n_rows`, `n_left_out`,
 `n_items`, `n_judged`, `n_relevant`, carried segment columns, `weight`, `ranked` (relevances of the first K
-items, null = unjudged), `ranks` (only where ranks are given: 1-based, ascending, maybe with gaps), and
-`ideal` (the K best judged relevances).
+items, null = unjudged), `ranks` (only where ranks are given: 1-based, ascending, maybe with gaps), `scores` and
+`tied` (only where the tie rule takes tied items together: `ranked` then has an element for each different score
+and relevance, `tied` says how many items it stands for, and the last score may reach beyond rank K), and `ideal`
+(the K best judged relevances).
 """
 
 from ndcg_spark.spark.ranking.rank import rank_queries

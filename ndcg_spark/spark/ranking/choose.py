@@ -82,7 +82,18 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
     if plan.way in ("given", "arrays"):
         missing = "a rank column (rank-col)" if plan.way == "given" else "an array column of relevances"
         raise InvalidParameterError(f"way={plan.way} needs {missing}.")
+    if plan.convention.groups_ties:
+        return _tied(plan, lists)
     return Way(ranked=lists, ideal=lists, reason=reason)
+
+
+def _tied(plan: EvaluationPlan, lists: str) -> Way:
+    ties = f"ties={plan.convention.ties}"
+    if plan.way == "top_k":
+        raise InvalidParameterError(f"way=top_k does not fit: {ties} takes all items that tie at rank k.")
+    return Way(
+        ranked="window", ideal=lists, reason=f"{ties} takes all items that tie at rank k, which a window finds"
+    )
 
 
 def _only(plan: EvaluationPlan, way: str, why: str) -> None:

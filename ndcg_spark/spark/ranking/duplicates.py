@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
 from ndcg_spark.spark.ranking.lists import ENTRIES
+
+_ADVICE = " Remove it, or say which counts (duplicates=best or first)."
 
 
 def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
@@ -69,6 +71,31 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, .
     return flat.withColumn(guard, once)
 
 
+def refuse_repeated_items(top: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Raise on the worker where two rows of a query have one item.
+
+    Parameters
+    ----------
+    top : DataFrame
+        Rows with `item` and `score`.
+    keys : tuple of str
+
+    Returns
+    -------
+    DataFrame
+        The same rows; lazy.
+
+    Notes
+    -----
+    Spark cost: a sort of these rows within the partitioning by query that they have.
+    """
+    by_item = Window.partitionBy(*columns_of(keys)).orderBy("item")
+    repeated = F.coalesce(F.lag("item").over(by_item) == F.col("item"), F.lit(False))
+    message = ("item ", F.col("item").cast("string"), " comes twice in the ranking or its judgments of query ")
+    checked = guarded(F.col("score"), F.col("repeated"), *message, key_text(keys), f".{_ADVICE}", kind="double")
+    return top.withColumn("repeated", repeated).withColumn("score", checked).drop("repeated")
+
+
 def without_duplicates(entries: Column, keys: tuple[str, ...], kind: str) -> Column:
     """Give the relevances of a list of entries, refusing one that has an item twice.
 
@@ -91,7 +118,7 @@ def without_duplicates(entries: Column, keys: tuple[str, ...], kind: str) -> Col
     message = (
         f"an item comes twice in the {kind} of query ",
         key_text(keys),
-        "; remove it, or say which counts (duplicates=best or first).",
+        f".{_ADVICE}",
     )
     return guarded(relevances, twice, *message, kind=ENTRIES)
 

@@ -11,7 +11,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
-from ndcg_spark.spark.ranking.duplicates import relevances_of
+from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevances_of
 from ndcg_spark.spark.ranking.lists import (
     carried,
     counts,
@@ -20,7 +20,7 @@ from ndcg_spark.spark.ranking.lists import (
     top_ranked,
     top_relevant,
 )
-from ndcg_spark.spark.ranking.single import looks_for_duplicates, rank_single
+from ndcg_spark.spark.ranking.single import looks_for_duplicates, rank_single, with_tied_lists
 from ndcg_spark.spark.rows import keys_of
 
 RUN_COUNTS = ("n_rows", "n_left_out", "n_items")
@@ -72,9 +72,15 @@ def _ranked(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan, way: Way) 
     """One row per query of the run: counts, carried columns, `ranked`, and `ranks` where they are given."""
     keys = keys_of(plan)
     kept = [*RUN_COUNTS, *carried(rows, plan)]
-    top = _top_items(rows, plan, way)
     on = [*plan.columns.query, "item"]
     relevant = judged.select(*columns_of([*on, "relevance"]))
+    if way.ranked == "window" and plan.convention.groups_ties:
+        top = window.tied_rows(rows, plan, keys).join(relevant, on, "left")
+        if looks_for_duplicates(rows, plan):
+            top = refuse_repeated_items(top, keys)
+        lists = with_tied_lists(window.tied_lists(top, keys))
+        return _counted(rows, plan, keys).join(lists, list(keys), "left")
+    top = _top_items(rows, plan, way)
     pair = F.struct(F.col("rank"), F.struct("relevance", "item").alias("entry"))
     regrouped = (
         top.join(relevant, on, "left")
@@ -96,13 +102,9 @@ def _ranked(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan, way: Way) 
 def _top_items(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     """The first K items of every query, a row each with `rank`; counts and carried columns beside them."""
     keys = keys_of(plan)
-    wanted = counts(rows, plan)
-    names = carried(rows, plan)
-    if way.ranked == "top_k":
-        wanted["items"] = top_ranked(rows, plan, F.col("item"), plan.longest or 0)
-    aggregates = [column.alias(name) for name, column in wanted.items()]
-    grouped = settled(rows.groupBy(*columns_of(keys)).agg(*aggregates), keys, names)
-    kept = [*keys, *RUN_COUNTS, *names]
+    more = {"items": top_ranked(rows, plan, F.col("item"), plan.longest or 0)} if way.ranked == "top_k" else {}
+    grouped = _counted(rows, plan, keys, **more)
+    kept = [*keys, *RUN_COUNTS, *carried(rows, plan)]
     if way.ranked == "top_k":
         exploded = grouped.select(*columns_of(kept), F.posexplode_outer("items").alias("at", "item"))
         return exploded.withColumn("rank", F.col("at") + 1).drop("at")
@@ -112,6 +114,13 @@ def _top_items(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
         top = rows if plan.longest is None else rows.where(F.col("rank") <= plan.longest)
     top = top.select(*columns_of(keys), "item", "rank")
     return grouped.select(*columns_of(kept)).join(top, list(keys), "left")
+
+
+def _counted(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], **more: Column) -> DataFrame:
+    """One row per query of the run: counts, carried columns, and further aggregates."""
+    wanted = counts(rows, plan) | more
+    aggregates = [column.alias(name) for name, column in wanted.items()]
+    return settled(rows.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(rows, plan))
 
 
 def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:

@@ -80,5 +80,5 @@ def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names = ["run", *plan.columns.query, "n_rows", "n_left_out", "n_items", "n_judged", "n_relevant"]
     names += plan.carried_segments
     names += ["weight"] if plan.columns.weight is not None else []
-    names += [name for name in ("ranked", "ranks", "ideal") if name in rankings.columns]
+    names += [name for name in ("ranked", "ranks", "scores", "tied", "ideal") if name in rankings.columns]
     return rankings.select(*columns_of(names))

@@ -9,7 +9,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
-from ndcg_spark.spark.ranking.duplicates import relevances_of
+from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevances_of
 from ndcg_spark.spark.ranking.lists import (
     carried,
     counts,
@@ -55,12 +55,39 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
     grouped = settled(grouped, keys, carried(rows, plan))
     if way.ranked == "window":
-        lists = window.ranked_lists(rows, plan, keys, with_item=with_item)
+        if plan.convention.groups_ties:
+            top = window.tied_rows(rows, plan, keys)
+            lists = window.tied_lists(refuse_repeated_items(top, keys) if with_item else top, keys)
+        else:
+            lists = window.ranked_lists(rows, plan, keys, with_item=with_item)
         grouped = grouped.join(lists, list(keys), "left")
     if needs_ideal and way.ideal == "window":
         lists = window.ideal_lists(rows, plan, keys, with_item=with_item)
         grouped = grouped.join(lists, list(keys), "left")
+    if plan.convention.groups_ties and way.ranked == "window":
+        grouped = with_tied_lists(grouped)
     return unpacked(grouped, keys, with_item=with_item)
+
+
+def with_tied_lists(grouped: DataFrame) -> DataFrame:
+    """Turn `entries` of tied items into `ranked`, `scores` and `tied`.
+
+    Parameters
+    ----------
+    grouped : DataFrame
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    for name, field in (("ranked", "relevance"), ("scores", "score"), ("tied", "n")):
+        grouped = grouped.withColumn(name, _field(F.col("entries"), field))
+    return grouped.drop("entries")
+
+
+def _field(entries: Column, field: str) -> Column:
+    return F.transform(entries, lambda one: one[field])
 
 
 def looks_for_duplicates(rows: DataFrame, plan: EvaluationPlan) -> bool:
@@ -101,7 +128,7 @@ def unpacked(grouped: DataFrame, keys: tuple[str, ...], *, with_item: bool) -> D
         entries = F.transform(F.col("pairs"), lambda pair: pair["entry"])
         grouped = grouped.withColumn("ranks", F.transform(F.col("pairs"), lambda pair: pair["rank"]))
         grouped = grouped.withColumn("ranked", listed(entries, "ranking")).drop("pairs")
-    else:
+    elif "entries" in grouped.columns:
         grouped = grouped.withColumn("ranked", listed(F.col("entries"), "ranking")).drop("entries")
     if "ideal_entries" not in grouped.columns:
         return grouped.withColumn("ideal", empty_list())

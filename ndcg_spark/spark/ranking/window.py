@@ -41,6 +41,57 @@ def ranked_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], k:
     return _numbered(rows, keys, order, k)
 
 
+def tied_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
+    """Rows down to rank K by score, and all that tie with the one at rank K.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows with scores.
+    plan : EvaluationPlan
+    keys : tuple of str
+
+    Returns
+    -------
+    DataFrame
+        Lazy; all rows where there is no largest cutoff.
+
+    Notes
+    -----
+    Spark cost: one shuffle by query, one sort: of about K rows a query and input partition, and what ties with them.
+    """
+    if not every_row_ranks(rows, plan):
+        rows = rows.where(rankable(rows, plan))
+    if plan.longest is None:
+        return rows
+    window = Window.partitionBy(*columns_of(keys)).orderBy(F.col("score").desc())
+    return rows.withColumn("rank", F.rank().over(window)).where(F.col("rank") <= plan.longest).drop("rank")
+
+
+def tied_lists(top: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """One row per query with `entries`: items with one score and one relevance together, best score first.
+
+    Parameters
+    ----------
+    top : DataFrame
+        Rows with `score` and `relevance`, from `tied_rows`.
+    keys : tuple of str
+
+    Returns
+    -------
+    DataFrame
+        `entries` is an array of struct(falling, relevance, score, n): however many rows tie, a query has no more
+        entries than different pairs of score and relevance. Lazy.
+
+    Notes
+    -----
+    Spark cost: two aggregations; the first merges rows where they are.
+    """
+    pairs = top.groupBy(*columns_of(keys), "score", "relevance").agg(F.count(F.lit(1)).alias("n"))
+    entry = F.struct((-F.col("score")).alias("falling"), "relevance", "score", "n")
+    return pairs.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("entries"))
+
+
 def _numbered(rows: DataFrame, keys: tuple[str, ...], order: list[Column], k: int | None) -> DataFrame:
     window = Window.partitionBy(*columns_of(keys)).orderBy(*order)
     ranked = rows.withColumn("rank", F.row_number().over(window))
