@@ -33,7 +33,7 @@ class Layer:
 # Top to bottom. A module that is in none of them has to be given a place here.
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
-    Layer(frozenset({"evaluation", "tables", "report", "ml"}), ANYTHING),
+    Layer(frozenset({"evaluation", "explanation", "tables", "report", "ml"}), ANYTHING),
     Layer(frozenset({"spark"}), frozenset({"pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"conventions", "metrics", "plan"}), frozenset()),

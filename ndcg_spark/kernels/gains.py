@@ -13,7 +13,7 @@ from ndcg_spark.kernels.ragged import FloatArray
 
 GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
 
-GAIN_FORMS = "exponential, linear, power:P, table:LEVEL=GAIN,..."
+GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table:LEVEL=GAIN,..."
 LARGEST_GAIN = 2.0**63
 """Gains up to here leave room for sums over a long list and exact sums over all queries."""
 
@@ -58,6 +58,35 @@ def linear(relevance: FloatArray) -> FloatArray:
     float64, the same shape
     """
     return relevance
+
+
+def binary(relevance: FloatArray) -> FloatArray:
+    """Give 1 for every relevance above 0, else 0.
+
+    Parameters
+    ----------
+    relevance : float64, any shape
+
+    Returns
+    -------
+    float64, the same shape
+
+    Examples
+    --------
+    >>> binary(np.array([0.0, 0.5, 3.0, -1.0])).tolist()
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    return np.where(relevance > 0, 1.0, 0.0)
+
+
+_NAMED: dict[str, GainFunction] = {"exponential": exponential, "linear": linear, "binary": binary}
+
+
+def _from_level(gain: GainFunction, level: float) -> GainFunction:
+    def above(relevance: FloatArray) -> FloatArray:
+        return np.where(relevance >= level, gain(relevance), 0.0)
+
+    return above
 
 
 def _power(exponent: float) -> GainFunction:
@@ -122,8 +151,9 @@ def gain_function(spec: str | GainFunction) -> GainFunction:
     Parameters
     ----------
     spec : str or callable
-        `exponential`, `linear`, `power:P` (sign kept), `table:LEVEL=GAIN,...`, or a NumPy
-        function from float64 relevances to float64 gains of the same shape.
+        `exponential`, `linear`, `binary`; each of these with a level, as `linear:2`, below which the gain is 0;
+        `power:P` (sign kept), `table:LEVEL=GAIN,...`, or a NumPy function from float64 relevances to float64
+        gains of the same shape.
 
     Returns
     -------
@@ -144,19 +174,28 @@ def gain_function(spec: str | GainFunction) -> GainFunction:
     if callable(spec):
         return spec
     form, _, argument = spec.partition(":")
-    if spec in ("exponential", "linear"):
-        return exponential if spec == "exponential" else linear
+    if spec in _NAMED:
+        return _NAMED[spec]
+    if form in _NAMED and argument:
+        return _from_level(_NAMED[form], _number(argument, "gain level"))
     if form == "table" and argument:
         return _table(parse_gain_table(argument))
     if form == "power" and argument:
-        try:
-            exponent = float(argument)
-        except ValueError:
-            exponent = math.nan
-        if not 0 < exponent < math.inf:
+        exponent = _number(argument, "gain power")
+        if exponent <= 0:
             raise InvalidParameterError(f"gain power must be a positive number; got {argument!r}.")
         return _power(exponent)
     raise InvalidParameterError(f"gain must be one of {GAIN_FORMS}; got {spec!r}.")
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidParameterError(f"{what} must be a number; got {text!r}.")
+    return number
 
 
 def largest_relevance(spec: str | GainFunction) -> float:
@@ -179,7 +218,7 @@ def largest_relevance(spec: str | GainFunction) -> float:
     """
     if callable(spec) or spec.startswith("table:"):
         return math.inf
-    if spec == "exponential":
+    if spec.partition(":")[0] == "exponential":
         return 63.0
     if spec.startswith("power:"):
         return float(LARGEST_GAIN ** (1.0 / float(spec.partition(":")[2])))

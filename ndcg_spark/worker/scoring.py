@@ -19,6 +19,7 @@ from ndcg_spark.kernels.ragged import (
     IntArray,
     first_where,
     offsets_of,
+    query_of_rows,
     rank_of_rows,
     segment_sum,
 )
@@ -146,7 +147,12 @@ def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
     else:
         ideal_offsets = list_offsets(ideal_column)
         best, known = float_values(ideal_column.flatten())
-        ideal = sort_within_queries(_gains(best, known, convention), ideal_offsets)
+        ideal = _gains(best, known, convention)
+        if convention.ideal != "unsorted":
+            ideal = sort_within_queries(ideal, ideal_offsets)
+        if convention.ideal == "as_many":
+            retrieved = int_values(batch.column("n_items"))
+            ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
     return _Lists(gains, offsets, rank, groups, lengths, ideal, ideal_offsets)
 
 

@@ -81,7 +81,7 @@ def rank_arrays(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     ranked = F.filter(retrieved, lambda one: one.isNotNull()) if _condensed(plan) else retrieved
     use_own = plan.columns.ideal is None or plan.convention.ideal == "retrieved"
     judged = F.filter(retrieved if use_own else F.col("ideal_list"), lambda one: one.isNotNull())
-    best = F.sort_array(judged, asc=False)
+    best = judged if plan.convention.ideal == "unsorted" else F.sort_array(judged, asc=False)
     if plan.convention.ideal == "k_ones":
         best = empty_list()
     counted = {

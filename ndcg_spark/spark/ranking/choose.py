@@ -75,6 +75,8 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
     if arrays:
         _only(plan, "arrays", f"column {columns.relevance!r} holds lists that are in rank order already")
         return Way(ranked="arrays", ideal="arrays", reason=f"column {columns.relevance!r} is an array")
+    if plan.convention.ideal == "unsorted":
+        raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     lists, reason = _list_way(frame, plan)
     if columns.rank is not None and plan.convention.unjudged != "condensed":
         _only(plan, "given", f"ranks are given in column {columns.rank!r}")

@@ -128,7 +128,7 @@ def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     keys = plan.columns.query
     with_item = looks_for_duplicates(judged, plan)
     wanted = {name: column for name, column in counts(judged, plan).items() if name not in RUN_COUNTS}
-    needs_ideal = plan.convention.ideal == "judged"
+    needs_ideal = plan.convention.ideal in ("judged", "as_many")
     if needs_ideal and way.ideal == "top_k":
         wanted["entries"] = top_relevant(judged, plan, plan.longest or 0, with_item=with_item)
     aggregates = [column.alias(name) for name, column in wanted.items()]

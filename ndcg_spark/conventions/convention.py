@@ -14,7 +14,7 @@ from ndcg_spark.kernels.gains import GainFunction, gain_function
 CHOICES: dict[str, tuple[str, ...]] = {
     "ties": ("item_asc", "item_desc", "input_order", "expected", "best", "worst"),
     "score_precision": ("double", "float32"),
-    "ideal": ("judged", "retrieved", "k_ones"),
+    "ideal": ("judged", "retrieved", "k_ones", "as_many", "unsorted"),
     "unjudged": ("zero", "condensed", "error"),
     "negative": ("keep", "clip", "error"),
     "no_relevant": ("zero", "one", "skip", "error"),
@@ -37,8 +37,9 @@ class Convention:
     name : str
         The preset it started from; not part of its identity.
     gain : str or callable
-        `exponential` 2^rel - 1, `linear`, `power:P`, `table:LEVEL=GAIN,...`, or a NumPy function of
-        float64 relevances that does not fall as relevance grows.
+        `exponential` 2^rel - 1, `linear`, `binary` 1 above 0, these three with a level (`linear:2`) below which
+        the gain is 0, `power:P`, `table:LEVEL=GAIN,...`, or a NumPy function of float64 relevances that does
+        not fall as relevance grows.
     discount : str or callable
         `log2`, `ln`, `log:B`, `reciprocal`, `table:D1,D2,...`, or a NumPy function of float64 ranks.
     ties : str
@@ -48,7 +49,9 @@ class Convention:
     score_precision : str
         `double`, or `float32`: scores are rounded to float32 before they are compared.
     ideal : str
-        `judged`: all judged items; `retrieved`: the listed items only; `k_ones`: k items of relevance 1.
+        `judged`: all judged items; `retrieved`: the listed items only; `k_ones`: k items of relevance 1;
+        `as_many`: the best judged items, but no more than were retrieved; `unsorted`: judged items in the
+        order of an array of them, which is no ideal order.
     unjudged : str
         `zero`: gain 0; `condensed`: removed before ranking; `error`: refused among the first k.
     negative : str
@@ -120,6 +123,8 @@ class Convention:
         InvalidParameterError
             For an unknown preset, choice or value.
         """
+        from ndcg_spark.conventions.presets import PRESETS  # presets are conventions: they come second
+
         name, *changes = text.split(";")
         if name not in PRESETS:
             raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")
@@ -133,6 +138,8 @@ class Convention:
 
     def __str__(self) -> str:
         """Print the preset's name and what differs from it, in the form that `parse` reads."""
+        from ndcg_spark.conventions.presets import PRESETS
+
         preset = PRESETS.get(self.name, PRESETS["default"])
         parts = [preset.name]
         for choice, value in self.differences(preset).items():
@@ -181,17 +188,3 @@ def _printed(value: object) -> str:
 
 
 _CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")
-
-PRESETS: dict[str, Convention] = {}
-PRESETS["default"] = Convention()
-PRESETS["linear"] = Convention(name="linear", gain="linear")
-PRESETS["trec_eval"] = Convention(
-    name="trec_eval",
-    gain="linear",
-    ties="item_desc",
-    negative="clip",
-    missing_query="drop",
-)
-"""trec_eval 10: scores as doubles; queries missing from the run are dropped (its -c option: zero)."""
-PRESETS["trec_eval_9"] = replace(PRESETS["trec_eval"], name="trec_eval_9", score_precision="float32")
-"""trec_eval up to 9.0.8, which pytrec_eval ships: scores as float32."""

@@ -1,0 +1,185 @@
+"""Why two conventions give two numbers: the gap between them, choice by choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import columns_of
+from ndcg_spark.spark.ranking import rank_queries
+from ndcg_spark.spark.scoring import score_queries
+from ndcg_spark.spark.summary import summarize_rankings
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "precision": ("score_precision",),
+    "ties": ("ties",),
+    "negative": ("negative",),
+    "gain": ("gain",),
+    "discount": ("discount",),
+    "unjudged": ("unjudged",),
+    "ideal": ("ideal",),
+    "padding": ("pad_to_k",),
+    "denominator": ("no_relevant", "missing_query", "unjudged_query"),
+}
+"""Parts of a difference, in the order in which they are changed; `cutoff` comes before the denominator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The gap between two conventions, taken apart; lazy.
+
+    Parameters
+    ----------
+    conventions : tuple of EvaluationPlan
+        From the first convention to the second, one part changed at a time.
+    steps : DataFrame
+        `run`, `step` (0: the first convention), `part`, `before`, `after`, `value`, `contribution`, `n_queries`: the
+        contributions of a run add up to its gap.
+    queries : DataFrame
+        `run`, the query columns, `value_a`, `value_b`, `contribution`: what the query adds to the gap of means.
+        Null values are queries that the convention leaves out.
+    """
+
+    conventions: tuple[EvaluationPlan, ...]
+    steps: DataFrame
+    queries: DataFrame
+
+
+def difference_steps(
+    plan: EvaluationPlan, other: Convention, k: int | str | None = "same"
+) -> list[tuple[str, str, str, EvaluationPlan]]:
+    """Plans from one convention to another, one part changed at a time.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+        With one cutoff.
+    other : Convention
+    k : int, None or "same"
+        The cutoff of the other convention.
+
+    Returns
+    -------
+    list of (part, before, after, plan)
+        The first has no part. Parts in which the two agree are left out.
+    """
+    if len(plan.cutoffs) != 1:
+        raise InvalidParameterError(f"a difference is explained at one k; got {len(plan.cutoffs)} cutoffs.")
+    found = [("", "", "", plan)]
+    parts = list(PARTS.items())
+    for part, choices in parts[:-1]:
+        _append(found, part, choices, other)
+    if k != "same" and (k,) != plan.cutoffs:
+        last = found[-1][3]
+        cutoff = None if k is None else int(k)
+        found.append(("cutoff", str(plan.cutoffs[0]), str(cutoff), replace(last, cutoffs=(cutoff,))))
+    _append(found, *parts[-1], other)
+    return found
+
+
+def _append(
+    found: list[tuple[str, str, str, EvaluationPlan]], part: str, choices: tuple[str, ...], other: Convention
+) -> None:
+    last = found[-1][3]
+    before = {choice: getattr(last.convention, choice) for choice in choices}
+    after: dict[str, Any] = {choice: getattr(other, choice) for choice in choices}
+    if before != after:
+        changed = [choice for choice in choices if before[choice] != after[choice]]
+        texts = [", ".join(f"{choice}={side[choice]}" for choice in changed) for side in (before, after)]
+        plan = replace(last, convention=replace(last.convention, **after))
+        found.append((part, texts[0], texts[1], plan))
+
+
+def explain_difference(
+    data: DataFrame,
+    plan: EvaluationPlan,
+    other: Convention | str,
+    *,
+    k: int | str | None = "same",
+    judgments: DataFrame | None = None,
+    parse_text: bool = False,
+    parse_judgment_text: bool = False,
+) -> Explanation:
+    """Take the gap between the plan's convention and another apart.
+
+    The parts are changed one after the other, in the order of `PARTS`, so each contribution is the effect of
+    its part given those before it; in another order the parts can differ, their sum cannot.
+
+    Parameters
+    ----------
+    data : DataFrame
+    plan : EvaluationPlan
+        With one cutoff.
+    other : Convention or str
+    k : int, None or "same"
+        Cutoff of the other convention.
+    judgments : DataFrame or None
+    parse_text, parse_judgment_text : bool
+        As for `rank_queries`.
+
+    Returns
+    -------
+    Explanation
+        Lazy.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: none until an action; `steps` then evaluates the data once a step, `queries` twice.
+    """
+    convention = Convention.parse(other) if isinstance(other, str) else other
+    plan = replace(plan, segment_sets=())
+    steps = difference_steps(plan, convention, k)
+    rankings = [
+        rank_queries(data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text)
+        for *_, step in steps
+    ]
+    rows = [
+        summarize_rankings(one, step)
+        .where("metric = 'ndcg' and segment_by = ''")
+        .select(
+            "run",
+            F.lit(at).alias("step"),
+            F.lit(part).alias("part"),
+            F.lit(before).alias("before"),
+            F.lit(after).alias("after"),
+            "value",
+            "n_queries",
+        )
+        for at, (one, (part, before, after, step)) in enumerate(zip(rankings, steps, strict=True))
+    ]
+    by_step = Window.partitionBy("run").orderBy("step")
+    merged = reduce(DataFrame.unionByName, rows)
+    merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
+    ends = [score_queries(rankings[at], steps[at][3]) for at in (0, -1)]
+    return Explanation(
+        conventions=tuple(step for *_, step in steps), steps=merged, queries=_query_gaps(*ends, plan=plan)
+    )
+
+
+def _query_gaps(first: DataFrame, second: DataFrame, *, plan: EvaluationPlan) -> DataFrame:
+    keys = ["run", *plan.columns.query]
+    weighted = plan.columns.weight is not None
+
+    def side(scored: DataFrame, name: str) -> DataFrame:
+        weight = F.when(F.col("ndcg").isNotNull(), F.col("weight") if weighted else F.lit(1.0))
+        chosen = scored.select(
+            *columns_of(keys), F.col("ndcg").alias(f"value_{name}"), weight.alias(f"weight_{name}")
+        )
+        total = F.sum(f"weight_{name}").over(Window.partitionBy("run"))
+        return chosen.withColumn(f"share_{name}", F.col(f"weight_{name}") / total)
+
+    joined = side(first, "a").join(side(second, "b"), keys, "full")
+    parts = [F.coalesce(F.col(f"value_{name}") * F.col(f"share_{name}"), F.lit(0.0)) for name in ("a", "b")]
+    contribution = (parts[1] - parts[0]).alias("contribution")
+    return joined.select(*columns_of(keys), "value_a", "value_b", contribution)
