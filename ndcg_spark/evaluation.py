@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -56,14 +57,14 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     >>> cutoffs_of(["all", 10, 1])
     (1, 10, None)
     """
-    given = [k] if k is None or isinstance(k, int | str) else list(k)
+    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
     numbers: set[int] = set()
     for one in given:
         if one is None or one == "all":
             continue
         try:
-            numbers.add(int(one))
-        except ValueError:
+            numbers.add(int(one) if isinstance(one, str) else operator.index(one))
+        except (ValueError, TypeError):
             raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {one!r}.") from None
     whole: list[int | None] = [None] if any(one is None or one == "all" for one in given) else []
     return (*sorted(numbers), *whole)
@@ -86,7 +87,8 @@ def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     (('country',), ('country', 'device'))
     """
     sets = tuple(tuple(name.strip() for name in one.split("+")) for one in segments)
-    if any(not name for names in sets for name in names) or len(set(sets)) < len(sets):
+    repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
+    if repeats or not all(name for names in sets for name in names):
         raise InvalidParameterError(f"segments must be column names, each set once; got {list(segments)}.")
     return sets
 

@@ -16,7 +16,8 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied", "ideal",
-            "item", "score", "rank", "relevance", "position", "copies", "segment_by", "segment")  # fmt: skip
+            "item", "score", "rank", "relevance", "position", "copies", "segment_by", "segment",
+            "metric", "value", "n_queries", "n_no_relevant", "n_missing", "n_unjudged")  # fmt: skip
 """Names that tables on the way have for themselves; query and segment columns may not have them."""
 
 
@@ -62,6 +63,8 @@ class Columns:
             raise InvalidParameterError("query-col must name at least one column.")
         if len(set(self.query)) < len(self.query):
             raise InvalidParameterError(f"query-col names a column twice: {', '.join(self.query)}.")
+        if len(set(self.score)) < len(self.score):
+            raise InvalidParameterError(f"score-col names a column twice: {', '.join(self.score)}.")
         if len(self.score) > 1 and self.run is not None:
             raise InvalidParameterError("several score columns are runs themselves: leave run-col out.")
 
@@ -158,7 +161,7 @@ def _check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
     for k in numbers:
-        if k < 1:
+        if not hasattr(k, "__index__") or isinstance(k, bool) or k < 1:
             raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
     if list(cutoffs) != ordered:

@@ -111,9 +111,10 @@ def test_the_exponential_gain_does_not_depend_on_its_neighbours(monkeypatch):
 @pytest.mark.parametrize(
     "spec",
     [
-        "", "Exponential", "exponential:2", "linear:", "power", "power:", "power:0", "power:-1", "power:x", "power:inf",
-        "power:nan", "table", "table:", "table:1", "table:a=1", "table:1=b", "table:1=", "table:1=1,1.0=2", "table:nan=1",
-        "table:1=inf", "table:1=nan", "table:1=1e19", "log2",
+        "", "Exponential", "exponential:x", "linear:", "log2",
+        "power", "power:", "power:0", "power:-1", "power:x", "power:inf", "power:nan",
+        "table", "table:", "table:1", "table:a=1", "table:1=b", "table:1=", "table:1=1,1.0=2", "table:nan=1",
+        "table:1=inf", "table:1=nan", "table:1=1e19",
     ],
 )  # fmt: skip
 def test_gains_that_are_none(spec):
@@ -131,11 +132,14 @@ def test_a_relevance_outside_the_gain_table_is_named():
 @pytest.mark.parametrize("spec", ["exponential", "linear", "power:2", "power:3", "power:0.5", "power:0.05"])
 def test_the_largest_relevance_is_where_the_gain_reaches_2_to_63(spec):
     largest = largest_relevance(spec)
+    if math.isinf(largest):
+        assert gain_function(spec)(np.array([1.7e308]))[0] <= 2.0**63
+        return
     with np.errstate(over="ignore"):
         above = gain_function(spec)(np.array([largest * (1 + 1e-9)]))[0]
         below = gain_function(spec)(np.array([largest * (1 - 1e-9)]))[0]
     assert below <= 2.0**63
-    assert above >= 2.0**63 or math.isinf(largest)
+    assert above >= 2.0**63
 
 
 def test_nothing_bounds_the_relevance_of_tables_and_functions():

@@ -103,8 +103,8 @@ def job_config(options: dict[str, Any]) -> JobConfig:
 
 
 def _plan(options: dict[str, Any]) -> EvaluationPlan:
-    changes = [f"{flag}={options[flag]}" for flag in CONVENTION_FLAGS if options[flag] is not None]
-    convention = Convention.parse(";".join([options["convention"], *changes]))
+    changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
+    convention = Convention.parse(options["convention"]).changed(changes)
     columns = Columns(
         query=_names(options["query_col"]),
         item=options["item_col"] or None,

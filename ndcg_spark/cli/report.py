@@ -62,7 +62,7 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     for row in first:
         table.add_column(f"@{_cutoff(row['k'])}", justify="right")
     for (run, by, segment), rows in groups.items():
-        name = "overall" if not by else f"{by} = {segment if segment is not None else 'null'}"
+        name = "overall" if not by else f"{by} = {_segment(segment)}"
         cells = [_value(row) for row in rows]
         table.add_row(*([run] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
     Console().print(table)
@@ -71,9 +71,13 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
 def _line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
-    segment = f"{first['segment_by']}={first['segment']}" if first["segment_by"] else "overall"
+    segment = f"{first['segment_by']}={_segment(first['segment'])}" if first["segment_by"] else "overall"
     values = "  ".join(f"ndcg@{_cutoff(row['k'])} {_value(row)}" for row in rows)
     return f"{run}{segment} queries={first['n_queries']}  {values}"
+
+
+def _segment(segment: str | None) -> str:
+    return "null" if segment is None else segment
 
 
 def _cutoff(k: int | None) -> str:

@@ -97,8 +97,11 @@ class Convention:
             one_of(choice, getattr(self, choice), allowed)
         gain_function(self.gain)
         check_discount(self.discount, 0)
-        if self.pad_to_k is not None and not math.isfinite(self.pad_to_k):
-            raise InvalidParameterError(f"pad_to_k must be a finite relevance; got {self.pad_to_k!r}.")
+        if self.pad_to_k is not None:
+            number: object = self.pad_to_k
+            if not isinstance(number, int | float) or not math.isfinite(number):
+                raise InvalidParameterError(f"pad_to_k must be a finite relevance; got {self.pad_to_k!r}.")
+            object.__setattr__(self, "pad_to_k", float(self.pad_to_k) + 0.0)  # 0, 0.0 and -0.0 are one choice
 
     @property
     def groups_ties(self) -> bool:
@@ -128,13 +131,31 @@ class Convention:
         name, *changes = text.split(";")
         if name not in PRESETS:
             raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")
-        chosen: dict[str, str | float | None] = {}
-        for change in changes:
-            choice, _, value = change.partition("=")
+        pairs = [change.partition("=") for change in changes]
+        return PRESETS[name].changed({choice: value for choice, _, value in pairs})
+
+    def changed(self, choices: dict[str, str]) -> Convention:
+        """Change choices, given as text.
+
+        Parameters
+        ----------
+        choices : dict from choice to its value as text
+
+        Returns
+        -------
+        Convention
+
+        Raises
+        ------
+        InvalidParameterError
+            For an unknown choice or value.
+        """
+        parsed: dict[str, str | float | None] = {}
+        for choice, value in choices.items():
             if choice not in _CHANGEABLE:
                 raise InvalidParameterError(f"unknown choice {choice!r}; there are {', '.join(_CHANGEABLE)}.")
-            chosen[choice] = _parse_padding(value) if choice == "pad_to_k" else value
-        return replace(PRESETS[name], **chosen)  # type: ignore[arg-type]
+            parsed[choice] = _parse_padding(value) if choice == "pad_to_k" else value
+        return replace(self, **parsed)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         """Print the preset's name and what differs from it, in the form that `parse` reads."""

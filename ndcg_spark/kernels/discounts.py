@@ -71,6 +71,8 @@ def check_discount(spec: str | DiscountFunction, longest: int | None) -> None:
     """
     if callable(spec):
         return
+    if not isinstance(spec, str):
+        raise InvalidParameterError(f"discount must be a name or a function; got {spec!r}.")
     form, _, argument = spec.partition(":")
     if spec in ("log2", "ln", "reciprocal"):
         return

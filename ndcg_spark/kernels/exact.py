@@ -1,8 +1,8 @@
 """Exact sums of doubles: as whole numbers, so that no order or partitioning can change a bit.
 
-A double is cut into signed limbs of 32 bits on a fixed grid, from 2^-128 up to 2^160. Limbs add as int64,
+A double is cut into signed limbs of 32 bits on a fixed grid, from 2^-256 up to 2^160. Limbs add as int64,
 without rounding, in NumPy, in Arrow and in Spark; only the end result is rounded, once. What lies below
-2^-128 is cut off (of each value alone, so the order still cannot matter).
+2^-256 is cut off (of each value alone, so the order still cannot matter).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 
 LIMB_BITS = 32
-LOWEST_BIT = -128
-N_LIMBS = 9
+LOWEST_BIT = -256
+N_LIMBS = 13
 _LIMIT = 2.0 ** (LOWEST_BIT + LIMB_BITS * N_LIMBS - 1)
 
 
@@ -32,7 +32,7 @@ def to_limbs(values: FloatArray) -> IntArray:
     Returns
     -------
     int64, shape (N_LIMBS, n)
-        Lowest limb first; value = sum of limb[j] * 2^(32 j - 128). Up to 2^31 of them add without overflow.
+        Lowest limb first; value = sum of limb[j] * 2^(32 j - 256). Up to 2^31 of them add without overflow.
 
     Raises
     ------

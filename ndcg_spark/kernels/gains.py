@@ -40,10 +40,12 @@ def exponential(relevance: FloatArray) -> FloatArray:
     [0.0, 1.0, 7.0, -0.5]
     """
     whole = np.rint(relevance)
-    if np.array_equal(whole, relevance):
-        # ldexp is exact; exp2 may be an ulp off, depending on the processor.
-        return np.asarray(np.ldexp(1.0, np.clip(whole, -1100, 1100).astype(np.int32)) - 1.0)
-    return np.asarray(np.exp2(relevance) - 1.0)
+    is_whole = whole == relevance
+    # ldexp is exact; exp2 may be an ulp off, depending on the processor.
+    powers = np.ldexp(1.0, np.clip(np.where(is_whole, whole, 0.0), -1100, 1100).astype(np.int32))
+    if not is_whole.all():
+        powers = np.where(is_whole, powers, np.exp2(relevance))
+    return np.asarray(powers - 1.0)
 
 
 def linear(relevance: FloatArray) -> FloatArray:
@@ -173,6 +175,8 @@ def gain_function(spec: str | GainFunction) -> GainFunction:
     """
     if callable(spec):
         return spec
+    if not isinstance(spec, str):
+        raise InvalidParameterError(f"gain must be a name or a function; got {spec!r}.")
     form, _, argument = spec.partition(":")
     if spec in _NAMED:
         return _NAMED[spec]
@@ -221,5 +225,6 @@ def largest_relevance(spec: str | GainFunction) -> float:
     if spec.partition(":")[0] == "exponential":
         return 63.0
     if spec.startswith("power:"):
-        return float(LARGEST_GAIN ** (1.0 / float(spec.partition(":")[2])))
+        bits = 63.0 / float(spec.partition(":")[2])
+        return 2.0**bits if bits < 1023 else math.inf
     return LARGEST_GAIN

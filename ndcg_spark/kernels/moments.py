@@ -51,14 +51,15 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> IntArray:
         first = to_limbs(values)
         second = _product_limbs(values, values)
         return np.concatenate([count, first, count, first, second])
-    weighted = values * weights
+    first = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
+    product, error = two_product(weights, values)  # w v = product + error, exactly
     return np.concatenate(
         [
-            to_limbs(weights),
-            _product_limbs(weights, values),
+            first,
+            to_limbs(product) + to_limbs(error),
             _product_limbs(weights, weights),
-            _product_limbs(weights, weighted),
-            _product_limbs(weighted, weighted),
+            _product_limbs(weights, product) + _product_limbs(weights, error),
+            _product_limbs(product, product) + _product_limbs(2 * product, error) + _product_limbs(error, error),
         ]
     )
 

@@ -28,7 +28,7 @@ def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, bes
     -------
     float64, shape (n_lists,)
     """
-    gains, offsets = _gains(lists, gain)
+    gains, offsets = _gains(lists, gain, judged_only=best_first)
     if best_first:
         gains = sort_within_queries(gains, offsets)
     table = discount_table(discount, int(np.diff(offsets).max(initial=0)) if k is None else k)
@@ -64,11 +64,13 @@ def ndcg_series(
     return ndcg(gained, best, no_relevant=no_relevant)
 
 
-def _gains(lists: pd.Series, gain: str) -> tuple[FloatArray, IntArray]:
+def _gains(lists: pd.Series, gain: str, *, judged_only: bool) -> tuple[FloatArray, IntArray]:
     arrays = [np.asarray([] if one is None else one, dtype=np.float64) for one in lists]
+    if judged_only:  # pandas hands null elements over as NaN
+        arrays = [one[~np.isnan(one)] for one in arrays]
     offsets = offsets_of(np.array([len(one) for one in arrays], dtype=np.int64))
     relevance = np.concatenate(arrays) if arrays else np.zeros(0)
-    known = ~np.isnan(relevance)  # pandas hands null elements over as NaN
+    known = ~np.isnan(relevance)
     gains = np.zeros(len(relevance))
     gains[known] = gain_function(gain)(relevance[known])
     return gains, offsets

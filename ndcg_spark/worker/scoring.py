@@ -18,7 +18,6 @@ from ndcg_spark.kernels.ragged import (
     FloatArray,
     IntArray,
     first_where,
-    offsets_of,
     query_of_rows,
     rank_of_rows,
     segment_sum,
@@ -68,6 +67,7 @@ class _Lists:
     ranked: FloatArray
     offsets: IntArray
     rank: IntArray
+    has_gaps: bool
     groups: TieGroups | None
     lengths: IntArray
     ideal: FloatArray
@@ -112,9 +112,13 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     status = _query_status(batch)
     for k in task.cutoffs:
         gained = segment_sum(lists.ranked * _weights(lists, task, discount, k), lists.offsets)
-        if task.convention.pad_to_k is not None:
-            gained += padding(lists.lengths, _pad_gain(task.convention), discount, k=k)
-        best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
+        if task.convention.pad_to_k is not None and k is not None:
+            gained += _padding(lists, task, discount, k)
+        if task.convention.ideal == "k_ones":
+            ones = lists.lengths if k is None else np.full(batch.num_rows, k)
+            best = _one_gain(1.0, task.convention) * np.concatenate([[0.0], np.cumsum(discount)])[ones]
+        else:
+            best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
         yield _result(batch, task, k, gained, best, status)
 
 
@@ -141,19 +145,16 @@ def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
     if "tied" in batch.schema.names:
         groups, gains = _tie_groups(batch, gains, offsets)
         lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
-    if convention.ideal == "k_ones":
-        ideal_offsets = offsets_of(lengths if task.discount is None else np.full(len(lengths), len(task.discount)))
-        ideal = gain_function(convention.gain)(np.ones(ideal_offsets[-1]))
-    else:
-        ideal_offsets = list_offsets(ideal_column)
-        best, known = float_values(ideal_column.flatten())
-        ideal = _gains(best, known, convention)
-        if convention.ideal != "unsorted":
-            ideal = sort_within_queries(ideal, ideal_offsets)
-        if convention.ideal == "as_many":
-            retrieved = int_values(batch.column("n_items"))
-            ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
-    return _Lists(gains, offsets, rank, groups, lengths, ideal, ideal_offsets)
+    ideal_offsets = list_offsets(ideal_column)
+    best, known = float_values(ideal_column.flatten())
+    ideal = _gains(best, known, convention)
+    if convention.ideal != "unsorted":
+        ideal = sort_within_queries(ideal, ideal_offsets)
+    if convention.ideal == "as_many":
+        retrieved = int_values(batch.column("n_items"))
+        ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
+    has_gaps = "ranks" in batch.schema.names
+    return _Lists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets)
 
 
 def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
@@ -196,15 +197,25 @@ def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> F
     return gains
 
 
-def _pad_gain(convention: Convention) -> float:
-    level = np.array([convention.pad_to_k], dtype=np.float64)
+def _padding(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int) -> FloatArray:
+    """What the items that a list misses add, on every rank up to k that has no item."""
+    gain = _one_gain(task.convention.pad_to_k or 0.0, task.convention)
+    if not lists.has_gaps:
+        return padding(lists.lengths, gain, discount, k=k)
+    filled = segment_sum(rank_weights(lists.rank, discount, k=k), lists.offsets)
+    return np.asarray(gain * (discount[:k].sum() - filled))
+
+
+def _one_gain(relevance: float, convention: Convention) -> float:
+    level = np.array([relevance], dtype=np.float64)
     return float(_gains(level, np.ones(1, dtype=np.bool_), convention)[0])
 
 
 def _discounts(lists: _Lists, task: ScoringTask) -> FloatArray:
     if task.discount is not None:
         return task.discount
-    longest = max(lists.lengths.max(initial=0), np.diff(lists.ideal_offsets).max(initial=0))
+    cutoffs = [k for k in task.cutoffs if k is not None]
+    longest = max(lists.lengths.max(initial=0), np.diff(lists.ideal_offsets).max(initial=0), *cutoffs, 0)
     return discount_table(task.convention.discount, int(longest))
 
 

@@ -18,6 +18,8 @@ from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, m
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
+_LIMB = "\0"
+"""Between metric and number in the names of limb columns: no column of a user has it."""
 
 STATE_TYPE = pa.list_(pa.int64())
 PARTIAL_SCHEMA = pa.schema(
@@ -94,7 +96,8 @@ def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
     """Every query's counts and the limbs of its states that are not all zero, a column each."""
     values, kept = float_values(batch.column("ndcg"))
     status = batch.column("status")
-    columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names}
+    keys = {"run", "k", *(name for names in task.segment_sets for name in names)}
+    columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names if name in keys}
     dropped = np.asarray(batch.column("dcg").is_null().to_numpy(zero_copy_only=False))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     columns["n_queries"] = kept.astype(np.int64)
@@ -112,14 +115,14 @@ def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
 
 def _limb_columns(metric: str, states: IntArray, kept: BoolArray) -> dict[str, IntArray]:
     states[:, ~kept] = 0
-    return {f"{metric}:{at}": states[at] for at in np.flatnonzero(states.any(axis=1))}
+    return {f"{metric}{_LIMB}{at}": states[at] for at in np.flatnonzero(states.any(axis=1))}
 
 
 def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
     keys = ["run", "k", *names]
-    sums = [name for name in table.column_names if ":" in name or name in COUNTS]
-    grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sums])
-    return grouped.rename_columns([name.removesuffix("_sum") for name in grouped.column_names])
+    sums = {f"{name}_sum": name for name in table.column_names if _LIMB in name or name in COUNTS}
+    grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sums.values()])
+    return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
 
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -128,8 +131,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...]) -> Iterator[pa.R
     for metric in METRICS:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
-            owner, colon, at = name.partition(":")
-            if colon and owner == metric:
+            owner, marked_as_limb, at = name.partition(_LIMB)
+            if marked_as_limb and owner == metric:
                 limb = grouped.column(name).combine_chunks()
                 states[:, int(at)] = int_values(pa.compute.fill_null(limb, 0))
         table = pa.table(

@@ -1,0 +1,203 @@
+"""Gates, the order of a summary, what is printed, and the JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import date, datetime
+
+import pytest
+
+from ndcg_spark.cli import report
+from ndcg_spark.cli.gates import Gate
+from ndcg_spark.cli.report import counts_line, show_summary, sort_key, to_json
+from ndcg_spark.errors import InvalidParameterError
+
+
+def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=0.25):
+    bounds = {"ci_low": None, "ci_high": None}
+    if half is not None and value is not None:
+        bounds = {"ci_low": value - half, "ci_high": value + half}
+    key = {"run": run, "segment_by": by, "segment": segment, "metric": metric, "k": k}
+    return {**key, "value": value, "n_queries": n, **bounds}
+
+
+# --- Gates
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("ndcg@10>=0.40", ("ndcg", 10, ">=", 0.40)),
+        ("  dcg@5 < 1e2 ", ("dcg", 5, "<", 100.0)),
+        ("idcg@all<=+3.", ("idcg", None, "<=", 3.0)),
+        ("ndcg@5>-0.5", ("ndcg", 5, ">", -0.5)),
+    ],
+)
+def test_a_gate_is_read(text, parts):
+    gate = Gate.parse(text, (5, 10, None))
+    assert (gate.metric, gate.k, gate.comparison, gate.bound) == parts
+    assert gate.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not of the form METRIC@K>=NUMBER"),
+        ("ndcg>=0.4", "is not of the form"),
+        ("ndcg@10=0.4", "is not of the form"),
+        ("ndcg@10==0.4", "is not of the form"),
+        ("ndcg@10>=", "is not of the form"),
+        ("ndcg@10>=nan", "is not of the form"),
+        ("ndcg@10>=0.4 or 1", "is not of the form"),
+        ("ndcg@10>=0,4", "is not of the form"),
+        ("ndcg@10>=e", "'e' is no number"),
+        ("ndcg@10>=1-2", "'1-2' is no number"),
+        ("map@10>=0.4", "there are the metrics ndcg, dcg, idcg"),
+        ("NDCG@10>=0.4", "there are the metrics ndcg, dcg, idcg"),
+        ("ndcg@5>=0.4", "k=5 is not among the cutoffs 10, all"),
+        ("ndcg@010>=0.4", "k=010 is not among the cutoffs 10, all"),
+    ],
+)
+def test_a_gate_that_cannot_be_held_is_refused(text, message):
+    with pytest.raises(InvalidParameterError) as caught:
+        Gate.parse(text, (10, None))
+    assert message in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "met"),
+    [
+        (">=", [False, True, True]),
+        (">", [False, False, True]),
+        ("<=", [True, True, False]),
+        ("<", [True, False, False]),
+    ],
+)
+def test_comparisons(comparison, met):
+    gate = Gate.parse(f"ndcg@10{comparison}0.4", (10,))
+    assert [gate.results([row(value=value)])[0]["met"] for value in (0.3999, 0.4, 0.4001)] == met
+
+
+def test_a_gate_is_on_the_overall_mean_of_every_run():
+    summary = [
+        row("a", value=0.5),
+        row("b", value=0.3),
+        row("c", value=None),
+        row("a", by="country", segment="DE", value=0.1),
+        row("a", by="country", segment=None, value=0.1),
+        row("a", metric="dcg", value=0.1),
+        row("a", k=5, value=0.1),
+        row("a", k=None, value=0.1),
+    ]
+    text = "ndcg@10>=0.4"
+    assert Gate.parse(text, (5, 10, None)).results(summary) == [
+        {"gate": text, "run": "a", "value": 0.5, "met": True},
+        {"gate": text, "run": "b", "value": 0.3, "met": False},
+        {"gate": text, "run": "c", "value": None, "met": False},
+    ]
+    (whole,) = Gate.parse("ndcg@all<0.2", (5, None)).results(summary)
+    assert (whole["run"], whole["met"]) == ("a", True)
+
+
+@pytest.mark.parametrize("comparison", [">=", ">", "<=", "<"])
+def test_the_mean_of_no_query_meets_no_gate(comparison):
+    assert not Gate.parse(f"ndcg@10{comparison}0", (10,)).results([row(value=None)])[0]["met"]
+
+
+# --- The order of a summary
+
+
+def test_runs_then_overall_then_segments_then_metrics_then_cutoffs():
+    keys = [
+        (run, by, segment, metric, k)
+        for run in ("", "a", "b")
+        for by, segments in (
+            ("", [""]),
+            ("country", ["", "DE", "FR", None]),
+            ("country+device", ['["DE","x"]', None]),
+        )
+        for segment in segments
+        for metric in ("ndcg", "dcg", "idcg")
+        for k in (1, 5, 10, None)
+    ]
+    in_order = [row(*key) for key in keys]
+    for seed in range(5):
+        shuffled = random.Random(seed).sample(in_order, len(in_order))
+        assert sorted(shuffled, key=sort_key) == in_order
+
+
+# --- What is printed
+
+
+def test_a_line_a_group_in_a_log(capsys):
+    show_summary(
+        [
+            row(k=5, value=0.25, half=None),
+            row(k=None, value=0.5),
+            row(metric="dcg", value=9.0),
+            row("b", "country", "DE", value=None, n=0),
+        ]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "overall queries=1234  ndcg@5 0.2500  ndcg@all 0.5000 ± 0.2500",
+        "run=b country=DE queries=0  ndcg@10 -",
+    ]
+
+
+def test_a_table_at_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    show_summary([row("a", value=0.1234), row("a", "country", None, value=0.5, half=None)])
+    out = capsys.readouterr().out
+    for text in ("mean NDCG", "@10", "overall", "country = null", "1,234", "0.1234 ± 0.2500", "0.5000"):
+        assert text in out
+
+
+def test_more_groups_than_a_person_reads_are_counted(capsys):
+    show_summary([row(by="shop", segment=f"{n:03d}") for n in range(report.MOST_SEGMENTS + 7)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == report.MOST_SEGMENTS + 1
+    assert lines[-1] == "... and 7 more groups; --output and --json have all of them."
+
+
+def test_an_empty_summary_prints_nothing(capsys):
+    show_summary([])
+    assert capsys.readouterr().out == ""
+
+
+def test_the_accounts_in_a_line():
+    outcome = {
+        "rows": {"read": 1000, "evaluated": 990, "rejected": 4, "left_out": 6},
+        "queries": {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1},
+    }
+    assert counts_line(outcome) == (
+        "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; "
+        "queries: 1,200 in the mean, 3 no relevant, 2 missing, 1 unjudged"
+    )
+
+
+# --- JSON
+
+
+def test_json_is_one_line_that_keeps_every_bit():
+    outcome = {
+        "metrics": [row("bm25 ü", value=0.1 + 0.2), row(k=None, value=None)],
+        "run_date": date(2026, 1, 31),
+        "computed_at": datetime(2026, 2, 1, 3, 4, 5),
+        "note": 'a\nb "c"',
+    }
+    text = to_json(outcome)
+    assert "\n" not in text
+    assert "bm25 ü" in text
+    read = json.loads(text)
+    assert read["metrics"] == outcome["metrics"]
+    assert (read["run_date"], read["computed_at"]) == ("2026-01-31", "2026-02-01 03:04:05")
+    assert read["note"] == outcome["note"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_has_no_word_for_nan(value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json({"metrics": [row(value=value, half=None)]})
