@@ -12,11 +12,12 @@ from ndcg_spark.kernels.discounts import check_discount
 
 WAYS = ("auto", "given", "top_k", "window", "arrays")
 METRICS = ("ndcg", "dcg", "idcg")
+TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied", "ideal",
-            "item", "score", "rank", "relevance", "position", "copies", "segment_by", "segment",
+RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks",
+            "scores", "tied", "ideal", "item", "score", "rank", "relevance", "position", "copies", "segment_by", "segment",
             "metric", "value", "n_queries", "n_no_relevant", "n_missing", "n_unjudged")  # fmt: skip
 """Names that tables on the way have for themselves; query and segment columns may not have them."""
 
@@ -91,6 +92,10 @@ class EvaluationPlan:
         Where `duplicates=error` looks: `top` (the first k items and the ideal list), or `all` rows.
     confidence : float
         Of the intervals.
+    tie_bounds : bool
+        Also give NDCG with tied items in the best and in the worst order, and the share of the first k ranks that
+        is filled by the tie group which reaches beyond rank k (0: the cut falls between groups; 1: all k tie with
+        what follows, as under a constant scorer). Needs a tie rule that takes groups: expected, best or worst.
 
     Examples
     --------
@@ -108,6 +113,7 @@ class EvaluationPlan:
     null_score: str = "bad"
     check_duplicates: str = "top"
     confidence: float = 0.95
+    tie_bounds: bool = False
 
     def __post_init__(self) -> None:
         _check_cutoffs(self.cutoffs)
@@ -125,8 +131,15 @@ class EvaluationPlan:
             )
         if self.convention.ties == "input_order" and not self.columns.order and not self.columns.rank:
             raise InvalidParameterError("ties=input_order needs order-col, the column with that order.")
+        if self.tie_bounds and not self.convention.groups_ties:
+            raise InvalidParameterError(f"tie bounds need ties=expected, best or worst; got {self.convention.ties}.")
         if self.convention.duplicates == "first" and not self.columns.order:
             raise InvalidParameterError("duplicates=first needs order-col, the column that says which is first.")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that are computed."""
+        return METRICS + (TIE_METRICS if self.tie_bounds else ())
 
     @property
     def longest(self) -> int | None:

@@ -50,6 +50,7 @@ class JobConfig:
     gates: tuple[Gate, ...]
     json_path: str | None
     explain: bool
+    explain_difference: Convention | None
     allow_empty: bool
     spark_settings: dict[str, str]
 
@@ -97,9 +98,14 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         gates=tuple(Gate.parse(text, plan.cutoffs) for text in options["gate"]),
         json_path=options["json"],
         explain=options["explain"],
+        explain_difference=_parsed(options["explain_difference"]),
         allow_empty=options["allow_empty"],
         spark_settings=_pairs(options["conf"]),
     )
+
+
+def _parsed(convention: str | None) -> Convention | None:
+    return None if convention is None else Convention.parse(convention)
 
 
 def _plan(options: dict[str, Any]) -> EvaluationPlan:
@@ -126,6 +132,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         null_score=options["null_score"],
         check_duplicates=options["check_duplicates"],
         confidence=options["confidence"],
+        tie_bounds=options["tie_bounds"],
     )
 
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.inputs import Inputs
 
@@ -72,3 +79,41 @@ def _targets(config: JobConfig) -> str:
     found = [f"{what} to {target.reference}" for what, target in named if target is not None]
     night = f"replacing {config.run_date.isoformat()} of data set {config.dataset!r} only"
     return f"{', '.join(found)}, {night}" if found else "nothing"
+
+
+def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
+    """Print how a gap between two conventions comes about.
+
+    Parameters
+    ----------
+    steps : list of dict
+        Of `Explanation.steps`, by run and step.
+    queries : list of dict
+        Those that carry most of the gap.
+    """
+    console = Console(soft_wrap=True)
+    for run, rows in groupby(steps, key=lambda row: row["run"]):
+        found = list(rows)
+        table = Table(title=f"run {run}" if run else None, box=box.SIMPLE)
+        for name in ("part", "from", "to"):
+            table.add_column(name)
+        for name in ("mean NDCG", "contribution", "queries"):
+            table.add_column(name, justify="right")
+        for row in found:
+            cells = (row["part"] or "(first convention)", row["before"], row["after"])
+            table.add_row(*cells, _number(row["value"]), _number(row["contribution"]), str(row["n_queries"]))
+        console.print(table)
+        if found[0]["value"] is not None and found[-1]["value"] is not None:
+            print(f"gap {found[-1]['value'] - found[0]['value']:+.6f}")
+    print("queries that carry most of it:")
+    for query in queries:
+        named = ", ".join(f"{k}={v}" for k, v in query.items() if k not in _QUERY_VALUES and v != "")
+        values = f"{_number(query['value_a'])} -> {_number(query['value_b'])}"
+        print(f"  {named}: {values}, {query['contribution']:+.6f} of the gap")
+
+
+_QUERY_VALUES = ("value_a", "value_b", "contribution")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6f}"

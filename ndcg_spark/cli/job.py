@@ -12,7 +12,7 @@ from ndcg_spark.cli.accounts import Accounts, account, refusal_of, written_rejec
 from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.explain import explain_job
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import counts_line, show_summary, sort_key, to_json
+from ndcg_spark.cli.report import counts_line, show_summary, sort_key, tie_warnings, to_json
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ndcg_spark.cli.inputs import Inputs
+    from ndcg_spark.conventions import Convention
 
 EXIT_DONE, EXIT_GATE = 0, 3
 
@@ -58,6 +59,8 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         print(explain_job(inputs, config))
         return EXIT_DONE
     try:
+        if config.explain_difference is not None:
+            return _explain_difference(inputs, config, config.explain_difference, progress)
         accounts = None
         if inputs.plan.on_invalid == "reject":
             with progress.step("counting bad rows"):
@@ -67,11 +70,37 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         raise refusal_of(error, inputs) or error from error
     show_summary(outcome["metrics"])
     print(counts_line(outcome))
+    for warning in tie_warnings(outcome["metrics"]):
+        progress.line(warning)
     for gate in outcome["gates"]:
         value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
         print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
     _write_json(outcome, config.json_path)
     return EXIT_DONE if gates_met else EXIT_GATE
+
+
+def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, progress: Progress) -> int:
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.cli.explain import show_difference
+    from ndcg_spark.explanation import explain_difference
+
+    judgments = inputs.judgments
+    found = explain_difference(
+        inputs.table.frame,
+        inputs.plan,
+        other,
+        judgments=judgments.frame if judgments else None,
+        parse_text=inputs.table.parse_text,
+        parse_judgment_text=judgments.parse_text if judgments else False,
+    )
+    with progress.step("evaluating each step"):
+        steps = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
+        largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.plan.columns.query).limit(10)
+        queries = [row.asDict() for row in largest.collect()]
+    show_difference(steps, queries)
+    _write_json({"steps": steps, "queries": queries}, config.json_path)
+    return EXIT_DONE
 
 
 def _evaluate(
@@ -127,7 +156,7 @@ def _or_empty(rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfi
     from ndcg_spark.worker.summing import empty_summary
 
     runs = plan.columns.score if len(plan.columns.score) > 1 else ("",)
-    return empty_summary(runs, plan.cutoffs)
+    return empty_summary(runs, plan.cutoffs, plan.metrics)
 
 
 def _outcome(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from ndcg_spark._version import __version__
+from ndcg_spark.cli.conventions import conventions
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.errors import NdcgSparkError, find_refusal
 
@@ -21,6 +22,7 @@ def cli() -> None:
 
 
 cli.add_command(mean_ndcg)
+cli.add_command(conventions)
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:

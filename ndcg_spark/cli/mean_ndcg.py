@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ndcg_spark.cli.config import job_config
-from ndcg_spark.conventions import CHOICES, PRESETS
+from ndcg_spark.conventions import CHOICES
 from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS
 from ndcg_spark.plan import WAYS
@@ -39,13 +39,17 @@ _INPUTS = [
 _CHOICES = [
     click.option("--k", default="10", show_default=True, metavar="1,3,5,10", help="Cutoffs; also: all."),
     click.option("--convention", default="default", show_default=True, metavar="NAME",
-                 help=f"{', '.join(PRESETS)}; may be followed by ;choice=value."),
+                 help="See `ndcg-spark conventions`; may be followed by ;choice=value."),
     click.option("--gain", metavar="G", help=f"{GAIN_FORMS}."),
     click.option("--discount", metavar="D", help=f"{DISCOUNT_FORMS}."),
     click.option("--pad-to-k", metavar="REL", help="Relevance of items missing from lists shorter than k."),
     *[click.option(f"--{name.replace('_', '-')}", metavar="|".join(values)) for name, values in CHOICES.items()],
     click.option("--check-duplicates", type=click.Choice(["top", "all"]), default="top", show_default=True,
                  help="Look for duplicates among the items that matter (free), or in all rows (a shuffle)."),
+    click.option("--tie-bounds", is_flag=True, help="Also NDCG with ties in the best and worst order, and the tied "
+                 "share at k."),
+    click.option("--explain-difference", metavar="CONVENTION", help="Take the gap to this convention apart, "
+                 "choice by choice, at one k; writes nothing."),
     click.option("--way", type=click.Choice([way.replace("_", "-") for way in WAYS]), default="auto",
                  show_default=True, help="How items are ranked; --explain tells which is chosen."),
     click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals."),

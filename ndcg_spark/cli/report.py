@@ -10,7 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ndcg_spark.plan import METRICS, TIE_METRICS
+
 MOST_SEGMENTS = 30
+NEARLY_CONSTANT = 0.5
 
 
 def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -24,7 +27,7 @@ def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
     -------
     tuple
     """
-    metric = ("ndcg", "dcg", "idcg").index(row["metric"])
+    metric = (*METRICS, *TIE_METRICS).index(row["metric"])
     k = math.inf if row["k"] is None else row["k"]
     return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, k
 
@@ -111,6 +114,27 @@ def counts_line(outcome: dict[str, Any]) -> str:
     for name in ("no_relevant", "missing", "unjudged"):
         counted.append(f"{queries[name]:,} {name.replace('_', ' ')}")
     return f"{' + '.join(parts)}; queries: {', '.join(counted)}"
+
+
+def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
+    """Warn of scorers whose first k ranks are mostly one tie group.
+
+    Parameters
+    ----------
+    summary : list of dict
+
+    Returns
+    -------
+    list of str
+        None where tie bounds were not asked for.
+    """
+    shares = [row for row in summary if row["metric"] == "tied_share" and not row["segment_by"]]
+    return [
+        f"warning: run {row['run']!r} is nearly constant: on average {row['value']:.0%} of the first {row['k']} "
+        "ranks tie with items beyond them"
+        for row in shares
+        if row["value"] is not None and row["value"] > NEARLY_CONSTANT
+    ]
 
 
 def to_json(outcome: dict[str, Any]) -> str:

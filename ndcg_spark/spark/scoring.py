@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
@@ -52,6 +52,7 @@ def scoring_task(rankings: DataFrame, plan: EvaluationPlan) -> ScoringTask:
         cutoffs=plan.cutoffs,
         keys=("run", *plan.columns.query),
         carried=_carried(rankings, plan),
+        tie_bounds=plan.tie_bounds,
         discount=None if longest is None else discount_table(plan.convention.discount, longest),
     )
 
@@ -77,6 +78,7 @@ def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
     fields = [T.StructField(name, known[name].dataType) for name in ("run", *plan.columns.query)]
     fields.append(T.StructField("k", T.IntegerType()))
     fields += [T.StructField(name, T.DoubleType()) for name in ("dcg", "idcg", "ndcg")]
+    fields += [T.StructField(name, T.DoubleType()) for name in (TIE_METRICS if plan.tie_bounds else ())]
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings, plan)]
     return T.StructType(fields)

@@ -46,7 +46,8 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -------
     DataFrame
         `run`, `segment_by` (the columns of the segment set joined by `+`; empty: overall), `segment` (value as
-        text, null for null; a JSON list for several columns), `metric` (`ndcg`, `dcg`, `idcg`), `k`, counts,
+        text, null for null; a JSON list for several columns), `metric` (`ndcg`, `dcg`, `idcg`,
+        and those of `tie_bounds`), `k`, counts,
         `value`, `weight_sum`, `std_error`, `ci_low`, `ci_high`, `state`. Lazy.
 
         All three metrics are means over the queries whose NDCG is defined. `n_queries` counts these,
@@ -110,7 +111,7 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
 
 def _summer(plan: EvaluationPlan) -> BatchFunction:
     weighted = plan.columns.weight is not None
-    return make_partial_summer(SummingTask(segment_sets=plan.segment_sets, weighted=weighted))
+    return make_partial_summer(SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=plan.metrics))
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:

@@ -22,7 +22,14 @@ from ndcg_spark.kernels.ragged import (
     rank_of_rows,
     segment_sum,
 )
-from ndcg_spark.kernels.ties import TieGroups, canonical_order, expected_weights, extreme_weights, tie_groups
+from ndcg_spark.kernels.ties import (
+    TieGroups,
+    canonical_order,
+    expected_weights,
+    extreme_weights,
+    straddling_share,
+    tie_groups,
+)
 from ndcg_spark.worker.batches import (
     BatchFunction,
     float_column,
@@ -49,6 +56,8 @@ class ScoringTask:
         Columns that name a query: the run first.
     carried : tuple of str
         Columns handed through as they are.
+    tie_bounds : bool
+        Whether the metrics of the best and worst order are asked for.
     discount : float64 array or None
         The discounts of the largest cutoff, computed once on the driver; None where there is no cutoff.
     """
@@ -58,6 +67,7 @@ class ScoringTask:
     keys: tuple[str, ...]
     carried: tuple[str, ...]
     discount: FloatArray | None
+    tie_bounds: bool = False
 
 
 @dataclass(slots=True)
@@ -111,24 +121,38 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     discount = _discounts(lists, task)
     status = _query_status(batch)
     for k in task.cutoffs:
-        gained = segment_sum(lists.ranked * _weights(lists, task, discount, k), lists.offsets)
-        if task.convention.pad_to_k is not None and k is not None:
-            gained += _padding(lists, task, discount, k)
+        gained = _gained(lists, task, discount, k, task.convention.ties)
         if task.convention.ideal == "k_ones":
             ones = lists.lengths if k is None else np.full(batch.num_rows, k)
             best = _one_gain(1.0, task.convention) * np.concatenate([[0.0], np.cumsum(discount)])[ones]
         else:
             best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
-        yield _result(batch, task, k, gained, best, status)
+        others = _tie_bounds(lists, task, discount, k) if task.tie_bounds else {}
+        yield _result(batch, task, k, gained, best, status, others)
 
 
-def _weights(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int | None) -> FloatArray:
+def _gained(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int | None, ties: str) -> FloatArray:
+    gained = segment_sum(lists.ranked * _weights(lists, ties, discount, k), lists.offsets)
+    if task.convention.pad_to_k is not None and k is not None:
+        gained += _padding(lists, task, discount, k)
+    return gained
+
+
+def _tie_bounds(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int | None) -> dict[str, FloatArray]:
+    """DCG with tied items in the best and in the worst order, and the tied share at the cut."""
+    found = {f"ndcg_{ties}": _gained(lists, task, discount, k, ties) for ties in ("best", "worst")}
+    share = np.zeros(len(lists.lengths))
+    if k is not None and lists.groups is not None:
+        share = straddling_share(lists.groups, lists.offsets, k=k)
+    return {**found, "tied_share": share}
+
+
+def _weights(lists: _Lists, ties: str, discount: FloatArray, k: int | None) -> FloatArray:
     if lists.groups is None:
         return rank_weights(lists.rank, discount, k=k)
-    if task.convention.ties == "expected":
+    if ties == "expected":
         return expected_weights(lists.groups, discount, k=k)
-    best = task.convention.ties == "best"
-    return extreme_weights(lists.groups, lists.ranked, discount, k=k, best=best)
+    return extreme_weights(lists.groups, lists.ranked, discount, k=k, best=ties == "best")
 
 
 def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
@@ -232,6 +256,7 @@ def _result(
     gained: FloatArray,
     best: FloatArray,
     status: IntArray,
+    others: dict[str, FloatArray],
 ) -> pa.RecordBatch:
     convention = task.convention
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
@@ -240,8 +265,12 @@ def _result(
     zeroed = (status == MISSING) | (status == UNJUDGED)
     gained = np.where(zeroed, 0.0, gained)
     best = np.where(status == UNJUDGED, 0.0, best)
-    value = ndcg(gained, best, no_relevant=NO_RELEVANT_VALUE[convention.no_relevant])
-    value = np.where(zeroed, 0.0, value)
+
+    def normalised(dcg_values: FloatArray) -> FloatArray:
+        value = ndcg(np.where(zeroed, 0.0, dcg_values), best, no_relevant=NO_RELEVANT_VALUE[convention.no_relevant])
+        return np.where(zeroed, 0.0, value)
+
+    value = normalised(gained)
     kept = np.ones(len(status), dtype=np.bool_)
     if convention.missing_query == "drop":
         kept &= status != MISSING
@@ -251,7 +280,10 @@ def _result(
     columns["k"] = pa.array([k] * batch.num_rows, type=pa.int32())
     columns["dcg"] = float_column(gained, kept)
     columns["idcg"] = float_column(best, kept)
-    columns["ndcg"] = float_column(value, kept & ~np.isnan(value))
+    defined = kept & ~np.isnan(value)
+    columns["ndcg"] = float_column(value, defined)
+    for name, found in others.items():
+        columns[name] = float_column(normalised(found) if name.startswith("ndcg") else found, defined)
     columns["status"] = pa.array(np.array(STATUS_NAMES, dtype=object)[status], type=pa.string())
     for name in task.carried:
         columns[name] = batch.column(name)

@@ -46,10 +46,13 @@ class SummingTask:
         Beside the overall mean.
     weighted : bool
         Whether the batches have a column `weight`.
+    metrics : tuple of str
+        Columns to take means of.
     """
 
     segment_sets: tuple[tuple[str, ...], ...]
     weighted: bool
+    metrics: tuple[str, ...] = METRICS
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
@@ -84,12 +87,12 @@ def _add_up(
             if names in held:
                 grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
             if grouped.num_rows > MOST_GROUPS_HELD:
-                yield from _partial_batches(grouped, names)
+                yield from _partial_batches(grouped, names, task.metrics)
                 held.pop(names, None)
             else:
                 held[names] = grouped
     for names, grouped in held.items():
-        yield from _partial_batches(grouped, names)
+        yield from _partial_batches(grouped, names, task.metrics)
 
 
 def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
@@ -106,7 +109,7 @@ def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
     columns["n_rows"] = np.where(dropped, 0, rows - left_out)
     columns["n_left_out"] = np.where(dropped, rows, left_out)
     weights = float_values(batch.column("weight"))[0] if task.weighted else None
-    for metric in METRICS:
+    for metric in task.metrics:
         values, _ = float_values(batch.column(metric))
         states = query_states(np.where(kept, values, 0.0), weights)
         columns |= _limb_columns(metric, states, kept)
@@ -125,10 +128,10 @@ def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
     return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
 
 
-def _partial_batches(grouped: pa.Table, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _partial_batches(grouped: pa.Table, names: tuple[str, ...], metrics: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     n = grouped.num_rows
     segments = segment_texts([grouped.column(name).to_pylist() for name in names], n)
-    for metric in METRICS:
+    for metric in metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
@@ -223,13 +226,16 @@ def _finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def empty_summary(runs: tuple[str, ...], cutoffs: tuple[int | None, ...]) -> list[dict[str, Any]]:
+def empty_summary(
+    runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[str, ...] = METRICS
+) -> list[dict[str, Any]]:
     """Overall rows of a summary of no query.
 
     Parameters
     ----------
     runs : tuple of str
     cutoffs : tuple of int or None
+    metrics : tuple of str
 
     Returns
     -------
@@ -237,4 +243,4 @@ def empty_summary(runs: tuple[str, ...], cutoffs: tuple[int | None, ...]) -> lis
     """
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
-    return [{**nothing, "run": run, "metric": metric, "k": k} for run in runs for metric in METRICS for k in cutoffs]
+    return [{**nothing, "run": run, "metric": metric, "k": k} for run in runs for metric in metrics for k in cutoffs]

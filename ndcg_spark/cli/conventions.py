@@ -1,0 +1,22 @@
+"""The command that lists conventions."""
+
+from __future__ import annotations
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ndcg_spark.conventions import ABOUT, PRESETS
+
+
+@click.command("conventions")
+def conventions() -> None:
+    """List the conventions: what each changes against the default, and which tool it reproduces."""
+    table = Table(box=box.SIMPLE)
+    for name in ("convention", "against the default", "reproduces"):
+        table.add_column(name, overflow="fold")
+    for name, convention in PRESETS.items():
+        changes = ", ".join(f"{choice}={value}" for choice, value in convention.differences().items())
+        table.add_row(name, changes or "-", ABOUT[name])
+    Console().print(table)
