@@ -92,7 +92,11 @@ def _append(
     after: dict[str, Any] = {choice: getattr(other, choice) for choice in choices}
     if before != after:
         changed = [choice for choice in choices if before[choice] != after[choice]]
-        texts = [", ".join(f"{choice}={side[choice]}" for choice in changed) for side in (before, after)]
+        named = len(choices) > 1
+        texts = [
+            ", ".join(f"{choice}={side[choice]}" if named else str(side[choice]) for choice in changed)
+            for side in (before, after)
+        ]
         plan = replace(last, convention=replace(last.convention, **after))
         found.append((part, texts[0], texts[1], plan))
 

@@ -44,6 +44,7 @@ def test_the_defaults_are_those_of_the_specification():
         gates=(),
         json_path=None,
         explain=False,
+        explain_difference=None,
         allow_empty=False,
         spark_settings={},
     )

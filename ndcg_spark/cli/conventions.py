@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 from rich import box
 from rich.console import Console
@@ -19,4 +21,4 @@ def conventions() -> None:
     for name, convention in PRESETS.items():
         changes = ", ".join(f"{choice}={value}" for choice, value in convention.differences().items())
         table.add_row(name, changes or "-", ABOUT[name])
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

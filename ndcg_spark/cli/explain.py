@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import groupby
 from typing import Any
 
@@ -91,7 +92,7 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
     queries : list of dict
         Those that carry most of the gap.
     """
-    console = Console(soft_wrap=True)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
         found = list(rows)
         table = Table(title=f"run {run}" if run else None, box=box.SIMPLE)
@@ -100,7 +101,7 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
         for name in ("mean NDCG", "contribution", "queries"):
             table.add_column(name, justify="right")
         for row in found:
-            cells = (row["part"] or "(first convention)", row["before"], row["after"])
+            cells = (row["part"] or "(start)", row["before"], row["after"])
             table.add_row(*cells, _number(row["value"]), _number(row["contribution"]), str(row["n_queries"]))
         console.print(table)
         if found[0]["value"] is not None and found[-1]["value"] is not None:

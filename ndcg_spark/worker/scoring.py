@@ -9,35 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights, sort_within_queries
+from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.kernels.gains import LARGEST_GAIN, gain_function
-from ndcg_spark.kernels.ragged import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    first_where,
-    query_of_rows,
-    rank_of_rows,
-    segment_sum,
-)
-from ndcg_spark.kernels.ties import (
-    TieGroups,
-    canonical_order,
-    expected_weights,
-    extreme_weights,
-    straddling_share,
-    tie_groups,
-)
-from ndcg_spark.worker.batches import (
-    BatchFunction,
-    float_column,
-    float_values,
-    int_values,
-    list_offsets,
-    marked,
-)
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, segment_sum
+from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
+from ndcg_spark.worker.batches import BatchFunction, float_column, int_values, marked
+from ndcg_spark.worker.lists import RankedLists, one_gain, read_lists, refuse_query
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
@@ -68,20 +45,6 @@ class ScoringTask:
     carried: tuple[str, ...]
     discount: FloatArray | None
     tie_bounds: bool = False
-
-
-@dataclass(slots=True)
-class _Lists:
-    """One batch of rankings as ragged gains."""
-
-    ranked: FloatArray
-    offsets: IntArray
-    rank: IntArray
-    has_gaps: bool
-    groups: TieGroups | None
-    lengths: IntArray
-    ideal: FloatArray
-    ideal_offsets: IntArray
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
@@ -117,28 +80,28 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     ------
     pyarrow record batch
     """
-    lists = _read_lists(batch, task)
+    lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)
     for k in task.cutoffs:
         gained = _gained(lists, task, discount, k, task.convention.ties)
         if task.convention.ideal == "k_ones":
             ones = lists.lengths if k is None else np.full(batch.num_rows, k)
-            best = _one_gain(1.0, task.convention) * np.concatenate([[0.0], np.cumsum(discount)])[ones]
+            best = one_gain(1.0, task.convention) * np.concatenate([[0.0], np.cumsum(discount)])[ones]
         else:
             best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
         others = _tie_bounds(lists, task, discount, k) if task.tie_bounds else {}
         yield _result(batch, task, k, gained, best, status, others)
 
 
-def _gained(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int | None, ties: str) -> FloatArray:
+def _gained(lists: RankedLists, task: ScoringTask, discount: FloatArray, k: int | None, ties: str) -> FloatArray:
     gained = segment_sum(lists.ranked * _weights(lists, ties, discount, k), lists.offsets)
     if task.convention.pad_to_k is not None and k is not None:
         gained += _padding(lists, task, discount, k)
     return gained
 
 
-def _tie_bounds(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int | None) -> dict[str, FloatArray]:
+def _tie_bounds(lists: RankedLists, task: ScoringTask, discount: FloatArray, k: int | None) -> dict[str, FloatArray]:
     """DCG with tied items in the best and in the worst order, and the tied share at the cut."""
     found = {f"ndcg_{ties}": _gained(lists, task, discount, k, ties) for ties in ("best", "worst")}
     share = np.zeros(len(lists.lengths))
@@ -147,7 +110,7 @@ def _tie_bounds(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int |
     return {**found, "tied_share": share}
 
 
-def _weights(lists: _Lists, ties: str, discount: FloatArray, k: int | None) -> FloatArray:
+def _weights(lists: RankedLists, ties: str, discount: FloatArray, k: int | None) -> FloatArray:
     if lists.groups is None:
         return rank_weights(lists.rank, discount, k=k)
     if ties == "expected":
@@ -155,87 +118,16 @@ def _weights(lists: _Lists, ties: str, discount: FloatArray, k: int | None) -> F
     return extreme_weights(lists.groups, lists.ranked, discount, k=k, best=ties == "best")
 
 
-def _read_lists(batch: pa.RecordBatch, task: ScoringTask) -> _Lists:
-    convention = task.convention
-    ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
-    offsets = list_offsets(ranked_column)
-    relevance, judged = float_values(ranked_column.flatten())
-    if convention.unjudged == "error":
-        _refuse(batch, task, first_where(~judged, offsets), "has an unjudged item among the first k")
-    gains = _gains(relevance, judged, convention)
-    rank, lengths, groups = rank_of_rows(offsets), np.diff(offsets), None
-    if "ranks" in batch.schema.names:
-        rank, lengths = _given_ranks(batch, task, offsets)
-    if "tied" in batch.schema.names:
-        groups, gains = _tie_groups(batch, gains, offsets)
-        lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
-    ideal_offsets = list_offsets(ideal_column)
-    best, known = float_values(ideal_column.flatten())
-    ideal = _gains(best, known, convention)
-    if convention.ideal != "unsorted":
-        ideal = sort_within_queries(ideal, ideal_offsets)
-    if convention.ideal == "as_many":
-        retrieved = int_values(batch.column("n_items"))
-        ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
-    has_gaps = "ranks" in batch.schema.names
-    return _Lists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets)
-
-
-def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
-    """Tie groups and the gains in an order that does not depend on the order of tied rows."""
-    scores = float_values(batch.column("scores").flatten())[0]
-    counts = int_values(batch.column("tied").flatten())
-    groups = tie_groups(scores, counts, offsets)
-    order = canonical_order(groups, gains)
-    if order is None:
-        return groups, gains
-    return tie_groups(scores, counts[order], offsets), gains[order]
-
-
-def _given_ranks(batch: pa.RecordBatch, task: ScoringTask, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    rank = int_values(batch.column("ranks").flatten()) - 1
-    twice = np.zeros(len(rank), dtype=np.bool_)
-    twice[1:] = rank[1:] == rank[:-1]
-    starts = offsets[:-1][np.diff(offsets) > 0]
-    twice[starts] = False
-    _refuse(batch, task, first_where(twice, offsets), "has two items on one rank; is the query key complete?")
-    lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
-    filled = np.diff(offsets) > 0
-    lengths[filled] = rank[offsets[1:][filled] - 1] + 1
-    return rank, lengths
-
-
-def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
-    gains = np.zeros(len(relevance))
-    levels = relevance[known]
-    if convention.negative == "clip":
-        levels = np.maximum(levels, 0.0)
-    found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
-    if found.shape != levels.shape:
-        raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
-    too_large = ~(np.abs(found) <= LARGEST_GAIN)
-    if too_large.any():
-        level = levels[too_large][0]
-        raise InputRefusedError(f"the gain of relevance {level:g} is not finite, or above 2^63.")
-    gains[known] = found
-    return gains
-
-
-def _padding(lists: _Lists, task: ScoringTask, discount: FloatArray, k: int) -> FloatArray:
+def _padding(lists: RankedLists, task: ScoringTask, discount: FloatArray, k: int) -> FloatArray:
     """What the items that a list misses add, on every rank up to k that has no item."""
-    gain = _one_gain(task.convention.pad_to_k or 0.0, task.convention)
+    gain = one_gain(task.convention.pad_to_k or 0.0, task.convention)
     if not lists.has_gaps:
         return padding(lists.lengths, gain, discount, k=k)
     filled = segment_sum(rank_weights(lists.rank, discount, k=k), lists.offsets)
     return np.asarray(gain * (discount[:k].sum() - filled))
 
 
-def _one_gain(relevance: float, convention: Convention) -> float:
-    level = np.array([relevance], dtype=np.float64)
-    return float(_gains(level, np.ones(1, dtype=np.bool_), convention)[0])
-
-
-def _discounts(lists: _Lists, task: ScoringTask) -> FloatArray:
+def _discounts(lists: RankedLists, task: ScoringTask) -> FloatArray:
     if task.discount is not None:
         return task.discount
     cutoffs = [k for k in task.cutoffs if k is not None]
@@ -261,7 +153,9 @@ def _result(
     convention = task.convention
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
     if convention.no_relevant == "error":
-        _refuse(batch, task, first_where(status == NO_RELEVANT, np.arange(len(best) + 1)), "has nothing relevant")
+        refuse_query(
+            batch, task.keys, first_where(status == NO_RELEVANT, np.arange(len(best) + 1)), "has nothing relevant"
+        )
     zeroed = (status == MISSING) | (status == UNJUDGED)
     gained = np.where(zeroed, 0.0, gained)
     best = np.where(status == UNJUDGED, 0.0, best)
@@ -288,25 +182,3 @@ def _result(
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _refuse(batch: pa.RecordBatch, task: ScoringTask, query: int | None, what: str) -> None:
-    if query is not None:
-        raise InputRefusedError(f"query {describe_key(batch, task.keys, query)} {what}.")
-
-
-def describe_key(batch: pa.RecordBatch, keys: tuple[str, ...], row: int) -> str:
-    """Name a query for a person: `query_id=7`, with its run where it has a name.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    keys : tuple of str
-    row : int
-
-    Returns
-    -------
-    str
-    """
-    parts = [(name, batch.column(name)[row].as_py()) for name in keys]
-    return ", ".join(f"{name}={value}" for name, value in parts if name != "run" or value)

@@ -1,0 +1,191 @@
+"""Batches of rankings as ragged gains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.dcg import sort_within_queries
+from ndcg_spark.kernels.gains import LARGEST_GAIN, gain_function
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    first_where,
+    query_of_rows,
+    rank_of_rows,
+    segment_sum,
+)
+from ndcg_spark.kernels.ties import TieGroups, canonical_order, tie_groups
+from ndcg_spark.worker.batches import float_values, int_values, list_offsets
+
+
+@dataclass(slots=True)
+class RankedLists:
+    """One batch of rankings as ragged gains.
+
+    Parameters
+    ----------
+    ranked : float64, shape (n_entries,)
+        Gains of the ranked entries; unjudged ones gain 0.
+    offsets : int64, shape (n_queries + 1,)
+    rank : int64, shape (n_entries,)
+        0-based.
+    has_gaps : bool
+        Whether ranks were given, and so may leave some out.
+    groups : TieGroups or None
+        Where the tie rule takes tied items together.
+    lengths : int64, shape (n_queries,)
+        Ranks each list fills.
+    ideal : float64
+        Gains of the ideal list.
+    ideal_offsets : int64, shape (n_queries + 1,)
+    """
+
+    ranked: FloatArray
+    offsets: IntArray
+    rank: IntArray
+    has_gaps: bool
+    groups: TieGroups | None
+    lengths: IntArray
+    ideal: FloatArray
+    ideal_offsets: IntArray
+
+
+def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, ...]) -> RankedLists:
+    """Read a batch of rankings.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    convention : Convention
+    keys : tuple of str
+        Columns that name a query, for messages.
+
+    Returns
+    -------
+    RankedLists
+
+    Raises
+    ------
+    InputRefusedError
+        For an unjudged item under `unjudged=error`, two items on one given rank, a gain that is not finite.
+    """
+    ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
+    offsets = list_offsets(ranked_column)
+    relevance, judged = float_values(ranked_column.flatten())
+    if convention.unjudged == "error":
+        refuse_query(batch, keys, first_where(~judged, offsets), "has an unjudged item among the first k")
+    gains = _gains(relevance, judged, convention)
+    rank, lengths, groups = rank_of_rows(offsets), np.diff(offsets), None
+    if "ranks" in batch.schema.names:
+        rank, lengths = _given_ranks(batch, keys, offsets)
+    if "tied" in batch.schema.names:
+        groups, gains = _tie_groups(batch, gains, offsets)
+        lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
+    ideal_offsets = list_offsets(ideal_column)
+    best, known = float_values(ideal_column.flatten())
+    ideal = _gains(best, known, convention)
+    if convention.ideal != "unsorted":
+        ideal = sort_within_queries(ideal, ideal_offsets)
+    if convention.ideal == "as_many":
+        retrieved = int_values(batch.column("n_items"))
+        ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
+    has_gaps = "ranks" in batch.schema.names
+    return RankedLists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets)
+
+
+def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
+    """Tie groups and the gains in an order that does not depend on the order of tied rows."""
+    scores = float_values(batch.column("scores").flatten())[0]
+    counts = int_values(batch.column("tied").flatten())
+    groups = tie_groups(scores, counts, offsets)
+    order = canonical_order(groups, gains)
+    if order is None:
+        return groups, gains
+    return tie_groups(scores, counts[order], offsets), gains[order]
+
+
+def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:
+    rank = int_values(batch.column("ranks").flatten()) - 1
+    twice = np.zeros(len(rank), dtype=np.bool_)
+    twice[1:] = rank[1:] == rank[:-1]
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    twice[starts] = False
+    refuse_query(batch, keys, first_where(twice, offsets), "has two items on one rank; is the query key complete?")
+    lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
+    filled = np.diff(offsets) > 0
+    lengths[filled] = rank[offsets[1:][filled] - 1] + 1
+    return rank, lengths
+
+
+def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
+    gains = np.zeros(len(relevance))
+    levels = relevance[known]
+    if convention.negative == "clip":
+        levels = np.maximum(levels, 0.0)
+    found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+    if found.shape != levels.shape:
+        raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
+    too_large = ~(np.abs(found) <= LARGEST_GAIN)
+    if too_large.any():
+        level = levels[too_large][0]
+        raise InputRefusedError(f"the gain of relevance {level:g} is not finite, or above 2^63.")
+    gains[known] = found
+    return gains
+
+
+def one_gain(relevance: float, convention: Convention) -> float:
+    """Gain of a single relevance.
+
+    Parameters
+    ----------
+    relevance : float
+    convention : Convention
+
+    Returns
+    -------
+    float
+    """
+    level = np.array([relevance], dtype=np.float64)
+    return float(_gains(level, np.ones(1, dtype=np.bool_), convention)[0])
+
+
+def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
+    """Raise with the name of a query, if there is one.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    keys : tuple of str
+    query : int or None
+    what : str
+        What is wrong with it.
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    if query is not None:
+        raise InputRefusedError(f"query {describe_key(batch, keys, query)} {what}.")
+
+
+def describe_key(batch: pa.RecordBatch, keys: tuple[str, ...], row: int) -> str:
+    """Name a query for a person: `query_id=7`, with its run where it has a name.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    keys : tuple of str
+    row : int
+
+    Returns
+    -------
+    str
+    """
+    parts = [(name, batch.column(name)[row].as_py()) for name in keys]
+    return ", ".join(f"{name}={value}" for name, value in parts if name != "run" or value)
