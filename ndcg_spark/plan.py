@@ -11,6 +11,7 @@ from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.kernels.discounts import check_discount
 
 WAYS = ("auto", "given", "top_k", "window", "arrays")
+LARGEST_K = 1_000_000
 METRICS = ("ndcg", "dcg", "idcg")
 TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
 PER_QUERY_COLUMNS = (
@@ -176,6 +177,8 @@ def _check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     for k in numbers:
         if not hasattr(k, "__index__") or isinstance(k, bool) or k < 1:
             raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
+    if numbers and max(numbers) > LARGEST_K:
+        raise InvalidParameterError(f"k ends at {LARGEST_K}; got {max(numbers)}. For whole lists use all.")
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
     if list(cutoffs) != ordered:
         raise InvalidParameterError(f"cutoffs must rise and come once each (all last); got {cutoffs}.")

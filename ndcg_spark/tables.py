@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import PurePath
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.errors import OutputRefusedError, find_refusal
 from ndcg_spark.spark.expressions import columns_of
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.formats import guess_format
 
-PATH_FORMATS = ("parquet", "orc", "json", "csv")
+PATH_FORMATS = ("parquet", "orc", "json")
 TABLE_PROVIDERS = ("parquet", "orc", "hive")
 PARTITIONS = ("run_date", "slice")
 
@@ -63,7 +66,15 @@ def slice_name(dataset: str, run: str) -> str:
     return ".".join(readable or ["unnamed"]) + "-" + digest
 
 
-def write_night(frame: DataFrame, reference: str, kind: str | None, night: Night, runs: Sequence[str]) -> None:
+def write_night(
+    frame: DataFrame,
+    reference: str,
+    kind: str | None,
+    night: Night,
+    runs: Sequence[str],
+    *,
+    empty: Sequence[str] = (),
+) -> None:
     """Run an action: write rows in place of those of the same date, data set and runs.
 
     Parameters
@@ -73,11 +84,13 @@ def write_night(frame: DataFrame, reference: str, kind: str | None, night: Night
     reference : str
         Path of a folder, or name of a catalog table. Either is made when it is not there.
     kind : str or None
-        `parquet`, `orc`, `json`, `csv` for a folder; `table` for a catalog table (of parquet, orc or hive). None
+        `parquet`, `orc`, `json` for a folder; `table` for a catalog table (of parquet, orc or hive). None
         guesses: a reference with a slash is a folder of parquet.
     night : Night
     runs : sequence of str
-        Runs to replace, even where the frame has no rows of them.
+        Runs to replace.
+    empty : sequence of str
+        Those of them that may have no rows: what a folder held of them is removed all the same.
 
     Raises
     ------
@@ -95,13 +108,18 @@ def write_night(frame: DataFrame, reference: str, kind: str | None, night: Night
         named = F.when(F.col("run") == run, F.lit(name)).otherwise(named)
     stamped = frame.withColumn("run_date", F.lit(night.run_date)).withColumn("dataset", F.lit(night.dataset))
     stamped = stamped.withColumn("slice", named)
-    if kind == "table":
-        _write_catalog(stamped, reference, night.run_date, list(slices.values()))
-    else:
-        _write_folder(stamped, reference, kind)
+    try:
+        if kind == "table":
+            _write_catalog(stamped, reference, night.run_date, list(slices.values()))
+        else:
+            _write_folder(stamped, reference, kind, night, [slices[run] for run in empty])
+    except SPARK_ERRORS as error:
+        if find_refusal(str(error)):
+            raise  # a refusal from the rows, on its way
+        raise OutputRefusedError(f"cannot write {reference!r}: {first_line(error)}") from error
 
 
-def check_output(spark: SparkSession, reference: str, kind: str | None) -> None:
+def check_output(spark: SparkSession, reference: str, kind: str | None, columns: Sequence[str]) -> None:
     """Raise when an output could not be written, before anything is computed. Reads schemas, runs no action.
 
     Parameters
@@ -109,6 +127,8 @@ def check_output(spark: SparkSession, reference: str, kind: str | None) -> None:
     spark : SparkSession
     reference : str
     kind : str or None
+    columns : sequence of str
+        Of the rows that will be written.
 
     Raises
     ------
@@ -116,32 +136,39 @@ def check_output(spark: SparkSession, reference: str, kind: str | None) -> None:
     """
     kind = kind or guess_format(reference)
     if kind == "table":
-        if spark.catalog.tableExists(reference):
-            _check_provider(spark, reference)
+        _check_table(spark, reference, {*columns, "dataset"})
     elif kind not in PATH_FORMATS:
         raise OutputRefusedError(f"outputs are written as {', '.join(PATH_FORMATS)} or table, not {kind!r}.")
+    elif any(os.path.isfile(place) for place in (reference, *map(str, PurePath(reference).parents))):
+        raise OutputRefusedError(f"{reference!r} is, or lies below, a file; outputs are folders.")
 
 
-def _write_folder(stamped: DataFrame, path: str, kind: str) -> None:
-    if kind == "csv" and "state" in stamped.columns:
-        stamped = stamped.withColumn("state", F.to_json("state"))  # csv has no lists
+def _write_folder(stamped: DataFrame, path: str, kind: str, night: Night, empty_slices: list[str]) -> None:
+    """Files of all slices are moved into place together, when the last of them is written."""
+    body = stamped.drop(*PARTITIONS)
+    for name in empty_slices:
+        place = f"{path}/run_date={night.run_date}/slice={name}"
+        if _is_there(stamped.sparkSession, place, kind):
+            body.limit(0).write.mode("overwrite").format(kind).save(place)
     writer = stamped.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS)
-    if kind == "csv":
-        writer = writer.option("header", "true")
     writer.format(kind).save(path)
 
 
+def _is_there(spark: SparkSession, path: str, kind: str) -> bool:
+    try:
+        return bool(spark.read.format(kind).load(path).columns)
+    except AnalysisException:
+        return False
+
+
 def _write_catalog(stamped: DataFrame, table: str, run_date: date, slices: list[str]) -> None:
-    """Dynamic overwrite of a table takes a session setting, or deletes the other nights: name each partition."""
+    """Name each partition: a dynamic overwrite of a table takes a session setting, or deletes other nights."""
     spark = stamped.sparkSession
     body = [field for field in stamped.schema.fields if field.name not in PARTITIONS]
     if not spark.catalog.tableExists(table):
         spark.sql(_table_ddl(table, body))
-    _check_provider(spark, table)
+    _check_table(spark, table, {field.name for field in body})
     existing = [name for name in spark.table(table).columns if name not in PARTITIONS]
-    if set(existing) != {field.name for field in body}:
-        missing = sorted({field.name for field in body} ^ set(existing))
-        raise OutputRefusedError(f"table {table!r} has other columns than these results: {', '.join(missing)}.")
     for name in slices:
         part = stamped.where(F.col("slice") == name).select(*columns_of(existing))
         statement = f"INSERT OVERWRITE TABLE {table} PARTITION (run_date = DATE'{run_date}', slice = '{name}')"
@@ -156,16 +183,26 @@ def _table_ddl(table: str, body: list[T.StructField]) -> str:
     )
 
 
-def _check_provider(spark: SparkSession, table: str) -> None:
+def _check_table(spark: SparkSession, table: str, columns: set[str]) -> None:
+    """Refuse a table that these rows cannot be written to: of another provider, partitioning or columns."""
     try:
+        if not spark.catalog.tableExists(table):
+            schema = table.rpartition(".")[0]
+            if schema and not spark.catalog.databaseExists(schema):
+                raise OutputRefusedError(f"there is no schema {schema!r} to make table {table!r} in.")
+            return
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
-    except AnalysisException as error:
-        raise OutputRefusedError(f"cannot describe table {table!r}.") from error
+        listed = spark.catalog.listColumns(table)
+    except SPARK_ERRORS as error:
+        raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
     facts = {row["col_name"].strip().lower(): (row["data_type"] or "").strip().lower() for row in described}
     provider = facts.get("provider", "hive")
     if provider not in TABLE_PROVIDERS:
         raise OutputRefusedError(
             f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
         )
-    if not all(name in facts for name in PARTITIONS):
+    if {column.name for column in listed if column.isPartition} != set(PARTITIONS):
         raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}.")
+    differing = sorted(columns ^ {column.name for column in listed if not column.isPartition})
+    if differing:
+        raise OutputRefusedError(f"table {table!r} has other columns than these results: {', '.join(differing)}.")

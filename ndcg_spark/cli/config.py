@@ -85,7 +85,7 @@ def job_config(options: dict[str, Any]) -> JobConfig:
             kind=options["judgments_format"],
             options=_pairs(options["judgments_option"]),
         )
-    return JobConfig(
+    config = JobConfig(
         source=source,
         judgments=judgments,
         plan=plan,
@@ -102,6 +102,31 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         allow_empty=options["allow_empty"],
         spark_settings=_pairs(options["conf"]),
     )
+    _check_places(config)
+    return config
+
+
+def _check_places(config: JobConfig) -> None:
+    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go."""
+    places: dict[str, str] = {}
+    for name, reference in (
+        ("--input", config.source.reference),
+        ("--judgments", config.judgments.reference if config.judgments else None),
+        ("--output", config.output.reference if config.output else None),
+        ("--per-query-output", config.per_query_output.reference if config.per_query_output else None),
+        ("--rejects", config.rejects.reference if config.rejects else None),
+    ):
+        place = None if reference is None else os.path.abspath(reference)
+        if place is not None and name not in ("--input", "--judgments") and place in places:
+            raise InvalidParameterError(
+                f"{places[place]} and {name} are both {reference!r}; give each its own place."
+            )
+        if place is not None:
+            places.setdefault(place, name)
+    if config.json_path not in (None, "-"):
+        parent = os.path.dirname(os.path.abspath(str(config.json_path)))
+        if not os.path.isdir(parent) or os.path.isdir(str(config.json_path)):
+            raise InvalidParameterError(f"--json {config.json_path!r} is no file in a folder that is there.")
 
 
 def _parsed(convention: str | None) -> Convention | None:

@@ -49,12 +49,9 @@ def run_job(config: JobConfig) -> int:
 
 def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     from ndcg_spark.cli.inputs import read_inputs
-    from ndcg_spark.tables import check_output
 
     inputs = read_inputs(spark, config)
-    for target in (config.output, config.per_query_output, config.rejects):
-        if target is not None:
-            check_output(spark, target.reference, target.kind)
+    _check_outputs(spark, inputs, config)
     if config.explain:
         print(explain_job(inputs, config))
         return EXIT_DONE
@@ -77,6 +74,18 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
     _write_json(outcome, config.json_path)
     return EXIT_DONE if gates_met else EXIT_GATE
+
+
+def _check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> None:
+    from ndcg_spark.cli.metric_table import METRIC_COLUMNS, REJECT_COLUMNS, per_query_columns
+    from ndcg_spark.tables import check_output
+
+    planned = [(config.output, METRIC_COLUMNS), (config.rejects, REJECT_COLUMNS)]
+    if config.per_query_output is not None:
+        planned.append((config.per_query_output, per_query_columns(inputs.rankings(), inputs.plan)))
+    for target, columns in planned:
+        if target is not None:
+            check_output(spark, target.reference, target.kind, columns)
 
 
 def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, progress: Progress) -> int:
@@ -217,11 +226,13 @@ def _write(
     runs = sorted({row["run"] for row in summary})
     if config.rejects is not None:
         with progress.step(f"writing rejects to {config.rejects.reference}"):
-            write_night(written_rejects(inputs), config.rejects.reference, config.rejects.kind, night, [""])
+            target = config.rejects
+            write_night(written_rejects(inputs), target.reference, target.kind, night, [""], empty=[""])
     if config.per_query_output is not None and per_query is not None:
         target = config.per_query_output
         with progress.step(f"writing queries to {target.reference}"):
-            write_night(per_query_rows(per_query), target.reference, target.kind, night, runs)
+            empty = sorted({row["run"] for row in summary if not row["segment_by"] and not row["n_queries"]})
+            write_night(per_query_rows(per_query), target.reference, target.kind, night, runs, empty=empty)
     if config.output is not None:
         target = config.output
         computed_at = datetime.now(timezone.utc).replace(microsecond=0)

@@ -58,7 +58,7 @@ _OUTPUTS = [
     click.option("--run-date", metavar="YYYY-MM-DD", help="The night this is. [default: today, UTC]"),
     click.option("--dataset", metavar="NAME", help="[default: last part of --input]"),
     click.option("--output", metavar="REF", help="The metric table: a folder, or a catalog table."),
-    click.option("--output-format", metavar="F", help="parquet, orc, json, csv, or table."),
+    click.option("--output-format", metavar="F", help="parquet, orc, json, or table."),
     click.option("--per-query-output", metavar="REF", help="Metrics of every query."),
     click.option("--per-query-format", metavar="F", help="As --output-format."),
     click.option("--on-invalid", type=click.Choice(["fail", "reject"]), default="fail", show_default=True,

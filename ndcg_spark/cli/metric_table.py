@@ -9,9 +9,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.scoring import per_query_schema
 from ndcg_spark.spark.summary import SUMMARY_SCHEMA
 
 PROVENANCE = ("convention", "config_hash", "input", "package_version")
+METRIC_COLUMNS = (*SUMMARY_SCHEMA.fieldNames(), *PROVENANCE, "computed_at")
+REJECT_COLUMNS = ("run", "source", "reason", "row")
+_ACCOUNTS = ("n_rows", "n_left_out")
+
+
+def per_query_columns(rankings: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
+    """Columns of the per-query table.
+
+    Parameters
+    ----------
+    rankings : DataFrame
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    tuple of str
+    """
+    return tuple(name for name in per_query_schema(rankings, plan).fieldNames() if name not in _ACCOUNTS)
 
 
 def metric_rows(
@@ -53,4 +73,4 @@ def per_query_rows(per_query: DataFrame) -> DataFrame:
     DataFrame
         Lazy.
     """
-    return per_query.where(F.col("dcg").isNotNull()).drop("n_rows", "n_left_out")
+    return per_query.where(F.col("dcg").isNotNull()).drop(*_ACCOUNTS)

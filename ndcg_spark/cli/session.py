@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,7 @@ def spark_session(app_name: str, settings: Mapping[str, str]) -> Iterator[SparkS
         raise NdcgSparkError(
             "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
         ) from None
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
     provided = any(name in os.environ for name in _PROVIDED) or SparkSession.getActiveSession() is not None
     if provided:
         if settings:

@@ -6,11 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.reasons import MALFORMED
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
@@ -111,8 +112,8 @@ def read_table(
         frame.schema  # noqa: B018  # analysis is lazy on Connect: find a missing table here, not later
     except AnalysisException as error:
         raise InputRefusedError(_unreadable(reference, kind, error)) from error
-    except PySparkException as error:
-        raise InputRefusedError(f"cannot read {kind} {reference!r}: {_first_line(error)}") from error
+    except SPARK_ERRORS as error:
+        raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
     return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS)
 
 
@@ -150,8 +151,4 @@ def _unreadable(reference: str, kind: str, error: AnalysisException) -> str:
         return f"{reference!r} holds no {kind} files."
     if "DATA_SOURCE_NOT_FOUND" in condition:
         raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
-    return f"cannot read {kind} {reference!r}: {_first_line(error)}"
-
-
-def _first_line(error: PySparkException) -> str:
-    return (error.getMessage() or str(error)).strip().splitlines()[0]
+    return f"cannot read {kind} {reference!r}: {first_line(error)}"
