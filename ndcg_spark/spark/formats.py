@@ -113,6 +113,8 @@ def read_table(
     except AnalysisException as error:
         raise InputRefusedError(_unreadable(reference, kind, error)) from error
     except SPARK_ERRORS as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
         raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
     return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS)
 
@@ -149,6 +151,4 @@ def _unreadable(reference: str, kind: str, error: AnalysisException) -> str:
         return f"there is no table {reference!r} in the catalog, and no file or folder of that name."
     if "UNABLE_TO_INFER_SCHEMA" in condition:
         return f"{reference!r} holds no {kind} files."
-    if "DATA_SOURCE_NOT_FOUND" in condition:
-        raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
     return f"cannot read {kind} {reference!r}: {first_line(error)}"
