@@ -125,7 +125,11 @@ class EvaluationPlan:
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         check_discount(self.convention.discount, self.longest)
-        taken = sorted({*self.columns.query, *self.segment_columns} & set(RESERVED))
+        named = {*self.columns.query, *self.segment_columns}
+        dotted = sorted(name for name in named if "." in name)
+        if dotted:
+            raise InvalidParameterError(f"query or segment column {dotted[0]!r} has a dot in its name; rename it.")
+        taken = sorted(name for name in named if name.lower() in RESERVED)  # Spark does not mind the case
         if taken:
             raise InvalidParameterError(
                 f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."

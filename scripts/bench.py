@@ -90,16 +90,17 @@ def all_contenders(spark: SparkSession, k: int) -> dict[str, Contender]:
 GAIN = "(pow(2, relevance) - 1)"
 MAX_BY = """
     SELECT avg(CASE WHEN idcg > 0 THEN dcg / idcg ELSE 0 END) FROM (
-        SELECT list_sum(list_transform(max_by(relevance, score, {k}), lambda r, i: (pow(2, r) - 1) / log2(i + 1))) AS dcg,
+        SELECT list_sum(list_transform(max_by(relevance, score, {k}),
+                                       lambda r, i: (pow(2, r) - 1) / log2(i + 1))) AS dcg,
                list_sum(list_transform(max(relevance, {k}), lambda r, i: (pow(2, r) - 1) / log2(i + 1))) AS idcg
         FROM read_parquet('{path}') GROUP BY query_id)
 """
 TWO_WINDOWS = f"""
     SELECT avg(CASE WHEN idcg > 0 THEN dcg / idcg ELSE 0 END) FROM (
-        SELECT sum(CASE WHEN at <= {{k}} THEN {GAIN} / log2(at + 1) ELSE 0 END) AS dcg,
+        SELECT sum(CASE WHEN place <= {{k}} THEN {GAIN} / log2(place + 1) ELSE 0 END) AS dcg,
                sum(CASE WHEN best <= {{k}} THEN {GAIN} / log2(best + 1) ELSE 0 END) AS idcg
         FROM (SELECT query_id, relevance,
-                     row_number() OVER (PARTITION BY query_id ORDER BY score DESC, item_id) AS at,
+                     row_number() OVER (PARTITION BY query_id ORDER BY score DESC, item_id) AS place,
                      row_number() OVER (PARTITION BY query_id ORDER BY relevance DESC) AS best
               FROM read_parquet('{{path}}'))
         GROUP BY query_id)

@@ -46,7 +46,8 @@ def generate(shape: Shape, folder: Path) -> Path:
         WITH drawn AS (
             SELECT i, {query} AS query_id, {item} AS item_id,
                    (hash(i) % 16777216)::double / 16777216 AS score,
-                   greatest(0, {{grades}} - 1 - floor(ln(1 + (hash(i, 1) % 1000)) / ln(1000) * {{grades}}))::int AS drawn
+                   greatest(0, {{grades}} - 1
+                       - floor(ln(1 + (hash(i, 1) % 1000)) / ln(1000) * {{grades}}))::int AS drawn
             FROM range({{rows}}) AS numbers(i)
         )
         SELECT i, query_id, item_id, score, least(drawn, {{grades}} - 1) AS relevance,
@@ -60,7 +61,8 @@ def generate(shape: Shape, folder: Path) -> Path:
         columns = "query_id, item_id, score, relevance, rank"
         ordered = order or "ORDER BY i"
         engine.execute(
-            f"COPY (SELECT {columns} FROM ({sql}) {ordered}) TO '{unfinished}' (FORMAT parquet, ROW_GROUP_SIZE 1000000)"
+            f"COPY (SELECT {columns} FROM ({sql}) {ordered}) TO '{unfinished}' "
+            "(FORMAT parquet, ROW_GROUP_SIZE 1000000)"
         )
     unfinished.rename(path)
     return path

@@ -6,7 +6,8 @@ Evaluations are collected together: one action for as many of them as a test com
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -39,8 +40,12 @@ def scored_table(spark: SparkSession, rows: Sequence[Row], choices: Choices | No
     item = "bigint" if isinstance(rows[0].item, int) else "string"
     schema = f"query_id string, item_id {item}, score double, relevance double, position int, rank int"
     ranks = ranks_of(rows, choices) if choices is not None else {}
-    cells = [(r.query, r.item, r.score, r.relevance, r.position, ranks.get((r.query, r.item))) for r in rows]
+    cells = [(r.query, r.item, _double(r.score), r.relevance, r.position, ranks.get((r.query, r.item))) for r in rows]
     return spark.createDataFrame(cells, schema)
+
+
+def _double(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def array_table(spark: SparkSession, rows: Sequence[Row], choices: Choices) -> DataFrame:
@@ -83,6 +88,23 @@ def ranks_of(rows: Iterable[Row], choices: Choices) -> dict[tuple[object, object
 
 def shuffled(rows: Sequence[Row], seed: int) -> list[Row]:
     return random.Random(seed).sample(list(rows), len(rows))
+
+
+@contextmanager
+def session_settings(spark: SparkSession, **settings: object) -> Iterator[None]:
+    """Settings of the session (`__` stands for a dot) that end with the block."""
+    names = {name.replace("__", "."): str(value) for name, value in settings.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 # --- Evaluations, together
@@ -139,14 +161,22 @@ def _with_order(case: Case) -> Case:
 
 
 def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
-    """Results by case, under keys (query, k); with one action for all of them."""
+    """Results by case, under keys (query, k); with one action for all of them.
+
+    A query is its value as text; with a named run or a key of several columns, the tuple (run, value, ...).
+    """
     from pyspark.sql import functions as F
 
-    wanted = ["run", "query_id", "k", *VALUES, *EXACT_FIELDS]
-    frames = [case.per_query().select(F.lit(name).alias("way"), *wanted) for name, case in cases.items()]
+    frames = []
+    for name, case in cases.items():
+        key = F.array(*[F.col(f"`{column}`").cast("string") for column in ("run", *case.plan.columns.query)])
+        frames.append(
+            case.per_query().select(F.lit(name).alias("way"), key.alias("key"), "k", *VALUES, *EXACT_FIELDS)
+        )
     found: dict[str, Results] = {name: {} for name in cases}
     for row in reduce(lambda left, right: left.unionByName(right), frames).collect():
-        key = (row["query_id"], row["k"])
+        parts = tuple(row["key"]) if row["key"][0] else tuple(row["key"][1:])
+        key = (parts if len(parts) > 1 else parts[0], row["k"])
         assert key not in found[row["way"]], (row["way"], key)
         found[row["way"]][key] = Result(**{name: row[name] for name in (*VALUES, *EXACT_FIELDS)})
     return found
@@ -154,9 +184,19 @@ def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
 
 def assert_same_results(got: Results, expected: Results, tolerance: float = TOLERANCE) -> None:
     """Counts and status exactly; dcg, idcg and ndcg to `tolerance`, or null together."""
-    assert got.keys() == expected.keys()
-    wrong = {key: (got[key], expected[key]) for key in expected if not _same(got[key], expected[key], tolerance)}
-    assert not wrong, f"{len(wrong)} of {len(expected)} differ, the first being {next(iter(wrong.items()))}"
+    found = differences(got, expected, tolerance)
+    assert not found, found
+
+
+def differences(got: Results, expected: Results, tolerance: float = TOLERANCE) -> str:
+    """What is wrong, for a person; empty where nothing is."""
+    if got.keys() != expected.keys():
+        return f"queries differ: {sorted(map(str, got.keys() ^ expected.keys()))[:4]}"
+    wrong = [key for key in expected if not _same(got[key], expected[key], tolerance)]
+    if not wrong:
+        return ""
+    first = f"{wrong[0]}: got {got[wrong[0]]}, expected {expected[wrong[0]]}"
+    return f"{len(wrong)} of {len(expected)} results differ, the first {first}"
 
 
 def _same(got: Result, expected: Result, tolerance: float) -> bool:

@@ -11,6 +11,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
 
+_NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
+
 
 def named(column: str) -> Column:
     """Refer to a top-level column by its exact name, dots and all.
@@ -77,7 +79,8 @@ def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: 
     """
     kind = require_column(frame, column, part, table)
     if isinstance(kind, T.StringType) and parse_text:
-        return F.expr("try_cast(trim(`" + column.replace("`", "``") + "`) as double)")
+        parsed = F.expr("try_cast(trim(`" + column.replace("`", "``") + "`) as double)")
+        return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
     if not isinstance(kind, T.NumericType | T.BooleanType):
         raise InputRefusedError(
             f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a number; cast it first."

@@ -46,8 +46,8 @@ def rank_reasons(rank: Column, plan: EvaluationPlan) -> Reasons:
     return [
         ("null_rank", missing | F.isnan(rank)),
         ("rank_below_1", rank < 1),
-        ("rank_not_whole", rank != F.floor(rank)),
         ("rank_too_large", rank > LARGEST_RANK),
+        ("rank_not_whole", rank % 1 != 0),
     ]
 
 
@@ -77,7 +77,9 @@ def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan) -> R
         reasons.append(("gain_overflow", F.abs(relevance) > largest))
     if isinstance(convention.gain, str) and convention.gain.startswith("table:"):
         levels = list(parse_gain_table(convention.gain.partition(":")[2]))
-        clipped = F.greatest(relevance, F.lit(0.0)) if convention.negative == "clip" else relevance
+        clipped = (
+            F.when(relevance < 0, F.lit(0.0)).otherwise(relevance) if convention.negative == "clip" else relevance
+        )
         reasons.append(("level_without_gain", ~clipped.isin(levels)))
     if convention.negative == "error":
         reasons.append(("negative_relevance", relevance < 0))

@@ -81,6 +81,7 @@ def run_rows(
         reasons += rank_reasons(rank, plan)
         if plan.convention.unjudged == "condensed":
             selected["score"] = -rank  # ranks close up over the removed items: rank anew
+            selected["position"] = rank  # unless a column says otherwise
         else:
             selected["rank"] = F.when(rank.between(1, LARGEST_RANK), rank.cast("int"))
     else:

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.kernels.gains import largest_relevance
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, require_column
@@ -79,9 +79,10 @@ def rank_arrays(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     rows = usable(array_rows(frame, plan), plan, "ranked_list")
     retrieved = F.col("ranked_list")
     ranked = F.filter(retrieved, lambda one: one.isNotNull()) if _condensed(plan) else retrieved
-    use_own = plan.columns.ideal is None or plan.convention.ideal == "retrieved"
-    judged = F.filter(retrieved if use_own else F.col("ideal_list"), lambda one: one.isNotNull())
-    best = judged if plan.convention.ideal == "unsorted" else F.sort_array(judged, asc=False)
+    own = F.filter(retrieved, lambda one: one.isNotNull())
+    judged = own if plan.columns.ideal is None else F.filter(F.col("ideal_list"), lambda one: one.isNotNull())
+    in_ideal = own if plan.convention.ideal == "retrieved" else judged
+    best = in_ideal if plan.convention.ideal == "unsorted" else F.sort_array(in_ideal, asc=False)
     if plan.convention.ideal == "k_ones":
         best = empty_list()
     counted = {
@@ -117,7 +118,9 @@ def _relevances(frame: DataFrame, column: str, plan: EvaluationPlan) -> Column:
     if isinstance(element, T.NumericType | T.BooleanType):
         return named(column).cast(ENTRIES)
     if isinstance(element, T.StructType) and "relevance" in element.names:
-        if "item" in element.names and plan.convention.duplicates == "error":
+        if "item" in element.names and plan.convention.duplicates != "error":
+            raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
+        if "item" in element.names:
             return without_duplicates(named(column), keys_of(plan), "list").cast(ENTRIES)
         return F.transform(named(column), lambda one: one["relevance"]).cast(ENTRIES)
     raise InputRefusedError(

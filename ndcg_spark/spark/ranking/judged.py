@@ -120,7 +120,7 @@ def _counted(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], **mor
     """One row per query of the run: counts, carried columns, and further aggregates."""
     wanted = counts(rows, plan) | more
     aggregates = [column.alias(name) for name, column in wanted.items()]
-    return settled(rows.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(rows, plan))
+    return settled(rows.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(rows, plan), plan)
 
 
 def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
@@ -132,7 +132,7 @@ def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     if needs_ideal and way.ideal == "top_k":
         wanted["entries"] = top_relevant(judged, plan, plan.longest or 0, with_item=with_item)
     aggregates = [column.alias(name) for name, column in wanted.items()]
-    grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan))
+    grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan), plan)
     if needs_ideal and way.ideal == "window":
         lists = window.ideal_lists(judged, plan, keys, with_item=with_item)
         grouped = grouped.join(lists.withColumnRenamed("ideal_entries", "entries"), list(keys), "left")

@@ -86,7 +86,7 @@ def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
     convention = plan.convention
     order = F.col("relevance")
     if isinstance(convention.gain, str) and convention.gain.startswith("table:"):
-        level = F.greatest(order, F.lit(0.0)) if convention.negative == "clip" else order
+        level = F.when(order < 0, F.lit(0.0)).otherwise(order) if convention.negative == "clip" else order
         gain = F.lit(None).cast("double")
         for relevance, value in parse_gain_table(convention.gain.partition(":")[2]).items():
             gain = F.when(level == relevance, F.lit(value)).otherwise(gain)
@@ -172,8 +172,8 @@ def given_ranks(plan: EvaluationPlan, value: Column) -> Column:
         Array of struct(rank, entry).
     """
     pair = F.struct(F.col("rank"), value.alias("entry"))
-    if plan.longest is not None:
-        pair = F.when(F.col("rank") <= plan.longest, pair)
+    within = F.col("rank").isNotNull() if plan.longest is None else F.col("rank") <= plan.longest
+    pair = F.when(within, pair)
     return F.sort_array(F.collect_list(pair))
 
 
@@ -224,7 +224,7 @@ def carried(rows: DataFrame, plan: EvaluationPlan) -> list[str]:
     return [name for name in names if name in rows.columns]
 
 
-def settled(grouped: DataFrame, keys: tuple[str, ...], names: list[str]) -> DataFrame:
+def settled(grouped: DataFrame, keys: tuple[str, ...], names: list[str], plan: EvaluationPlan) -> DataFrame:
     """Replace `low:NAME` and `high:NAME` by NAME, refusing a query in which they differ.
 
     Parameters
@@ -232,16 +232,19 @@ def settled(grouped: DataFrame, keys: tuple[str, ...], names: list[str]) -> Data
     grouped : DataFrame
     keys : tuple of str
     names : list of str
+    plan : EvaluationPlan
 
     Returns
     -------
     DataFrame
         Lazy.
     """
+    shown_names = {"weight": plan.columns.weight}
     for name in names:
         low, high = named(f"low:{name}"), named(f"high:{name}")
         kind = grouped.schema[f"low:{name}"].dataType.simpleString()
-        message = (f"column {name!r} has more than one value in query ", key_text(keys), ".")
+        shown = shown_names.get(name, name)
+        message = (f"column {shown!r} has more than one value in query ", key_text(keys), ".")
         one = guarded(low, low != high, *message, kind=kind)
         grouped = grouped.withColumn(name, one).drop(f"low:{name}", f"high:{name}")
     return grouped

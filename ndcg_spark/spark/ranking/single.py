@@ -53,7 +53,7 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     if needs_ideal and way.ideal == "top_k":
         wanted["ideal_entries"] = top_relevant(rows, plan, plan.longest or 0, with_item=with_item)
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
-    grouped = settled(grouped, keys, carried(rows, plan))
+    grouped = settled(grouped, keys, carried(rows, plan), plan)
     if way.ranked == "window":
         if plan.convention.groups_ties:
             top = window.tied_rows(rows, plan, keys)
