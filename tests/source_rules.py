@@ -34,7 +34,7 @@ class Layer:
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
     Layer(frozenset({"evaluation", "explanation", "tables", "report", "ml"}), ANYTHING),
-    Layer(frozenset({"spark"}), frozenset({"pyspark", "numpy", "pandas", "pyarrow"})),
+    Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"conventions", "metrics", "plan"}), frozenset()),
     Layer(frozenset({"kernels"}), frozenset({"numpy"})),
