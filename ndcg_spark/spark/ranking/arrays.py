@@ -10,7 +10,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.kernels.gains import largest_relevance
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, require_column
-from ndcg_spark.spark.ranking.duplicates import without_duplicates
+from ndcg_spark.spark.ranking.duplicates import relevances_of
 from ndcg_spark.spark.ranking.lists import ENTRIES, empty_list
 from ndcg_spark.spark.reasons import with_reason
 from ndcg_spark.spark.rows import keys_of, usable
@@ -121,8 +121,8 @@ def _relevances(frame: DataFrame, column: str, plan: EvaluationPlan) -> Column:
         if "item" in element.names and plan.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
         if "item" in element.names:
-            return without_duplicates(named(column), keys_of(plan), "list").cast(ENTRIES)
-        return F.transform(named(column), lambda one: one["relevance"]).cast(ENTRIES)
+            return relevances_of(named(column), keys_of(plan), "list", with_item=True)
+        return relevances_of(named(column), keys_of(plan), "list", with_item=False)
     raise InputRefusedError(
         f"column {column!r} must be an array of numbers, or of structs with a field 'relevance'; it is "
         f"{kind.simpleString()}."

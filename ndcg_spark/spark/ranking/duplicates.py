@@ -96,7 +96,7 @@ def refuse_repeated_items(top: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     return top.withColumn("repeated", repeated).withColumn("score", checked).drop("repeated")
 
 
-def without_duplicates(entries: Column, keys: tuple[str, ...], kind: str) -> Column:
+def relevances_of(entries: Column, keys: tuple[str, ...], kind: str, *, with_item: bool) -> Column:
     """Give the relevances of a list of entries, refusing one that has an item twice.
 
     Parameters
@@ -106,39 +106,62 @@ def without_duplicates(entries: Column, keys: tuple[str, ...], kind: str) -> Col
     keys : tuple of str
     kind : str
         Of the list, for the message.
+    with_item : bool
+        Whether duplicates are looked for.
 
     Returns
     -------
     Column
         Array of double.
     """
-    items = F.transform(entries, lambda one: one["item"])
-    twice = F.size(F.array_distinct(items)) < F.size(items)
-    relevances = F.transform(entries, lambda one: one["relevance"])
-    message = (
-        f"an item comes twice in the {kind} of query ",
-        key_text(keys),
-        f".{_ADVICE}",
-    )
-    return guarded(relevances, twice, *message, kind=ENTRIES)
+    relevances = entries.getField("relevance").cast(ENTRIES)
+    return refuse_repeats(relevances, entries.getField("item"), keys, kind) if with_item else relevances
 
 
-def relevances_of(entries: Column, keys: tuple[str, ...], kind: str, *, with_item: bool) -> Column:
-    """Give the relevances of a list of entries.
+def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> DataFrame:
+    """Give `ideal`, the k best relevances, refusing an item that is certainly in it twice.
 
     Parameters
     ----------
-    entries : Column
+    grouped : DataFrame
+        With `best`, structs of relevance and item, and maybe `orders`: of up to k + 1 elements.
+    keys : tuple of str
+    k : int or None
+        None: the lists are whole.
+
+    Returns
+    -------
+    DataFrame
+        Lazy. Of items that tie across the end of the list, which are in it is chance, and they are not looked at:
+        the refusal must not depend on the order of rows.
+    """
+    best = F.col("best")
+    ideal, items = best.getField("relevance"), best.getField("item")
+    orders = F.col("orders") if "orders" in grouped.columns else ideal
+    certain = items
+    if k is not None:
+        beyond = F.get(orders, F.lit(k))  # null where the list is not longer than k
+        n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
+        ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
+    ideal = refuse_repeats(ideal, certain, keys, "judgments")
+    return grouped.withColumn("ideal", F.when(best.isNotNull(), ideal)).drop("best", "orders")
+
+
+def refuse_repeats(relevances: Column, items: Column, keys: tuple[str, ...], kind: str) -> Column:
+    """Give relevances, or raise where the items beside them repeat.
+
+    Parameters
+    ----------
+    relevances, items : Column
+        Arrays.
     keys : tuple of str
     kind : str
-    with_item : bool
-        Whether entries have items, in which duplicates are looked for.
 
     Returns
     -------
     Column
         Array of double.
     """
-    if with_item:
-        return without_duplicates(entries, keys, kind)
-    return F.transform(entries, lambda one: one["relevance"])
+    twice = F.size(F.array_distinct(items)) < F.size(items)
+    message = (f"an item comes twice in the {kind} of query ", key_text(keys), f".{_ADVICE}")
+    return guarded(relevances, twice, *message, kind=ENTRIES)

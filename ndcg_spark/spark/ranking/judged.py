@@ -15,12 +15,12 @@ from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevance
 from ndcg_spark.spark.ranking.lists import (
     carried,
     counts,
-    empty_list,
     settled,
     top_ranked,
     top_relevant,
+    with_entries,
 )
-from ndcg_spark.spark.ranking.single import looks_for_duplicates, rank_single, with_tied_lists
+from ndcg_spark.spark.ranking.single import finished_lists, looks_for_duplicates, rank_single, with_tied_lists
 from ndcg_spark.spark.rows import keys_of
 
 RUN_COUNTS = ("n_rows", "n_left_out", "n_items")
@@ -81,33 +81,33 @@ def _ranked(rows: DataFrame, judged: DataFrame, plan: EvaluationPlan, way: Way) 
         lists = with_tied_lists(window.tied_lists(top, keys))
         return _counted(rows, plan, keys).join(lists, list(keys), "left")
     top = _top_items(rows, plan, way)
-    pair = F.struct(F.col("rank"), F.struct("relevance", "item").alias("entry"))
+    entry = F.struct("rank", "relevance", "item")
     regrouped = (
         top.join(relevant, on, "left")
         .groupBy(*columns_of(keys))
         .agg(
-            F.sort_array(F.collect_list(F.when(F.col("rank").isNotNull(), pair))).alias("pairs"),
+            F.sort_array(F.collect_list(F.when(F.col("rank").isNotNull(), entry))).alias("entries"),
             *[F.max(named(name)).alias(name) for name in kept],
         )
     )
-    entries = F.transform(F.col("pairs"), lambda one: one["entry"])
     with_item = looks_for_duplicates(rows, plan)
-    ranked = relevances_of(entries, keys, "ranking or its judgments", with_item=with_item)
+    ranked = relevances_of(F.col("entries"), keys, "ranking or its judgments", with_item=with_item)
     regrouped = regrouped.withColumn("ranked", ranked)
     if way.ranked == "given":
-        regrouped = regrouped.withColumn("ranks", F.transform(F.col("pairs"), lambda one: one["rank"]))
-    return regrouped.drop("pairs")
+        regrouped = regrouped.withColumn("ranks", F.col("entries").getField("rank"))
+    return regrouped.drop("entries")
 
 
 def _top_items(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     """The first K items of every query, a row each with `rank`; counts and carried columns beside them."""
     keys = keys_of(plan)
-    more = {"items": top_ranked(rows, plan, F.col("item"), plan.longest or 0)} if way.ranked == "top_k" else {}
-    grouped = _counted(rows, plan, keys, **more)
     kept = [*keys, *RUN_COUNTS, *carried(rows, plan)]
     if way.ranked == "top_k":
-        exploded = grouped.select(*columns_of(kept), F.posexplode_outer("items").alias("at", "item"))
-        return exploded.withColumn("rank", F.col("at") + 1).drop("at")
+        first = {"entries": top_ranked(plan, plan.longest or 0)}
+        grouped = _counted(with_entries(rows, plan, given=False), plan, keys, **first)
+        items = F.posexplode_outer(F.col("entries").getField("item")).alias("at", "item")
+        return grouped.select(*columns_of(kept), items).withColumn("rank", F.col("at") + 1).drop("at")
+    grouped = _counted(rows, plan, keys)
     if way.ranked == "window":
         top = window.ranked_rows(rows, plan, keys, plan.longest)
     else:
@@ -130,16 +130,12 @@ def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     wanted = {name: column for name, column in counts(judged, plan).items() if name not in RUN_COUNTS}
     needs_ideal = plan.convention.ideal in ("judged", "as_many")
     if needs_ideal and way.ideal == "top_k":
-        wanted["entries"] = top_relevant(judged, plan, plan.longest or 0, with_item=with_item)
+        wanted |= top_relevant(judged, plan, with_item=with_item)
     aggregates = [column.alias(name) for name, column in wanted.items()]
     grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan), plan)
     if needs_ideal and way.ideal == "window":
-        lists = window.ideal_lists(judged, plan, keys, with_item=with_item)
-        grouped = grouped.join(lists.withColumnRenamed("ideal_entries", "entries"), list(keys), "left")
-    if not needs_ideal:
-        return grouped.withColumn("ideal", empty_list())
-    found = relevances_of(F.col("entries"), keys, "judgments", with_item=with_item)
-    return grouped.withColumn("ideal", found).drop("entries")
+        grouped = grouped.join(window.ideal_lists(judged, plan, keys, with_item=with_item), list(keys), "left")
+    return finished_lists(grouped, keys, plan, with_item=with_item)
 
 
 def _matched(ranked: DataFrame, ideals: DataFrame, rows: DataFrame, plan: EvaluationPlan) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.kernels.gains import parse_gain_table
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
+from ndcg_spark.spark.expressions import guarded, key_text, named
 
 ENTRIES = "array<double>"
 
@@ -52,8 +52,8 @@ def every_row_ranks(rows: DataFrame, plan: EvaluationPlan) -> bool:
     return plan.null_score == "bad" and not condensed
 
 
-def tie_order(plan: EvaluationPlan) -> tuple[bool, list[Column]]:
-    """How rows rank by score, as a key for `max_by` or `min_by`.
+def tie_order(plan: EvaluationPlan) -> tuple[bool, dict[str, Column]]:
+    """How rows rank by score, as the leading fields of a struct.
 
     Parameters
     ----------
@@ -62,12 +62,13 @@ def tie_order(plan: EvaluationPlan) -> tuple[bool, list[Column]]:
     Returns
     -------
     tuple
-        Whether the largest key ranks first, and the parts of the key.
+        Whether the largest struct ranks first, and its fields by name.
     """
     ties = plan.convention.ties
     if ties == "item_desc":
-        return True, [F.col("score"), F.col("item")]
-    return False, [-F.col("score"), F.col("position" if ties == "input_order" else "item")]
+        return True, {"score": F.col("score"), "item": F.col("item")}
+    second = "position" if ties == "input_order" else "item"
+    return False, {"falling": -F.col("score"), second: F.col(second)}
 
 
 def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
@@ -85,10 +86,10 @@ def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
     """
     convention = plan.convention
     order = F.col("relevance")
-    if isinstance(convention.gain, str) and convention.gain.startswith("table:"):
+    if _gain_table(plan):
         level = F.when(order < 0, F.lit(0.0)).otherwise(order) if convention.negative == "clip" else order
         gain = F.lit(None).cast("double")
-        for relevance, value in parse_gain_table(convention.gain.partition(":")[2]).items():
+        for relevance, value in parse_gain_table(str(convention.gain).partition(":")[2]).items():
             gain = F.when(level == relevance, F.lit(value)).otherwise(gain)
         order = gain
     if convention.ideal == "retrieved" and not every_row_ranks(rows, plan):
@@ -96,85 +97,105 @@ def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
     return order
 
 
-def entry(rows: DataFrame, *, with_item: bool) -> Column:
-    """What a list holds of each row: the relevance, and the item where duplicates are looked for.
+def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataFrame:
+    """Add `entry`: what a ranked list holds of a row, in a struct that orders as rows rank.
 
     Parameters
     ----------
     rows : DataFrame
+        Canonical rows.
+    plan : EvaluationPlan
+    given : bool
+        Whether ranks are given.
+
+    Returns
+    -------
+    DataFrame
+        `entry` is null for a row that is not in the ranking, or beyond the largest cutoff by its given rank.
+        Lazy. A column of its own, as an aggregate would build a struct of arguments twice for every row.
+    """
+    held = {name: F.col(name) for name in ("item", "relevance") if name in rows.columns}
+    if given:
+        entry = _struct({"rank": F.col("rank")} | held)
+        within = F.col("rank").isNotNull() if plan.longest is None else F.col("rank") <= plan.longest
+        return rows.withColumn("entry", F.when(within, entry))
+    entry = _struct(tie_order(plan)[1] | held)
+    return rows.withColumn("entry", entry if every_row_ranks(rows, plan) else F.when(rankable(rows, plan), entry))
+
+
+def _struct(fields: dict[str, Column]) -> Column:
+    return F.struct(*[column.alias(name) for name, column in fields.items()])
+
+
+def top_ranked(plan: EvaluationPlan, k: int) -> Column:
+    """Aggregate the k first entries of a query, in rank order.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    k : int
+
+    Returns
+    -------
+    Column
+        Array of `entry`; null where no row ranks.
+    """
+    largest_first = tie_order(plan)[0]
+    aggregate = "max_by" if largest_first else "min_by"  # these skip rows whose order is null
+    return F.call_function(aggregate, F.col("entry"), F.col("entry"), F.lit(k))
+
+
+def given_ranks(plan: EvaluationPlan, *, top_k: bool) -> Column:
+    """Aggregate the entries whose given rank is within the largest cutoff, in rank order.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    top_k : bool
+        Whether this Spark has top-K aggregates.
+
+    Returns
+    -------
+    Column
+        Array of `entry`: one more than the cutoff, so that two items on one rank always show.
+    """
+    if not top_k or plan.longest is None:
+        return F.sort_array(F.collect_list("entry"))
+    return F.call_function("min_by", F.col("entry"), F.col("entry"), F.lit(plan.longest + 1))
+
+
+def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> dict[str, Column]:
+    """Aggregate the best judged rows of a query by gain.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Maybe with `entry`.
+    plan : EvaluationPlan
     with_item : bool
+        Whether duplicates are looked for.
 
     Returns
     -------
-    Column
-        Struct.
+    dict from name to aggregate
+        `ideal`: relevances, best first. With items instead `best`: structs with `relevance` and `item`, one more
+        than the largest cutoff; and beside it `orders`, where these are not the relevances.
     """
-    names = [name for name in ("relevance", "item") if name in rows.columns]
-    return F.struct(*columns_of([name for name in names if name != "item" or with_item]))
+    order, k = ideal_order(rows, plan), (plan.longest or 0) + (1 if with_item else 0)
+
+    def best(value: Column) -> Column:
+        return F.call_function("max_by", value, order, F.lit(k))
+
+    if not with_item:
+        return {"ideal": best(F.col("relevance"))}
+    whole = "entry" in rows.columns and "rank" not in rows.columns and every_row_ranks(rows, plan)
+    found = {"best": best(F.col("entry") if whole else F.struct("relevance", "item"))}
+    return found | ({"orders": best(order)} if _gain_table(plan) else {})
 
 
-def top_ranked(rows: DataFrame, plan: EvaluationPlan, value: Column, k: int) -> Column:
-    """Aggregate the K best rows of a query by score, in rank order.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    plan : EvaluationPlan
-    value : Column
-        What to keep of each row.
-    k : int
-
-    Returns
-    -------
-    Column
-        Array; null where no row ranks.
-    """
-    largest_first, parts = tie_order(plan)
-    order = F.struct(*parts)
-    if not every_row_ranks(rows, plan):
-        order = F.when(rankable(rows, plan), order)  # the aggregate skips rows whose order is null
-    return F.call_function("max_by" if largest_first else "min_by", value, order, F.lit(k))
-
-
-def top_relevant(rows: DataFrame, plan: EvaluationPlan, k: int, *, with_item: bool) -> Column:
-    """Aggregate the K best judged rows of a query by gain.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    plan : EvaluationPlan
-    k : int
-    with_item : bool
-        Keep items too, ordered by item within equal gains, so that a duplicate is found whatever the row order.
-
-    Returns
-    -------
-    Column
-        Array; null where nothing is judged.
-    """
-    order = ideal_order(rows, plan)
-    if with_item:
-        order = F.when(order.isNotNull(), F.struct(order, F.col("item")))
-    return F.call_function("max_by", entry(rows, with_item=with_item), order, F.lit(k))
-
-
-def given_ranks(plan: EvaluationPlan, value: Column) -> Column:
-    """Aggregate the rows whose given rank is within the largest cutoff, in rank order.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    value : Column
-
-    Returns
-    -------
-    Column
-        Array of struct(rank, entry).
-    """
-    pair = F.struct(F.col("rank"), value.alias("entry"))
-    within = F.col("rank").isNotNull() if plan.longest is None else F.col("rank") <= plan.longest
-    pair = F.when(within, pair)
-    return F.sort_array(F.collect_list(pair))
+def _gain_table(plan: EvaluationPlan) -> bool:
+    gain = plan.convention.gain
+    return isinstance(gain, str) and gain.startswith("table:")
 
 
 def counts(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
@@ -202,7 +223,7 @@ def counts(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     found["n_left_out"] = left_out
     if "relevance" in rows.columns:
         found["n_judged"] = F.count("relevance")
-        found["n_relevant"] = F.count(F.when(F.col("relevance") > 0, 1))
+        found["n_relevant"] = F.sum(F.when(F.col("relevance") > 0, 1).otherwise(0))  # quicker than a count of some
     for name in carried(rows, plan):
         found[f"low:{name}"], found[f"high:{name}"] = F.min(named(name)), F.max(named(name))
     return found

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
-from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevances_of
+from ndcg_spark.spark.ranking.duplicates import certain_ideal, refuse_repeated_items, relevances_of
 from ndcg_spark.spark.ranking.lists import (
     carried,
     counts,
     empty_list,
-    entry,
     given_ranks,
     settled,
     top_ranked,
     top_relevant,
+    with_entries,
 )
 from ndcg_spark.spark.rows import keys_of
 
@@ -46,27 +46,33 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     with_item = looks_for_duplicates(rows, plan)
     wanted = counts(rows, plan)
     if way.ranked == "given":
-        wanted["pairs"] = given_ranks(plan, entry(rows, with_item=with_item))
+        wanted["entries"] = given_ranks(plan, top_k=way.ideal == "top_k")
     elif way.ranked == "top_k":
-        wanted["entries"] = top_ranked(rows, plan, entry(rows, with_item=with_item), plan.longest or 0)
+        wanted["entries"] = top_ranked(plan, plan.longest or 0)
     needs_ideal = plan.convention.ideal != "k_ones"
+    if way.ranked in ("given", "top_k"):
+        rows = with_entries(rows, plan, given=way.ranked == "given")
     if needs_ideal and way.ideal == "top_k":
-        wanted["ideal_entries"] = top_relevant(rows, plan, plan.longest or 0, with_item=with_item)
+        wanted |= top_relevant(rows, plan, with_item=with_item)
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
     grouped = settled(grouped, keys, carried(rows, plan), plan)
     if way.ranked == "window":
-        if plan.convention.groups_ties:
-            top = window.tied_rows(rows, plan, keys)
-            lists = window.tied_lists(refuse_repeated_items(top, keys) if with_item else top, keys)
-        else:
-            lists = window.ranked_lists(rows, plan, keys, with_item=with_item)
-        grouped = grouped.join(lists, list(keys), "left")
+        grouped = grouped.join(_window_lists(rows, plan, keys, with_item=with_item), list(keys), "left")
     if needs_ideal and way.ideal == "window":
         lists = window.ideal_lists(rows, plan, keys, with_item=with_item)
         grouped = grouped.join(lists, list(keys), "left")
     if plan.convention.groups_ties and way.ranked == "window":
         grouped = with_tied_lists(grouped)
-    return unpacked(grouped, keys, with_item=with_item)
+    elif way.ranked == "given":
+        grouped = grouped.withColumn("ranks", F.col("entries").getField("rank"))
+    return finished_lists(grouped, keys, plan, with_item=with_item)
+
+
+def _window_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
+    if not plan.convention.groups_ties:
+        return window.ranked_lists(rows, plan, keys, with_item=with_item)
+    top = window.tied_rows(rows, plan, keys)
+    return window.tied_lists(refuse_repeated_items(top, keys) if with_item else top, keys)
 
 
 def with_tied_lists(grouped: DataFrame) -> DataFrame:
@@ -82,12 +88,8 @@ def with_tied_lists(grouped: DataFrame) -> DataFrame:
         Lazy.
     """
     for name, field in (("ranked", "relevance"), ("scores", "score"), ("tied", "n")):
-        grouped = grouped.withColumn(name, _field(F.col("entries"), field))
+        grouped = grouped.withColumn(name, F.col("entries").getField(field))
     return grouped.drop("entries")
-
-
-def _field(entries: Column, field: str) -> Column:
-    return F.transform(entries, lambda one: one[field])
 
 
 def looks_for_duplicates(rows: DataFrame, plan: EvaluationPlan) -> bool:
@@ -106,30 +108,26 @@ def looks_for_duplicates(rows: DataFrame, plan: EvaluationPlan) -> bool:
     return unresolved and "item" in rows.columns
 
 
-def unpacked(grouped: DataFrame, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
-    """Turn `entries` or `pairs`, and `ideal_entries`, into `ranked`, `ranks` and `ideal`.
+def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPlan, *, with_item: bool) -> DataFrame:
+    """Turn `entries` into `ranked`, refusing items that come twice; see that there is an `ideal`.
 
     Parameters
     ----------
     grouped : DataFrame
+        Maybe with `entries`; maybe with `ideal`, or with `best`.
     keys : tuple of str
+    plan : EvaluationPlan
     with_item : bool
+        Whether duplicates are looked for.
 
     Returns
     -------
     DataFrame
         Lazy.
     """
-
-    def listed(entries: Column, kind: str) -> Column:
-        return relevances_of(entries, keys, kind, with_item=with_item)
-
-    if "pairs" in grouped.columns:
-        entries = F.transform(F.col("pairs"), lambda pair: pair["entry"])
-        grouped = grouped.withColumn("ranks", F.transform(F.col("pairs"), lambda pair: pair["rank"]))
-        grouped = grouped.withColumn("ranked", listed(entries, "ranking")).drop("pairs")
-    elif "entries" in grouped.columns:
-        grouped = grouped.withColumn("ranked", listed(F.col("entries"), "ranking")).drop("entries")
-    if "ideal_entries" not in grouped.columns:
-        return grouped.withColumn("ideal", empty_list())
-    return grouped.withColumn("ideal", listed(F.col("ideal_entries"), "judgments")).drop("ideal_entries")
+    if "entries" in grouped.columns:
+        ranked = relevances_of(F.col("entries"), keys, "ranking", with_item=with_item)
+        grouped = grouped.withColumn("ranked", ranked).drop("entries")
+    if "best" in grouped.columns:
+        return certain_ideal(grouped, keys, plan.longest)
+    return grouped if "ideal" in grouped.columns else grouped.withColumn("ideal", empty_list())

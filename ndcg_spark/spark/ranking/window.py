@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.lists import entry, every_row_ranks, ideal_order, rankable, tie_order
+from ndcg_spark.spark.ranking.lists import every_row_ranks, ideal_order, rankable, tie_order
 
 
 def ranked_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], k: int | None) -> DataFrame:
@@ -36,8 +36,8 @@ def ranked_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], k:
     """
     if not every_row_ranks(rows, plan):
         rows = rows.where(rankable(rows, plan))
-    largest_first, parts = tie_order(plan)
-    order = [part.desc() if largest_first else part.asc() for part in parts]
+    largest_first, fields = tie_order(plan)
+    order = [part.desc() if largest_first else part.asc() for part in fields.values()]
     return _numbered(rows, keys, order, k)
 
 
@@ -118,11 +118,12 @@ def ranked_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *
     Spark cost: one shuffle, one sort.
     """
     ranked = ranked_rows(rows, plan, keys, plan.longest)
-    return _collected(ranked, keys, entry(rows, with_item=with_item), "entries")
+    entry = F.struct("rank", "relevance", *(["item"] if with_item else []))
+    return ranked.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("entries"))
 
 
 def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
-    """One row per query with `ideal_entries`, its K best judged rows by gain.
+    """One row per query with `ideal`, its K best relevances, or with items `best` and `orders`: see `certain_ideal`.
 
     Parameters
     ----------
@@ -140,13 +141,11 @@ def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *,
     -----
     Spark cost: one shuffle, one sort.
     """
-    by_gain = ideal_order(rows, plan)
-    order = [by_gain.desc(), *([F.col("item").desc()] if with_item else [])]
-    best = _numbered(rows.where(by_gain.isNotNull()), keys, order, plan.longest)
-    return _collected(best, keys, entry(rows, with_item=with_item), "ideal_entries")
-
-
-def _collected(ranked: DataFrame, keys: tuple[str, ...], value: Column, name: str) -> DataFrame:
-    pairs = F.sort_array(F.collect_list(F.struct(F.col("rank"), value.alias("entry"))))
-    grouped = ranked.groupBy(*columns_of(keys)).agg(pairs.alias(name))
-    return grouped.withColumn(name, F.transform(F.col(name), lambda pair: pair["entry"]))
+    by_gain, k = ideal_order(rows, plan), plan.longest
+    kept = None if k is None else k + (1 if with_item else 0)
+    best = _numbered(rows.where(by_gain.isNotNull()), keys, [by_gain.desc()], kept)
+    entry = F.struct("rank", "relevance", by_gain.alias("order"), *(["item"] if with_item else []))
+    grouped = best.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("best"))
+    if with_item:
+        return grouped.withColumn("orders", F.col("best").getField("order"))
+    return grouped.select(*columns_of(keys), F.col("best").getField("relevance").alias("ideal"))
