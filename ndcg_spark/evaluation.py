@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyspark.sql import DataFrame
 
@@ -14,6 +16,9 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.summary import summarize_rankings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,23 +98,75 @@ def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     return sets
 
 
+COLUMN_OPTIONS = ("query", "item", "score", "rank", "relevance", "ideal", "run", "weight", "order")
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """Options of `evaluate`, which describes them."""
+
+    k: int | str | Sequence[int | str | None] | None
+    convention: str | Convention
+    segments: Sequence[str]
+    query: str | Sequence[str]
+    item: str | None
+    score: str | Sequence[str]
+    rank: str | None
+    relevance: str
+    ideal: str | None
+    run: str | None
+    weight: str | None
+    order: str | None
+    way: str
+    on_invalid: str
+    null_score: str
+    check_duplicates: str
+    confidence: float
+    tie_bounds: bool
+
+
+def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
+    """Put the options of `evaluate` into a plan.
+
+    Parameters
+    ----------
+    **options
+        As for `evaluate`.
+
+    Returns
+    -------
+    EvaluationPlan
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> evaluation_plan(k=[5, 1], convention="trec_eval").cutoffs
+    (1, 5)
+    """
+    given: dict[str, Any] = dict(options)
+    unknown = sorted(set(given) - set(EvaluationOptions.__annotations__))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], EvaluationOptions.__annotations__, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
+    columns = {name: given.pop(name) for name in COLUMN_OPTIONS if name in given}
+    for name in ("query", "score"):
+        if name in columns:
+            columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
+    convention = given.pop("convention", "default")
+    return EvaluationPlan(
+        columns=Columns(**columns),
+        convention=Convention.parse(convention) if isinstance(convention, str) else convention,
+        cutoffs=cutoffs_of(given.pop("k", 10)),
+        segment_sets=segment_sets_of(given.pop("segments", ())),
+        **given,
+    )
+
+
 def evaluate(
-    data: DataFrame,
-    *,
-    k: int | str | Sequence[int | str | None] | None = 10,
-    judgments: DataFrame | None = None,
-    convention: str | Convention = "default",
-    segments: Sequence[str] = (),
-    query: str | Sequence[str] = "query_id",
-    item: str | None = "item_id",
-    score: str | Sequence[str] = "score",
-    rank: str | None = None,
-    relevance: str = "relevance",
-    run: str | None = None,
-    weight: str | None = None,
-    order: str | None = None,
-    way: str = "auto",
-    on_invalid: str = "fail",
+    data: DataFrame, *, judgments: DataFrame | None = None, **options: Unpack[EvaluationOptions]
 ) -> Evaluation:
     """Evaluate rankings: NDCG, DCG and IDCG of every query, and their means.
 
@@ -118,17 +175,19 @@ def evaluate(
     data : DataFrame
         A long table (query, item, score or rank, relevance); a run (without relevance) with `judgments`
         beside it; or one row a query with an array of relevances in rank order.
-    k : int, `"all"`, or a sequence of these
-        Cutoffs; all of them are computed in one pass.
     judgments : DataFrame or None
         Query, item and relevance under the same column names.
+    k : int, `"all"`, or a sequence of these
+        Cutoffs (10); all of them are computed in one pass.
     convention : str or Convention
         A preset's name, with changes after semicolons: `"trec_eval;gain=exponential"`.
     segments : sequence of str
         Columns to group means by, constant within a query; `"a+b"` groups by both together.
-    query, item, score, rank, relevance, run, weight, order : str
-        Column names; several for a composite query key, and for several rankers side by side.
-    way, on_invalid : str
+    query, item, score, rank, relevance, ideal, run, weight, order : str
+        Column names (`query_id`, `item_id`, `score` and `relevance`; no others); several for a composite query
+        key, and several scores for several rankers side by side. `ideal`: beside an array of relevances, the
+        array of all judged ones.
+    way, on_invalid, null_score, check_duplicates, confidence, tie_bounds
         As in `EvaluationPlan`.
 
     Returns
@@ -144,25 +203,7 @@ def evaluate(
     -----
     Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`.
     """
-    chosen = Convention.parse(convention) if isinstance(convention, str) else convention
-    columns = Columns(
-        query=(query,) if isinstance(query, str) else tuple(query),
-        item=item,
-        score=(score,) if isinstance(score, str) else tuple(score),
-        rank=rank,
-        relevance=relevance,
-        run=run,
-        weight=weight,
-        order=order,
-    )
-    plan = EvaluationPlan(
-        columns=columns,
-        convention=chosen,
-        cutoffs=cutoffs_of(k),
-        segment_sets=segment_sets_of(segments),
-        way=way,
-        on_invalid=on_invalid,
-    )
+    plan = evaluation_plan(**options)
     rankings = rank_queries(data, plan, judgments=judgments)
     return Evaluation(
         plan=plan,

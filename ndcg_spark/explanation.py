@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import EvaluationOptions, evaluation_plan
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.summary import summarize_rankings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PARTS: dict[str, tuple[str, ...]] = {
     "precision": ("score_precision",),
@@ -103,6 +107,48 @@ def _append(
 
 def explain_difference(
     data: DataFrame,
+    a: Convention | str,
+    b: Convention | str,
+    *,
+    judgments: DataFrame | None = None,
+    k_b: int | str | None = "same",
+    **options: Unpack[EvaluationOptions],
+) -> Explanation:
+    """Take the gap between two conventions on the same data apart.
+
+    Parameters
+    ----------
+    data : DataFrame
+    a, b : Convention or str
+        As in `evaluate`; the gap is that of `b` minus that of `a`.
+    judgments : DataFrame or None
+    k_b : int, None or "same"
+        Cutoff of the second convention, where it differs from `k`.
+    **options
+        As for `evaluate`, without a convention; one `k`.
+
+    Returns
+    -------
+    Explanation
+        Lazy; see `explain_step_by_step`.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: none until an action; `steps` then evaluates the data once a step, `queries` twice.
+    """
+    if "convention" in options:
+        raise InvalidParameterError("explain_difference takes its two conventions as a and b.")
+    first: EvaluationOptions = {**options, "convention": a}
+    plan = evaluation_plan(**first)
+    return explain_step_by_step(data, plan, b, k=k_b, judgments=judgments)
+
+
+def explain_step_by_step(
+    data: DataFrame,
     plan: EvaluationPlan,
     other: Convention | str,
     *,
@@ -139,7 +185,7 @@ def explain_difference(
 
     Notes
     -----
-    Spark cost: none until an action; `steps` then evaluates the data once a step, `queries` twice.
+    Spark cost: as for `explain_difference`.
     """
     convention = Convention.parse(other) if isinstance(other, str) else other
     plan = replace(plan, segment_sets=())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -91,8 +91,8 @@ def refusal_of(error: Exception, inputs: Inputs) -> NdcgSparkError | None:
     """
     if isinstance(error, NdcgSparkError):
         return error
-    if not isinstance(error, PySparkException):
-        return None
+    if not isinstance(error, PySparkException) or isinstance(error, AnalysisException):
+        return None  # an analysis error may print the plan, in which messages stand that were never raised
     message = find_refusal(str(error))
     if message is None:
         return None

@@ -92,10 +92,10 @@ def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, pr
     from pyspark.sql import functions as F
 
     from ndcg_spark.cli.explain import show_difference
-    from ndcg_spark.explanation import explain_difference
+    from ndcg_spark.explanation import explain_step_by_step
 
     judgments = inputs.judgments
-    found = explain_difference(
+    found = explain_step_by_step(
         inputs.table.frame,
         inputs.plan,
         other,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.errors import NdcgSparkError, mark_refusal
+from ndcg_spark.errors import NdcgSparkError, find_refusal, mark_refusal
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
 
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -90,4 +90,6 @@ def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except NdcgSparkError as error:
+        if find_refusal(str(error)):  # one function chained to another: marked already
+            raise
         raise type(error)(mark_refusal(str(error))) from error

@@ -81,6 +81,7 @@ def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, .
     if convention.unjudged == "error":
         refuse_query(batch, keys, first_where(~judged, offsets), "has an unjudged item among the first k")
     gains = _gains(relevance, judged, convention)
+    _refuse_too_large(batch, keys, gains, relevance, offsets)
     rank, lengths, groups = rank_of_rows(offsets), np.diff(offsets), None
     if "ranks" in batch.schema.names:
         rank, lengths = _given_ranks(batch, keys, offsets)
@@ -90,6 +91,7 @@ def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, .
     ideal_offsets = list_offsets(ideal_column)
     best, known = float_values(ideal_column.flatten())
     ideal = _gains(best, known, convention)
+    _refuse_too_large(batch, keys, ideal, best, ideal_offsets)
     if convention.ideal != "unsorted":
         ideal = sort_within_queries(ideal, ideal_offsets)
     if convention.ideal == "as_many":
@@ -131,12 +133,21 @@ def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> F
     found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
     if found.shape != levels.shape:
         raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
-    too_large = ~(np.abs(found) <= LARGEST_GAIN)
-    if too_large.any():
-        level = levels[too_large][0]
-        raise InputRefusedError(f"the gain of relevance {level:g} is not finite, or above 2^63.")
     gains[known] = found
     return gains
+
+
+def _too_large(gains: FloatArray) -> BoolArray:
+    return np.asarray(~(np.abs(gains) <= LARGEST_GAIN))
+
+
+def _refuse_too_large(
+    batch: pa.RecordBatch, keys: tuple[str, ...], gains: FloatArray, relevance: FloatArray, offsets: IntArray
+) -> None:
+    at = np.flatnonzero(_too_large(gains))
+    if len(at):
+        what = f"has relevance {relevance[at[0]]:g}, whose gain is not finite, or above 2^63"
+        refuse_query(batch, keys, first_where(_too_large(gains), offsets), what)
 
 
 def one_gain(relevance: float, convention: Convention) -> float:
@@ -150,9 +161,17 @@ def one_gain(relevance: float, convention: Convention) -> float:
     Returns
     -------
     float
+
+    Raises
+    ------
+    InputRefusedError
+        When it is not finite or too large.
     """
     level = np.array([relevance], dtype=np.float64)
-    return float(_gains(level, np.ones(1, dtype=np.bool_), convention)[0])
+    gains = _gains(level, np.ones(1, dtype=np.bool_), convention)
+    if _too_large(gains)[0]:
+        raise InputRefusedError(f"the gain of relevance {relevance:g} is not finite, or above 2^63.")
+    return float(gains[0])
 
 
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:

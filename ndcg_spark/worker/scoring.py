@@ -13,11 +13,15 @@ from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
-from ndcg_spark.worker.batches import BatchFunction, float_column, int_values, marked
+from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
 from ndcg_spark.worker.lists import RankedLists, one_gain, read_lists, refuse_query
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
+NO_WEIGHT = (
+    "is judged but not in the run, and only the run has weights; put them in the judgments too, "
+    "or choose missing-query=drop"
+)
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 
@@ -170,15 +174,18 @@ def _result(
         kept &= status != MISSING
     if convention.unjudged_query == "drop":
         kept &= status != UNJUDGED
+    if "weight" in task.carried:
+        unknown = kept & ~float_values(batch.column("weight"))[1]
+        refuse_query(batch, task.keys, first_where(unknown, np.arange(len(best) + 1)), NO_WEIGHT)
     columns = {name: batch.column(name) for name in task.keys}
-    columns["k"] = pa.array([k] * batch.num_rows, type=pa.int32())
+    columns["k"] = pa.repeat(pa.scalar(k, type=pa.int32()), batch.num_rows)
     columns["dcg"] = float_column(gained, kept)
     columns["idcg"] = float_column(best, kept)
     defined = kept & ~np.isnan(value)
     columns["ndcg"] = float_column(value, defined)
     for name, found in others.items():
         columns[name] = float_column(normalised(found) if name.startswith("ndcg") else found, defined)
-    columns["status"] = pa.array(np.array(STATUS_NAMES, dtype=object)[status], type=pa.string())
+    columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(status))
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -118,9 +118,29 @@ def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataF
     if given:
         entry = _struct({"rank": F.col("rank")} | held)
         within = F.col("rank").isNotNull() if plan.longest is None else F.col("rank") <= plan.longest
-        return rows.withColumn("entry", F.when(within, entry))
+        return with_judged(rows.withColumn("entry", F.when(within, entry)))
     entry = _struct(tie_order(plan)[1] | held)
-    return rows.withColumn("entry", entry if every_row_ranks(rows, plan) else F.when(rankable(rows, plan), entry))
+    if every_row_ranks(rows, plan):
+        return rows.withColumn("entry", entry)
+    return with_judged(rows.withColumn("entry", F.when(rankable(rows, plan), entry)))
+
+
+def with_judged(rows: DataFrame) -> DataFrame:
+    """Add `judged`: what an ideal list in which duplicates are looked for holds of a row.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows.
+
+    Returns
+    -------
+    DataFrame
+        The same rows where they lack item or relevance; lazy.
+    """
+    if "item" not in rows.columns or "relevance" not in rows.columns:
+        return rows
+    return rows.withColumn("judged", F.struct("relevance", "item"))
 
 
 def _struct(fields: dict[str, Column]) -> Column:
@@ -170,7 +190,7 @@ def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> d
     Parameters
     ----------
     rows : DataFrame
-        Maybe with `entry`.
+        With items also `judged`, or where it is the same for this purpose, `entry`.
     plan : EvaluationPlan
     with_item : bool
         Whether duplicates are looked for.
@@ -188,8 +208,7 @@ def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> d
 
     if not with_item:
         return {"ideal": best(F.col("relevance"))}
-    whole = "entry" in rows.columns and "rank" not in rows.columns and every_row_ranks(rows, plan)
-    found = {"best": best(F.col("entry") if whole else F.struct("relevance", "item"))}
+    found = {"best": best(F.col("judged" if "judged" in rows.columns else "entry"))}
     return found | ({"orders": best(order)} if _gain_table(plan) else {})
 
 
