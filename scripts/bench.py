@@ -1,7 +1,7 @@
-"""Time mean NDCG@10 by this library's public path and by other engines, on the same files in the same run.
+"""Time mean NDCG@k by this library's public path and by other engines, on the same files in the same run.
 
-Machines are shared and noisy: contenders take turns, medians are given, and the ratio to DuckDB's best query is
-what counts. Writes a Markdown table.
+Machines are shared and noisy: contenders take turns, medians are given, and ratios to DuckDB's best query are what
+counts. One more round warms up. Writes a Markdown table, with versions and the command.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import duckdb
-import pyspark
-from bench_data import Shape, generate
+import bench_engines as engines
+import bench_spark as on_spark
+from bench_data import KINDS, Shape, generate
+from bench_memory import PeakMemory
 from pyspark.sql import SparkSession
 
 import ndcg_spark
 
-Contender = Callable[[Path], float]
+Contender = Callable[[], tuple[float, float]]
 REFERENCE = "DuckDB, max_by(x, y, k)"
+RIVALS = ("ours", "engines", "spark")
 
 
 def main() -> None:
     arguments = parser().parse_args()
-    spark = make_session(arguments.memory)
-    contenders = all_contenders(spark, arguments.k)
-    lines = [heading(arguments), "| data | contender | seconds | to DuckDB max_by |", "| --- | --- | ---: | ---: |"]
-    for shuffled in (False, True):
-        shape = Shape(rows=arguments.rows, items=arguments.items, shuffled=shuffled, ids=arguments.ids)
+    spark = on_spark.make_session(arguments.memory)
+    lines = [heading(arguments), "| data | contender | seconds | to DuckDB max_by | peak memory, GB |"]
+    lines.append("| --- | --- | ---: | ---: | ---: |")
+    for order in arguments.order:
+        shape = Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
         path = generate(shape, arguments.folder)
-        seconds = race(contenders, path, arguments.rounds)
-        where = "shuffled" if shuffled else "a query's rows together"
-        for name, taken in seconds.items():
-            ratio = taken / seconds[REFERENCE]
-            lines.append(f"| {where} | {name} | {taken:.2f} | {ratio:.2f} |")
+        lines += race(all_contenders(spark, path, arguments), shape, arguments.rounds)
     spark.stop()
     print("\n".join(lines))
 
@@ -47,104 +47,90 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rows", type=int, default=20_000_000)
     options.add_argument("--items", type=int, default=100, help="per query")
     options.add_argument("--ids", choices=["integer", "string"], default="integer")
+    options.add_argument("--kind", choices=KINDS, default="even", help="what the rows look like")
+    options.add_argument("--order", nargs="+", choices=["together", "shuffled"], default=["together", "shuffled"])
     options.add_argument("--k", type=int, default=10)
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
+    options.add_argument("--only", nargs="+", default=[], help="contenders whose names have one of these texts")
     options.add_argument("--memory", default="4g", help="heap of the JVM, and limit of DuckDB")
     options.add_argument("--folder", type=Path, default=Path(".bench"), help="where generated files are kept")
     return options
 
 
-def make_session(memory: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("ndcg-spark bench")
-    settings = {
-        "spark.driver.memory": memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    return builder.config(map=settings).getOrCreate()
+def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
+    k, memory = arguments.k, arguments.memory
 
-
-def all_contenders(spark: SparkSession, k: int) -> dict[str, Contender]:
-    def library(**options: object) -> Contender:
-        def run(path: Path) -> float:
-            found = ndcg_spark.evaluate(spark.read.parquet(str(path)), k=k, **options)
-            rows = found.summary.where("metric = 'ndcg'").collect()
-            return float(rows[0]["value"])
+    def timed(work: Callable[..., float], **options: object) -> Contender:
+        def run() -> tuple[float, float]:
+            began = time.perf_counter()
+            value = work(spark.read.parquet(str(path)), k, **options)
+            return value, time.perf_counter() - began
 
         return run
 
-    return {
-        "ndcg-spark, top-K aggregate": library(way="top_k"),
-        "ndcg-spark, window": library(way="window"),
-        "ndcg-spark, rank given": library(rank="rank"),
-        REFERENCE: lambda path: in_duckdb(MAX_BY, path, k),
-        "DuckDB, two windows": lambda path: in_duckdb(TWO_WINDOWS, path, k),
-        "DuckDB, rank given": lambda path: in_duckdb(RANK_GIVEN, path, k),
+    ours = {
+        "ndcg-spark, as by default": timed(on_spark.by_library),
+        "ndcg-spark, ties expected": timed(on_spark.by_library, convention="default;ties=expected"),
+        "ndcg-spark, window": timed(on_spark.by_library, way="window"),
+        "ndcg-spark, rank given": timed(on_spark.by_library, rank="rank"),
+        "ndcg-spark, run + judgments": timed(on_spark.by_library_with_judgments),
     }
+    queries = {
+        REFERENCE: engines.MAX_BY,
+        "DuckDB, two windows": engines.TWO_WINDOWS,
+        "DuckDB, rank given": engines.RANK_GIVEN,
+    }
+    others: dict[str, Contender] = {
+        name: partial(engines.in_own_process, engines.in_duckdb, query, str(path), k, memory)
+        for name, query in queries.items()
+    }
+    others["Polars, streaming"] = partial(engines.in_own_process, engines.in_polars, str(path), k)
+    peers = {
+        "ndcg-spark, binary": timed(on_spark.by_library, convention="mllib_binary;ties=item_asc"),
+        "pyspark.ml RankingEvaluator (binary)": timed(on_spark.by_ml_evaluator),
+        "MLlib RankingMetrics (binary)": timed(on_spark.by_mllib),
+        "recommenders SparkRankingEvaluation (binary)": timed(on_spark.by_recommenders),
+    }
+    found = {REFERENCE: others[REFERENCE]}
+    for rival, group in zip(RIVALS, (ours, others, peers), strict=True):
+        found |= group if rival in arguments.rivals else {}
+    wanted = [name for name in found if not arguments.only or any(text in name for text in arguments.only)]
+    return {name: found[name] for name in found if name in wanted or name == REFERENCE}
 
 
-GAIN = "(pow(2, relevance) - 1)"
-MAX_BY = """
-    SELECT avg(CASE WHEN idcg > 0 THEN dcg / idcg ELSE 0 END) FROM (
-        SELECT list_sum(list_transform(max_by(relevance, score, {k}),
-                                       lambda r, i: (pow(2, r) - 1) / log2(i + 1))) AS dcg,
-               list_sum(list_transform(max(relevance, {k}), lambda r, i: (pow(2, r) - 1) / log2(i + 1))) AS idcg
-        FROM read_parquet('{path}') GROUP BY query_id)
-"""
-TWO_WINDOWS = f"""
-    SELECT avg(CASE WHEN idcg > 0 THEN dcg / idcg ELSE 0 END) FROM (
-        SELECT sum(CASE WHEN place <= {{k}} THEN {GAIN} / log2(place + 1) ELSE 0 END) AS dcg,
-               sum(CASE WHEN best <= {{k}} THEN {GAIN} / log2(best + 1) ELSE 0 END) AS idcg
-        FROM (SELECT query_id, relevance,
-                     row_number() OVER (PARTITION BY query_id ORDER BY score DESC, item_id) AS place,
-                     row_number() OVER (PARTITION BY query_id ORDER BY relevance DESC) AS best
-              FROM read_parquet('{{path}}'))
-        GROUP BY query_id)
-"""
-RANK_GIVEN = f"""
-    SELECT avg(CASE WHEN idcg > 0 THEN dcg / idcg ELSE 0 END) FROM (
-        SELECT sum(CASE WHEN rank <= {{k}} THEN {GAIN} / log2(rank + 1) ELSE 0 END) AS dcg,
-               list_sum(list_transform(max(relevance, {{k}}), lambda r, i: (pow(2, r) - 1) / log2(i + 1))) AS idcg
-        FROM read_parquet('{{path}}') GROUP BY query_id)
-"""
-
-
-def in_duckdb(query: str, path: Path, k: int) -> float:
-    with duckdb.connect() as engine:
-        engine.execute("SET threads = 2")
-        found = engine.execute(query.format(path=path, k=k)).fetchone()
-    assert found is not None
-    return float(found[0])
-
-
-def race(contenders: dict[str, Contender], path: Path, rounds: int) -> dict[str, float]:
-    """Median seconds of each; every round runs all of them, the order turned by one. One more round warms up."""
+def race(contenders: dict[str, Contender], shape: Shape, rounds: int) -> list[str]:
+    """Lines of the table; every round runs all contenders, the order turned by one."""
     names = list(contenders)
     taken: dict[str, list[float]] = {name: [] for name in names}
-    values: dict[str, float] = {}
+    peak = dict.fromkeys(names, 0.0)
     for turn in range(rounds + 1):
         at = turn % len(names)
         for name in names[at:] + names[:at]:
-            began = time.perf_counter()
-            values[name] = contenders[name](path)
-            seconds = time.perf_counter() - began
+            with PeakMemory(jvm=not name.startswith(("DuckDB", "Polars"))) as memory:
+                value, seconds = contenders[name]()
             if turn:
                 taken[name].append(seconds)
-            print(f"{path.name} {name}: {seconds:.2f} s, {values[name]:.12f}", file=sys.stderr, flush=True)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+            peak[name] = max(peak[name], memory.gigabytes)
+            print(f"{shape.name} {name}: {seconds:.2f} s, {value:.12f}", file=sys.stderr, flush=True)
+    seconds_of = {name: statistics.median(found) for name, found in taken.items()}
+    return [
+        f"| {shape.title} | {name} | {taken:.2f} | {taken / seconds_of[REFERENCE]:.2f} | {peak[name]:.1f} |"
+        for name, taken in seconds_of.items()
+    ]
 
 
 def heading(arguments: argparse.Namespace) -> str:
+    found = []
+    for package in ("pyspark", "duckdb", "polars", "recommenders"):
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
     return (
         f"Mean NDCG@{arguments.k}, {arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids, "
         f"local[2], {arguments.memory} heap, median of {arguments.rounds}; ndcg-spark {ndcg_spark.__version__}, "
-        f"Spark {pyspark.__version__}, DuckDB {duckdb.__version__}, Python {platform.python_version()}; "
-        f"`scripts/bench {' '.join(sys.argv[1:])}`".rstrip()
-        + "\n"
+        f"{', '.join(found)}, Python {platform.python_version()}; `scripts/bench {' '.join(sys.argv[1:])}`\n"
     )
 
 

@@ -7,62 +7,107 @@ from pathlib import Path
 
 import duckdb
 
+KINDS = ("even", "skewed", "zipf", "tied", "constant-score", "constant-label", "fractional", "single", "nulls")
+"""even: all queries have the same number of items, few ties. skewed: one query has half of the rows. zipf: the n-th
+query has rows in proportion to 1/n. tied: eleven different scores. constant-score, constant-label: one value.
+fractional: labels are fractions. single: one item a query. nulls: nine of ten relevances are null."""
+CHUNK = 100_000_000
+
 
 @dataclass(frozen=True)
 class Shape:
     """What the rows look like.
 
-    rows: how many; items: per query; shuffled: in random order, else a query's rows together; ids: `integer`
-    or `string`; grades: number of relevance levels, with the higher ones rarer.
+    rows: how many; items: per query; order: `together` (a query's rows) or `shuffled`; ids: `integer` or `string`;
+    kind: one of KINDS; grades: number of relevance levels, with the higher ones rarer.
     """
 
     rows: int
     items: int = 100
-    shuffled: bool = False
+    order: str = "together"
     ids: str = "integer"
+    kind: str = "even"
     grades: int = 5
 
     @property
     def name(self) -> str:
-        order = "shuffled" if self.shuffled else "together"
-        return f"{self.rows // 1000}k-{self.items}-{order}-{self.ids}-{self.grades}"
+        return f"{self.rows // 1000}k-{self.items}-{self.order}-{self.ids}-{self.kind}-{self.grades}"
+
+    @property
+    def title(self) -> str:
+        order = "a query's rows together" if self.order == "together" else "shuffled"
+        return order if self.kind == "even" else f"{self.kind}, {order}"
 
 
 def generate(shape: Shape, folder: Path) -> Path:
-    """Write the rows, unless they are there; give their path.
+    """Write the rows, unless they are there; give the folder of parquet files they are in.
 
     Everything is a hash of the row's number, so that the same shape is the same data on any machine. The rank is
-    that of the score within the query, ties by item.
+    that of the score within the query, ties by item. Rows are made in chunks of whole queries, so that a billion
+    rows need no more memory than a hundred million.
     """
-    path = folder / f"{shape.name}.parquet"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
-    query, item = "i // {items}", "i % {items}"
+    target = folder / shape.name
+    if target.exists():
+        return target
+    unfinished = folder / f"{shape.name}.unfinished"
+    unfinished.mkdir(parents=True, exist_ok=True)
+    for at, start in enumerate(range(0, shape.rows, CHUNK)):
+        stop = min(start + CHUNK, shape.rows)
+        with duckdb.connect() as engine:
+            engine.execute(f"SET temp_directory = '{folder / 'duckdb-temp'}'")
+            engine.execute("SET memory_limit = '10GB'")
+            engine.execute("SET threads = 2")
+            engine.execute(
+                f"COPY ({_rows(shape, start, stop)}) TO '{unfinished / f'part-{at:03}.parquet'}' "
+                "(FORMAT parquet, ROW_GROUP_SIZE 1000000)"
+            )
+    unfinished.rename(target)
+    return target
+
+
+def _rows(shape: Shape, start: int, stop: int) -> str:
+    query, item = _keys(shape)
     if shape.ids == "string":
-        query, item = f"'query-' || ({query})", f"'item-' || lpad(({item})::varchar, 7, '0')"
-    order = "ORDER BY hash(i, 7)" if shape.shuffled else ""
-    sql = f"""
+        query, item = f"'query-' || ({query})", f"'item-' || lpad(({item})::varchar, 9, '0')"
+    order = "hash(i, 7)" if shape.order == "shuffled" else "i"
+    return f"""
         WITH drawn AS (
             SELECT i, {query} AS query_id, {item} AS item_id,
-                   (hash(i) % 16777216)::double / 16777216 AS score,
-                   greatest(0, {{grades}} - 1
-                       - floor(ln(1 + (hash(i, 1) % 1000)) / ln(1000) * {{grades}}))::int AS drawn
-            FROM range({{rows}}) AS numbers(i)
+                   {_score(shape)} AS score, {_relevance(shape)} AS relevance
+            FROM range({start}, {stop}) AS numbers(i)
         )
-        SELECT i, query_id, item_id, score, least(drawn, {{grades}} - 1) AS relevance,
+        SELECT query_id, item_id, score, relevance,
                row_number() OVER (PARTITION BY query_id ORDER BY score DESC, item_id)::int AS rank
-        FROM drawn
-    """.format(items=shape.items, grades=shape.grades, rows=shape.rows)
-    unfinished = path.with_suffix(".unfinished")
-    with duckdb.connect() as engine:
-        engine.execute(f"SET temp_directory = '{folder / 'duckdb-temp'}'")
-        engine.execute("SET preserve_insertion_order = false" if shape.shuffled else "SELECT 1")
-        columns = "query_id, item_id, score, relevance, rank"
-        ordered = order or "ORDER BY i"
-        engine.execute(
-            f"COPY (SELECT {columns} FROM ({sql}) {ordered}) TO '{unfinished}' "
-            "(FORMAT parquet, ROW_GROUP_SIZE 1000000)"
-        )
-    unfinished.rename(path)
-    return path
+        FROM drawn ORDER BY {order}
+    """
+
+
+def _keys(shape: Shape) -> tuple[str, str]:
+    if shape.kind == "skewed":
+        half = shape.rows // 2
+        return f"CASE WHEN i < {half} THEN 0 ELSE 1 + (i - {half}) // {shape.items} END", "i"
+    if shape.kind == "zipf":  # rows of query n in proportion to 1/n: the n of row i grows exponentially
+        n_queries = shape.rows // shape.items
+        return f"floor(pow({n_queries}.0, i / {shape.rows}.0))::bigint", "i"
+    if shape.kind == "single":
+        return "i", "i"
+    return f"i // {shape.items}", f"i % {shape.items}"
+
+
+def _score(shape: Shape) -> str:
+    if shape.kind == "constant-score":
+        return "0.5::double"
+    if shape.kind == "tied":
+        return "(hash(i) % 11)::double / 10"
+    return "(hash(i) % 16777216)::double / 16777216"
+
+
+def _relevance(shape: Shape) -> str:
+    drawn = f"greatest(0, {shape.grades} - 1 - floor(ln(1 + (hash(i, 1) % 1000)) / ln(1000) * {shape.grades}))::int"
+    if shape.kind == "constant-label":
+        return "1::int"
+    if shape.kind == "fractional":
+        return "(hash(i, 1) % 1000)::double / 250"
+    if shape.kind == "nulls":
+        return f"CASE WHEN hash(i, 2) % 10 = 0 THEN {drawn} END"
+    return drawn

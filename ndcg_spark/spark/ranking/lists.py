@@ -118,7 +118,7 @@ def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataF
     if given:
         entry = _struct({"rank": F.col("rank")} | held)
         within = F.col("rank").isNotNull() if plan.longest is None else F.col("rank") <= plan.longest
-        return with_judged(rows.withColumn("entry", F.when(within, entry)))
+        return rows.withColumn("entry", F.when(within, entry))
     entry = _struct(tie_order(plan)[1] | held)
     if every_row_ranks(rows, plan):
         return rows.withColumn("entry", entry)

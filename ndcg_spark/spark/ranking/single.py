@@ -19,6 +19,7 @@ from ndcg_spark.spark.ranking.lists import (
     top_ranked,
     top_relevant,
     with_entries,
+    with_judged,
 )
 from ndcg_spark.spark.rows import keys_of
 
@@ -53,6 +54,7 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     if way.ranked in ("given", "top_k"):
         rows = with_entries(rows, plan, given=way.ranked == "given")
     if needs_ideal and way.ideal == "top_k":
+        rows = rows if way.ranked == "top_k" else with_judged(rows)
         wanted |= top_relevant(rows, plan, with_item=with_item)
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
     grouped = settled(grouped, keys, carried(rows, plan), plan)

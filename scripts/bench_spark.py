@@ -1,0 +1,80 @@
+"""Mean NDCG@k on Spark: by this library's public path, and by others with the preparation they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+import ndcg_spark
+
+
+def make_session(memory: str) -> SparkSession:
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(Path(".bench/spark").absolute()),
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.files.maxPartitionBytes": "32m",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("ndcg-spark bench")
+    return builder.config(map=settings).getOrCreate()
+
+
+def by_library(rows: DataFrame, k: int, **options: object) -> float:
+    """`evaluate`, as a notebook calls it."""
+    found = ndcg_spark.evaluate(rows, k=k, **options)  # type: ignore[arg-type]
+    return float(found.summary.where("metric = 'ndcg' and segment_by = ''").collect()[0]["value"])
+
+
+def by_library_with_judgments(rows: DataFrame, k: int) -> float:
+    """The same rows as a run without relevances, and the relevances as judgments beside it."""
+    judgments = rows.select("query_id", "item_id", "relevance")
+    return by_library(rows.drop("relevance", "rank"), k, judgments=judgments)
+
+
+def by_library_from_arrays(rows: DataFrame, k: int) -> float:
+    return by_library(rows, k, item=None)
+
+
+def by_ml_evaluator(rows: DataFrame, k: int) -> float:
+    """`pyspark.ml` RankingEvaluator: binary labels, arrays of items, collected by hand."""
+    from pyspark.ml.evaluation import RankingEvaluator
+
+    evaluator = RankingEvaluator(predictionCol="prediction", labelCol="label", metricName="ndcgAtK", k=k)
+    return float(evaluator.evaluate(_collected_items(rows, k)))
+
+
+def by_mllib(rows: DataFrame, k: int) -> float:
+    """`pyspark.mllib` RankingMetrics on an RDD: binary labels."""
+    from pyspark.mllib.evaluation import RankingMetrics
+
+    pairs = _collected_items(rows, k).rdd.map(lambda row: (row["prediction"], row["label"]))
+    return float(RankingMetrics(pairs).ndcgAt(k))
+
+
+def _collected_items(rows: DataFrame, k: int) -> DataFrame:
+    """The usual preparation: the first k items by a window, and the relevant items, each collected."""
+    by_score = Window.partitionBy("query_id").orderBy(F.col("score").desc(), "item_id")
+    item = F.col("item_id").cast("double")
+    top = rows.withColumn("place", F.row_number().over(by_score)).where(F.col("place") <= k)
+    pairs = F.sort_array(F.collect_list(F.struct("place", item.alias("item"))))
+    listed = top.groupBy("query_id").agg(pairs.alias("pairs"))
+    prediction = listed.select("query_id", F.col("pairs").getField("item").alias("prediction"))
+    label = rows.where("relevance > 0").groupBy("query_id").agg(F.collect_list(item).alias("label"))
+    return prediction.join(label, "query_id")
+
+
+def by_recommenders(rows: DataFrame, k: int) -> float:
+    """Microsoft recommenders' SparkRankingEvaluation: binary labels."""
+    from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
+
+    columns = {"col_user": "query_id", "col_item": "item_id", "col_rating": "relevance", "col_prediction": "score"}
+    found = SparkRankingEvaluation(rows.where("relevance > 0"), rows, k=k, **columns)
+    return float(found.ndcg_at_k())
