@@ -1,0 +1,85 @@
+"""What a run costs Spark, counted, so that it cannot creep: jobs, shuffles, passes through Python."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from main_job import done
+
+from ndcg_spark import evaluate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = [("q1", "a", 0.9, 1, 2), ("q1", "b", 0.8, 2, 0), ("q2", "c", 0.7, 1, 1)]
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cost") / "rows.parquet"
+    schema = "query_id string, item_id string, score double, rank int, relevance int"
+    spark.createDataFrame(ROWS, schema).coalesce(1).write.parquet(str(path))
+    return path
+
+
+def plan_of(frame: DataFrame) -> str:
+    """The physical plan; before it runs it names each exchange once for every use."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        frame.explain()
+    return printed.getvalue()
+
+
+def costs(frame: DataFrame) -> dict[str, int]:
+    plan = plan_of(frame)
+    return {
+        "scans": plan.count("FileScan"),
+        "shuffles": plan.count("Exchange hashpartitioning"),
+        "python": plan.count("MapInArrow"),
+    }
+
+
+def test_top_k_reads_once_and_shuffles_once(spark: SparkSession, table: Path) -> None:
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
+    assert costs(found.rankings) == {"scans": 1, "shuffles": 1, "python": 0}
+    assert costs(found.per_query) == {"scans": 1, "shuffles": 1, "python": 1}
+    assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
+
+
+def test_given_ranks_cost_no_more(spark: SparkSession, table: Path) -> None:
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], rank="rank")
+    assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
+    assert "Window" not in plan_of(found.rankings)
+
+
+def test_arrays_are_not_shuffled(spark: SparkSession) -> None:
+    found = evaluate(spark.createDataFrame([("q", [1, 0])], "query_id string, relevance array<int>"), k=2)
+    assert costs(found.per_query) == {"scans": 0, "shuffles": 0, "python": 1}
+
+
+def test_only_the_columns_in_use_are_read(spark: SparkSession, table: Path) -> None:
+    plan = plan_of(evaluate(spark.read.parquet(str(table)), k=3, rank="rank", item=None).summary)
+    assert "ReadSchema: struct<query_id:string,rank:int,relevance:int>" in plan
+
+
+def jobs_of(spark: SparkSession, *arguments: object) -> int:
+    """Spark jobs that a run of the main job starts; adaptive execution makes each shuffle a job of its own."""
+    group = "counted " + " ".join(map(str, arguments))
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        done(*arguments)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_jobs_of_a_run(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    options = ("--input", table, "--k", "1,10", "--run-date", "2026-01-31")
+    assert jobs_of(spark, *options) == 4  # the schema, two shuffles, the result
+    assert jobs_of(spark, *options, "--output", tmp_path / "metrics") == 5  # the write
+    queries = ("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries")
+    assert jobs_of(spark, *options, *queries) == 7
