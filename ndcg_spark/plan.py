@@ -93,6 +93,9 @@ class EvaluationPlan:
         Where `duplicates=error` looks: `top` (the first k items and the ideal list), or `all` rows.
     confidence : float
         Of the intervals.
+    sample : float
+        Share of the queries to evaluate, above 0 and up to 1: those whose key hashes low, the same on every night
+        and in run and judgments. The intervals then are about the mean of all queries.
     tie_bounds : bool
         Also give NDCG with tied items in the best and in the worst order, and the share of the first k ranks that
         is filled by the tie group which reaches beyond rank k (0: the cut falls between groups; 1: all k tie with
@@ -114,6 +117,7 @@ class EvaluationPlan:
     null_score: str = "bad"
     check_duplicates: str = "top"
     confidence: float = 0.95
+    sample: float = 1.0
     tie_bounds: bool = False
 
     def __post_init__(self) -> None:
@@ -124,6 +128,8 @@ class EvaluationPlan:
         one_of("check_duplicates", self.check_duplicates, ("top", "all"))
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
+        if not 0 < self.sample <= 1:
+            raise InvalidParameterError(f"sample must be above 0 and at most 1; got {self.sample}.")
         check_discount(self.convention.discount, self.longest)
         named = {*self.columns.query, *self.segment_columns}
         dotted = sorted(name for name in named if "." in name)
@@ -169,7 +175,7 @@ class EvaluationPlan:
             "convention": self.convention.digest,
             "cutoffs": self.cutoffs,
             "segments": self.segment_sets,
-            "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence),
+            "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -157,6 +157,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         null_score=options["null_score"],
         check_duplicates=options["check_duplicates"],
         confidence=options["confidence"],
+        sample=options["sample"],
         tie_bounds=options["tie_bounds"],
     )
 

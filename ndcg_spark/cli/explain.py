@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
+from contextlib import redirect_stdout
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,6 +15,9 @@ from rich.table import Table
 
 from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.inputs import Inputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
@@ -50,12 +56,25 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
         f"segments     {segments}",
         f"way          {way.ranked.replace('_', '-')}: {way.reason}",
         f"ideal        {plan.convention.ideal}, by {way.ideal.replace('_', '-')}",
+        f"reads        {', '.join(f'{table.name}: {_size(table.frame)}' for table in inputs.tables)}",
         f"cost         {_cost(inputs)}; {actions} action{'s' if actions > 1 else ''}",
         f"bad rows     {plan.on_invalid}",
         f"would write  {_targets(config)}",
         "Nothing was run.",
     ]
     return "\n".join(lines)
+
+
+def _size(frame: DataFrame) -> str:
+    """What Spark's own statistics say of a table: the files' size, or an estimate of what a query gives."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        frame.explain(mode="cost")
+    found = re.search(r"sizeInBytes=([\d.E+]+ \w+)(?:, rowCount=([\d.E+]+))?", printed.getvalue())
+    if found is None:
+        return "size unknown"
+    size, n_rows = found.groups()
+    return f"{size}, {n_rows} rows" if n_rows else size
 
 
 def _cost(inputs: Inputs) -> str:

@@ -27,7 +27,14 @@ class Inputs:
     @property
     def name(self) -> str:
         """Identity of the input, for the metric table."""
-        return self.table.name + (f" judged by {self.judgments.name}" if self.judgments else "")
+        judged = f" judged by {self.judgments.name}" if self.judgments else ""
+        share = f", {self.plan.sample:g} of the queries" if self.plan.sample < 1 else ""
+        return f"{self.table.name}{judged}{share}"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that are read."""
+        return (self.table,) if self.judgments is None else (self.table, self.judgments)
 
     def rankings(self) -> DataFrame:
         """Lazy rankings of every query."""

@@ -67,6 +67,8 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         raise refusal_of(error, inputs) or error from error
     show_summary(outcome["metrics"])
     print(counts_line(outcome))
+    if outcome["sample"] < 1:
+        print(f"sample: {outcome['sample']:g} of the queries, by hash; the intervals are about the mean of all")
     for warning in tie_warnings(outcome["metrics"]):
         progress.line(warning)
     for gate in outcome["gates"]:
@@ -203,6 +205,7 @@ def _outcome(
         "convention": str(plan.convention),
         "config_hash": plan.digest,
         "input": inputs.name,
+        "sample": plan.sample,
         "package_version": __version__,
     }
     if accounts and accounts.judgments is not None:

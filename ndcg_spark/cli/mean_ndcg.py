@@ -44,6 +44,8 @@ _CHOICES = [
     click.option("--discount", metavar="D", help=f"{DISCOUNT_FORMS}."),
     click.option("--pad-to-k", metavar="REL", help="Relevance of items missing from lists shorter than k."),
     *[click.option(f"--{name.replace('_', '-')}", metavar="|".join(values)) for name, values in CHOICES.items()],
+    click.option("--sample", type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, chosen "
+                 "by hash. [default: all]"),
     click.option("--check-duplicates", type=click.Choice(["top", "all"]), default="top", show_default=True,
                  help="Look for duplicates among the items that matter (free), or in all rows (a shuffle)."),
     click.option("--tie-bounds", is_flag=True, help="Also NDCG with ties in the best and worst order, and the tied "
@@ -89,7 +91,7 @@ def mean_ndcg(**options: Any) -> int:
     """Mean NDCG@k per run and segment, to a nightly metric table.
 
     The input is a long table (query, item, score or rank, relevance), a run with --judgments beside it, or one
-    row a query with an array of relevances. Not in this version yet: --sample; vectors.
+    row a query with an array of relevances. Not in this version yet: vectors.
     """
     config = job_config(options)
     from ndcg_spark.cli.job import run_job  # after the options are checked: importing Spark takes a second

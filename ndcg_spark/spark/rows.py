@@ -25,6 +25,7 @@ from ndcg_spark.spark.reasons import (
     relevance_reasons,
     with_reason,
 )
+from ndcg_spark.spark.sampling import sampled
 
 
 def keys_of(plan: EvaluationPlan) -> tuple[str, ...]:
@@ -73,7 +74,7 @@ def run_rows(
     -----
     Spark cost: a projection; no shuffle, no action.
     """
-    columns, table = plan.columns, "input"
+    columns, table, frame = plan.columns, "input", sampled(frame, plan)
     reasons: Reasons = malformed_reasons(frame)
     selected = _keys(frame, plan, table, reasons, with_run=True)
     if columns.rank is not None:
@@ -124,7 +125,7 @@ def judgment_rows(
     -----
     Spark cost: a projection; no shuffle, no action.
     """
-    table = "judgments"
+    table, frame = "judgments", sampled(frame, plan)
     reasons: Reasons = malformed_reasons(frame)
     selected = _keys(frame, plan, table, reasons, with_run=False)
     _optional(frame, plan, selected, reasons, item_needed=True, parse_text=parse_text, table=table)

@@ -14,6 +14,7 @@ from ndcg_spark.spark.ranking.duplicates import relevances_of
 from ndcg_spark.spark.ranking.lists import ENTRIES, empty_list
 from ndcg_spark.spark.reasons import with_reason
 from ndcg_spark.spark.rows import keys_of, usable
+from ndcg_spark.spark.sampling import sampled
 
 
 def array_rows(frame: DataFrame, plan: EvaluationPlan, *, originals: bool = False) -> DataFrame:
@@ -35,7 +36,7 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, originals: bool = Fals
     ------
     MissingColumnError, InputRefusedError
     """
-    columns = plan.columns
+    columns, frame = plan.columns, sampled(frame, plan)
     selected = {name: named(name) for name in columns.query}
     for name in columns.query:
         require_column(frame, name, "query-col", "input")

@@ -1,0 +1,29 @@
+"""A sample of queries that is the same on every night and every cluster."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import named
+
+
+def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Take the rows of the queries that are in the sample.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With the query columns.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    DataFrame
+        Lazy; the table itself where all is taken. Keys are hashed as text, so that an int and a bigint agree.
+    """
+    if plan.sample == 1 or not set(plan.columns.query) <= set(frame.columns):
+        return frame  # what is missing is said where it is looked for
+    key = F.xxhash64(F.lit("sample"), *[named(name).cast("string") for name in plan.columns.query])
+    return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
