@@ -21,6 +21,7 @@ def _preset(name: str, about: str, **choices: str) -> None:
 
 _TREC = {"gain": "linear", "ties": "item_desc", "negative": "clip", "missing_query": "drop"}
 _LISTED = {"ideal": "retrieved", "no_relevant": "one"}
+_EMPTY_TRUTH = {"unjudged_query": "zero"}  # a list with an empty truth beside it counts 0
 
 _preset("default", "this project's own choices")
 _preset("linear", "the default with the relevance itself as gain", gain="linear")
@@ -63,14 +64,18 @@ _preset(
     "mllib",
     "Spark MLlib ndcgAt from Scala with relevances, which takes the labels in the order given for ideal; needs an "
     "array of them (ideal-col); mllib_sorted is what it should be",
-    ideal="unsorted",
-)
-_preset("mllib_sorted", "Spark MLlib ndcgAt from Scala with relevances, had it sorted the ideal list")
-_preset("mllib_binary", "Spark MLlib ndcgAt from Python, which ignores relevances", gain="binary")
+    ideal="unsorted", **_EMPTY_TRUTH,
+)  # fmt: skip
+_preset("mllib_sorted", "Spark MLlib ndcgAt from Scala with relevances, had it sorted the ideal list", **_EMPTY_TRUTH)
+_preset("mllib_binary", "Spark MLlib ndcgAt from Python, which ignores relevances", gain="binary", **_EMPTY_TRUTH)
 _preset(
     "recommenders_spark", "Microsoft recommenders, Spark", gain="binary", missing_query="drop", no_relevant="skip"
 )
-_preset("recommenders_pandas", "Microsoft recommenders, pandas, relevance_score_type=raw", gain="linear")
+_preset(
+    "recommenders_pandas",
+    "Microsoft recommenders, pandas, score_type=raw; nothing relevant is NaN there, which its mean leaves out",
+    gain="linear", no_relevant="skip",
+)  # fmt: skip
 _preset("ranx", "ranx 0.3 ndcg; its order of tied items is not specified", gain="linear:1")
 _preset("ranx_burges", "ranx 0.3 ndcg_burges; its order of tied items is not specified", gain="exponential:1")
 _preset(
@@ -81,7 +86,11 @@ _preset(
 _preset("talr", "tie-aware hashing (He et al., CVPR 2018): no cutoff, ties averaged", ties="expected", **_LISTED)
 _preset("replay", "Sber RePlay NDCG", gain="binary", ties="item_desc")
 _preset("rectools", "RecTools NDCG, whose ideal assumes k relevant items", gain="binary", ideal="k_ones")
-_preset("mlflow", "MLflow ndcg_at_k, whose ideal is no longer than the list", gain="binary", ideal="as_many")
+_preset(
+    "mlflow",
+    "MLflow ndcg_at_k, whose ideal is no longer than the list",
+    gain="binary", ideal="as_many", **_EMPTY_TRUTH,
+)  # fmt: skip
 _preset(
     "evidently",
     "evidently NDCG over the items shown; its tie order is a defect and not reproduced",

@@ -1,7 +1,6 @@
-"""One row per query by plain aggregation: counts, carried columns, and lists by top-K aggregates.
+"""One row per query by one aggregation: counts, carried columns, and lists by top-K aggregates.
 
-Relevances, items and counts of a query come out of one `groupBy`. The K best by score and the K best by
-relevance are `max_by(value, order, K)`: they merge, so they are cut before the shuffle.
+The K best by score and the K best by relevance are `max_by(value, order, K)`: they merge before the shuffle.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> d
         `ideal`: relevances, best first. With items instead `best`: structs with `relevance` and `item`, one more
         than the largest cutoff; and beside it `orders`, where these are not the relevances.
     """
-    order, k = ideal_order(rows, plan), (plan.longest or 0) + (1 if with_item else 0)
+    order, k = ideal_order(rows, plan), (plan.longest or 0) + int(with_item)
 
     def best(value: Column) -> Column:
         return F.call_function("max_by", value, order, F.lit(k))

@@ -1,0 +1,127 @@
+"""The shared data through `ndcg_spark.evaluate` on local Spark, against the same tools; and Spark's own MLlib."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import parity_definitions as written
+from parity_comparisons import (
+    COMPARISONS,
+    EXACT,
+    NUMBERS,
+    Comparison,
+    Outcome,
+    has_list_and_label,
+    without_ties,
+    worst_difference,
+)
+from parity_data import ANY_GRADE, Cutoff, Queries, Shape, SharedSet, Values, random_queries, rankings, score
+from pyspark.sql import DataFrame, SparkSession
+
+from ndcg_spark import Convention, evaluate
+from ndcg_spark.conventions import PRESETS
+
+RUN = "query_id string, item_id string, score double, position int"
+JUDGMENTS = "query_id string, item_id string, relevance double"
+ARRAYS = "query_id string, ranked array<double>, judged array<double>"
+
+
+def spark_outcomes(sets: Sequence[SharedSet]) -> Iterator[Outcome]:
+    spark = make_session()
+    try:
+        yield against_mllib(spark, range(2))
+        for comparison in COMPARISONS:
+            taken = [data for data in sets if comparison.takes(data)]
+            if taken and not comparison.optional:
+                print(f"Spark: {comparison.convention} ...", file=sys.stderr, flush=True)
+                yield on_spark(spark, comparison, taken)
+    finally:
+        spark.stop()
+
+
+def make_session() -> SparkSession:
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return SparkSession.builder.master("local[2]").appName("ndcg-spark parity").config(map=settings).getOrCreate()
+
+
+def on_spark(spark: SparkSession, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
+    """One evaluation of all runs of all sets that the tool takes, each query under a name of its own."""
+    cutoffs: Sequence[Cutoff] = tuple(k for k in comparison.cutoffs if k is not None) or comparison.cutoffs
+    queries: Queries = {}
+    theirs: Values = {}
+    for data in sets:
+        for run, its in data.runs.items():
+            asked = {query: rows for query, rows in its.items() if comparison.domain(rows)}
+            found = comparison.tool.call(asked, cutoffs)
+            if not comparison.shape.ties:
+                found = without_ties(found, asked)
+            prefix = f"{data.name}/{run}/"
+            theirs |= {(prefix + query, k): value for (query, k), value in found.items()}
+            queries |= {
+                prefix + query: [replace(row, query=prefix + query) for row in rows] for query, rows in asked.items()
+            }
+    ours = evaluated(spark, queries, Convention.parse(comparison.convention), cutoffs)
+    if not comparison.shape.ties:
+        ours = without_ties(ours, queries)
+    return Outcome(
+        convention=comparison.convention,
+        data=f"{len(sets)} shared sets on Spark",
+        tool=comparison.tool.title,
+        values=len(theirs),
+        worst=worst_difference(ours, theirs),
+        tolerance=comparison.tolerance,
+    )
+
+
+def evaluated(spark: SparkSession, queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -> Values:
+    if convention.ideal == "unsorted":  # an order of labels is a thing of arrays
+        cells = [
+            (cell["query_id"], cell["ranked"], cell["ideal"]) for cell in rankings(queries, convention).to_pylist()
+        ]
+        data = spark.createDataFrame(cells, ARRAYS)
+        result = evaluate(data, k=cutoffs, convention=convention, item=None, relevance="ranked", ideal="judged")
+    else:
+        run, judgments = tables_of(spark, queries)
+        result = evaluate(run, judgments=judgments, k=cutoffs, convention=convention, order="position")
+    rows = result.per_query.where("ndcg is not null").select("query_id", "k", "ndcg").collect()
+    return {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
+
+
+def tables_of(spark: SparkSession, queries: Queries) -> tuple[DataFrame, DataFrame]:
+    every = [row for rows in queries.values() for row in rows]
+    run = [(row.query, row.item, row.score, row.position) for row in every if row.score is not None]
+    judged = [(row.query, row.item, row.relevance) for row in every if row.relevance is not None]
+    return spark.createDataFrame(run, RUN), spark.createDataFrame(judged, JUDGMENTS)
+
+
+def against_mllib(spark: SparkSession, seeds: Sequence[int]) -> Outcome:
+    """MLlib itself, which gives means alone: one job a query and cutoff."""
+    from pyspark.mllib.evaluation import RankingMetrics
+
+    outcome = partial(Outcome, convention="mllib_binary", tool=f"Spark {spark.version} MLlib", tolerance=EXACT)
+    cutoffs, count, worst = NUMBERS[2:], 0, 0.0
+    for seed in seeds:
+        random_ = random_queries(seed, Shape(grades=ANY_GRADE), n_queries=12)
+        # An empty list has no type that Spark could find out.
+        queries = {name: rows for name, rows in random_.items() if has_list_and_label(rows) and written.truth(rows)}
+        theirs: Values = {}
+        for query, rows in queries.items():
+            one = ([row.item for row in written.shown(rows)], sorted(written.truth(rows)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # MLlib makes an SQLContext, which is deprecated
+                metrics = RankingMetrics(spark.sparkContext.parallelize([one], 1))
+            theirs |= {(query, k): metrics.ndcgAt(k) for k in cutoffs if k is not None}
+        ours = score(queries, PRESETS["mllib_binary"], cutoffs)
+        count, worst = count + len(theirs), max(worst, worst_difference(ours, theirs))
+    return outcome(data=f"random, {len(seeds)} seeds", values=count, worst=worst)
