@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import EvaluationOptions, evaluation_plan
+from ndcg_spark.evaluation import EvaluationOptions, cutoffs_of, evaluation_plan
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking import rank_queries
@@ -80,10 +80,11 @@ def difference_steps(
     parts = list(PARTS.items())
     for part, choices in parts[:-1]:
         _append(found, part, choices, other)
-    if k != "same" and (k,) != plan.cutoffs:
+    wanted = plan.cutoffs if k == "same" else cutoffs_of(k)
+    if wanted != plan.cutoffs:
         last = found[-1][3]
-        cutoff = None if k is None else int(k)
-        found.append(("cutoff", str(plan.cutoffs[0]), str(cutoff), replace(last, cutoffs=(cutoff,))))
+        before, after = ("all" if one is None else str(one) for one in (*plan.cutoffs, *wanted))
+        found.append(("cutoff", before, after, replace(last, cutoffs=wanted)))
     _append(found, *parts[-1], other)
     return found
 

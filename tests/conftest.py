@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
+# Most plans of the tests run once: Java spends more on its second compiler than that compiler would save.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # A shared machine may stall any example, so time proves nothing here; on CI the same examples run every time.
 settings.register_profile("local", deadline=None)
@@ -31,10 +33,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     options = {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={folder / "derby"}"',
+        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={folder / "derby"}" {SHORT_LIVED}',
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.default.parallelism": "2",
+        # Otherwise each `F.col(...)` looks up and sends the line of Python that it stands in.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",

@@ -13,7 +13,7 @@ from ndcg_spark import rank_queries, score_queries
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.checks import count_rows, describe_bad_rows, rejects_table
+from ndcg_spark.spark.checks import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.spark.rows import judgment_rows, run_rows
 
 CHOICES = Choices(ties="item_asc")
@@ -67,6 +67,7 @@ BAD_ROWS = {
     "NaN weight": Bad("bad_weight", {"w": NAN}),
     "infinite weight": Bad("bad_weight", {"w": INF}),
 }
+ONE_OF_EACH = list({bad.reason: name for name, bad in reversed(BAD_ROWS.items())}.values())
 OF_JUDGMENTS = ("null_query", "null_item", "nan_relevance", "infinite_relevance", "gain_overflow", "bad_weight")
 
 
@@ -96,9 +97,9 @@ def refusal(frame) -> str:
 # --- Every reason
 
 
-@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_fail_stops_with_the_reason_and_the_key(spark, name):
-    """The bad row is the last of query q9, of which nothing else is known."""
+    """The bad row is the last of query q9, of which nothing else is known. Counts have every row of a reason."""
     bad = BAD_ROWS[name]
     table = table_of(spark, *GOOD_ROWS, {"query_id": "q9", **bad.cells})
     message = refusal(rank_queries(table, bad.plan))
@@ -107,43 +108,56 @@ def test_fail_stops_with_the_reason_and_the_key(spark, name):
     assert f"query_id={query}" in message
 
 
-def test_counts_per_reason_with_an_example(spark):
-    """All reasons of one plan in one table, and twice as many good rows: nothing is counted twice or not at all."""
-    chosen = [bad for bad in BAD_ROWS.values() if bad.columns is SCORED and bad.convention == Convention()]
-    rows = [{"query_id": f"b{n}", **bad.cells} for n, bad in enumerate(chosen)]
-    table = table_of(spark, *GOOD_ROWS, *rows)
-    counted = count_rows(run_rows(table, chosen[0].plan, judged=True), ("run", "query_id"))
+@pytest.mark.parametrize("columns", [SCORED, BY_RANK], ids=["score", "rank"])
+def test_counts_per_reason(spark, columns):
+    """All reasons of one plan in one table, and good rows: nothing is counted twice or not at all."""
+    counted, chosen = counts_of(spark, columns)
     expected: dict[str, int] = {}
     for bad in chosen:
         expected[bad.reason] = expected.get(bad.reason, 0) + 1
     assert counted.read == len(GOOD_ROWS) + len(chosen)
     assert counted.rejected == expected
+    if columns is SCORED:
+        assert_described(counted, len(chosen))
+
+
+def counts_of(spark, columns: Columns) -> tuple[RowCount, list[Bad]]:
+    chosen = [bad for bad in BAD_ROWS.values() if bad.columns is columns and bad.convention == Convention()]
+    rows = [{"query_id": f"b{n}", **bad.cells} for n, bad in enumerate(chosen)]
+    table = table_of(spark, *GOOD_ROWS, *rows)
+    return count_rows(run_rows(table, chosen[0].plan, judged=True), ("run", "query_id")), chosen
+
+
+def assert_described(counted: RowCount, n_bad: int) -> None:
+    """With an example of each reason."""
     assert counted.examples["null_query"] == "run=a, query_id=null, item=x"
     assert counted.examples["infinite_score"] == "run=a, query_id=b5, item=x"
     described = describe_bad_rows(counted, "input")
-    assert described.startswith(f"{len(chosen)} bad rows of {counted.read} in the input: ")
+    assert described.startswith(f"{n_bad} bad rows of {counted.read} in the input: ")
     assert "null_query 1 (e.g. run=a, query_id=null, item=x)" in described
 
 
-@pytest.mark.parametrize("columns", [SCORED, BY_RANK], ids=["score", "rank"])
-@pytest.mark.parametrize("way", ["auto", "window"])
-def test_reject_evaluates_as_if_the_rows_were_not_there(spark, columns, way):
-    chosen = [bad for bad in BAD_ROWS.values() if bad.columns is columns and bad.convention == Convention()]
-    chosen = [bad for bad in chosen if bad.reason != "rank_too_large"]
-    bad_rows = [{"item_id": f"b{n}", **bad.cells} for n, bad in enumerate(chosen)]
-    plan = EvaluationPlan(columns=columns, cutoffs=(1, 3), on_invalid="reject", way=way)
-    found = collect_cases({"all": Case(data=table_of(spark, *bad_rows, *GOOD_ROWS), plan=plan)})["all"]
+def test_reject_evaluates_as_if_the_rows_were_not_there(spark):
+    cases = {}
+    for name, columns in {"score": SCORED, "rank": BY_RANK}.items():
+        chosen = [bad for bad in BAD_ROWS.values() if bad.columns is columns and bad.convention == Convention()]
+        chosen = [bad for bad in chosen if bad.reason != "rank_too_large"]
+        table = table_of(spark, *[{"item_id": f"b{n}", **bad.cells} for n, bad in enumerate(chosen)], *GOOD_ROWS)
+        for way in ("auto", "window"):
+            plan = EvaluationPlan(columns=columns, cutoffs=(1, 3), on_invalid="reject", way=way)
+            cases[f"{name} {way}"] = Case(data=table, plan=plan)
     rows = [Row(query=("a", "q1"), item="x", score=1.0, relevance=2.0)]
     rows += [Row(query=("a", "q1"), item="y", score=0.5, relevance=0.0), Row(query=("a", "q2"), item="x", score=1.0)]
-    assert_same_results(found, evaluate(rows, CHOICES, [1, 3]))
+    for found in collect_cases(cases).values():
+        assert_same_results(found, evaluate(rows, CHOICES, [1, 3]))
 
 
-@pytest.mark.parametrize("rank", [10_000_001.0, 1e15, 1e19, INF], ids=str)
-def test_ranks_that_are_too_large_are_rejected(spark, rank):
+def test_ranks_that_are_too_large_are_rejected(spark):
     """Of doubles from 2^63 on there is no whole number in Spark; such a rank is bad, not an overflow."""
     plan = EvaluationPlan(columns=BY_RANK, on_invalid="reject")
-    counted = count_rows(run_rows(table_of(spark, {"rank": rank}, {}), plan, judged=True), ("query_id",))
-    assert (counted.read, counted.rejected) == (2, {"rank_too_large": 1})
+    table = table_of(spark, *[{"rank": rank} for rank in (10_000_001.0, 1e15, 1e19, INF)], {})
+    counted = count_rows(run_rows(table, plan, judged=True), ("query_id",))
+    assert (counted.read, counted.rejected) == (5, {"rank_too_large": 4})
 
 
 def test_rejects_carry_the_row_and_its_reason(spark):
@@ -175,34 +189,34 @@ def test_bad_rows_of_judgments(spark, policy):
     assert_same_results(found, evaluate(rows, CHOICES, [1, 3]))
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        {"relevance": [1.0, NAN]},
-        {"relevance": [INF]},
-        {"relevance": [64.5]},
-        {"relevance": None},
-        {"query_id": None},
-    ],
-    ids=str,
-)
-def test_bad_rows_of_arrays(spark, cells):
-    schema = "query_id string, relevance array<double>"
-    good, row = ("q", [1.0, None]), {"query_id": "q9", "relevance": [1.0]} | cells
-    table = spark.createDataFrame([good, (row["query_id"], row["relevance"])], schema)
+BAD_ARRAYS = [("q9", [1.0, NAN]), ("q9", [INF]), ("q9", [64.5]), ("q9", None), (None, [1.0])]
+GOOD_ARRAY = ("q", [1.0, None])
+OF_ARRAYS = "query_id string, relevance array<double>"
+
+
+@pytest.mark.parametrize("bad", BAD_ARRAYS, ids=str)
+def test_a_bad_row_of_arrays_is_refused(spark, bad):
     plan = EvaluationPlan(cutoffs=(1,))
+    table = spark.createDataFrame([GOOD_ARRAY, bad], OF_ARRAYS)
     assert refusal(score_queries(rank_queries(table, plan), plan)).startswith("bad row: ")
-    rejecting = replace(plan, on_invalid="reject")
-    found = collect_cases({"one": Case(data=table, plan=rejecting)})["one"]
+
+
+def test_bad_rows_of_arrays_are_rejected(spark):
+    table = spark.createDataFrame([*BAD_ARRAYS[:3], GOOD_ARRAY, *BAD_ARRAYS[3:]], OF_ARRAYS)
+    plan = EvaluationPlan(cutoffs=(1,), on_invalid="reject")
+    found = collect_cases({"one": Case(data=table, plan=plan)})["one"]
     rows = [Row(query="q", item="0", score=2.0, relevance=1.0), Row(query="q", item="1", score=1.0)]
     assert_same_results(found, evaluate(rows, CHOICES, [1]))
 
 
-@pytest.mark.parametrize("negative", ["keep", "clip"])
-def test_an_unjudged_item_is_no_bad_row_where_the_table_has_no_level_0(spark, negative):
-    plan = EvaluationPlan(convention=Convention(gain="table:1=1,2=3", negative=negative), cutoffs=(1,))
+def test_an_unjudged_item_is_no_bad_row_where_the_table_has_no_level_0(spark):
     table = table_of(spark, {}, {"item_id": "y", "relevance": None})
-    assert count_rows(run_rows(table, plan, judged=True), ("query_id",)).rejected == {}
+    keep, clip = [
+        run_rows(table, EvaluationPlan(convention=Convention(gain="table:1=1,2=3", negative=its)), judged=True)
+        for its in ("keep", "clip")
+    ]
+    counted = count_rows(keep.unionByName(clip), ("query_id",))
+    assert (counted.read, counted.rejected) == (4, {})
 
 
 def test_a_query_that_a_policy_does_not_allow_is_named(spark):

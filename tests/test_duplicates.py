@@ -9,7 +9,7 @@ from oracle import Choices, Row, evaluate
 from random_rankings import random_rows
 from spark_rankings import Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
 
-from ndcg_spark import rank_queries, score_queries, summarize_rankings
+from ndcg_spark import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
@@ -108,7 +108,7 @@ def with_copies(rows: list[Row], policy: str) -> list[Row]:
 
 @pytest.mark.parametrize("policy", ["best", "first"])
 def test_the_copy_that_counts(spark, policy):
-    """In a long table by both ways, and in a run: the result is that without the other copies, all rows counted."""
+    """In a long table by both ways, and in a run: the result is that without the other copies."""
     rows = [row for row in random_rows(70, special=False) if row.score is not None]
     doubled = with_copies(rows, policy)
     convention = Convention(duplicates=policy)
@@ -123,7 +123,14 @@ def test_the_copy_that_counts(spark, policy):
     }
     for got in collect_cases(cases).values():
         assert_same_results(got, evaluate(rows, CHOICES, [1, 3]))
-    summary = summarize_rankings(rank_queries(table, plan), plan).where("metric = 'ndcg' and k = 1").collect()
+
+
+def test_copies_that_do_not_count_are_left_out_by_rule(spark):
+    doubled = with_copies([row for row in random_rows(70, special=False) if row.score is not None], "first")
+    plan = EvaluationPlan(columns=ORDERED, convention=Convention(duplicates="first"), cutoffs=(1,))
+    rankings = rank_queries(scored_table(spark, doubled), plan)
+    summary = summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()
+    assert summary[0]["n_left_out"] > 0
     assert summary[0]["n_rows"] + summary[0]["n_left_out"] == len(doubled)
 
 
@@ -173,12 +180,14 @@ def test_rows_add_up(spark, unjudged):
         (table, None, replace(plan, null_score="unretrieved"), len(rows)),
         (run, judged.select("query_id", "item_id", "relevance"), plan, len(retrieved)),
     ):
-        rankings = rank_queries(data, its_plan, judgments=judgments)
-        queries = [row for row in score_queries(rankings, its_plan).collect() if row["k"] == 10]
+        per_query = score_queries(rank_queries(data, its_plan, judgments=judgments), its_plan)
+        collected, schema = per_query.collect(), per_query.schema
+        queries = [row for row in collected if row["k"] == 10]
         assert sum(row["n_rows"] for row in queries) == n_read
         assert sum(row["n_left_out"] for row in queries) == len(left_out)
         dropped = sum(row["n_rows"] - row["n_left_out"] for row in queries if row["dcg"] is None)
-        summary = summarize_rankings(rankings, its_plan).where("metric = 'ndcg' and k = 10").collect()[0]
+        means = summarize(spark.createDataFrame(collected, schema), its_plan)
+        summary = means.where("metric = 'ndcg' and k = 10").collect()[0]
         assert summary["n_rows"] + summary["n_left_out"] == n_read
         assert summary["n_left_out"] == len(left_out) + dropped
         expected = evaluate(rows, replace(CHOICES, unjudged=unjudged), [10])

@@ -65,7 +65,7 @@ BAD_ALONE = {
 }
 
 
-@pytest.mark.parametrize("reason", BAD_ALONE)
+@pytest.mark.parametrize("reason", ["null item", "nan score", "gain overflow"])
 def test_one_bad_row_that_no_cutoff_reaches(metrics, tmp_path, reason):
     """It ranks second where k is 1, and is a bad row all the same."""
     bad = {**GOOD, "item_id": "b", "score": 1.0, **BAD_ALONE[reason]}
@@ -73,6 +73,15 @@ def test_one_bad_row_that_no_cutoff_reaches(metrics, tmp_path, reason):
     source = write_table(tmp_path / "in" / "rows.parquet", columns)
     ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
     assert_refused(ended, "1 bad row of 2", "input", *reason.split(), "query_id=")
+
+
+def test_bad_rows_of_every_reason_in_a_typed_table(metrics, tmp_path):
+    rows = [GOOD, *[{**GOOD, "item_id": f"b{n}", **changes} for n, changes in enumerate(BAD_ALONE.values())]]
+    columns = {name: [row[name] for row in rows] for name in GOOD}
+    source = write_table(tmp_path / "in" / "rows.parquet", columns)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
+    reasons = [f"{reason.replace(' ', '_')} 1 " for reason in BAD_ALONE if reason != "weight"]
+    assert_refused(ended, "9 bad rows of 10", "input", *reasons, "bad_weight 1 ")
 
 
 def test_every_bad_row_of_a_csv_is_counted_by_reason(metrics, tmp_path):

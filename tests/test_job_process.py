@@ -11,9 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import SHORT_LIVED
 from main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
 from small_rankings import ranked
 
@@ -73,20 +76,29 @@ def bare_python(tmp_path_factory):
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     environment |= {"PYTHONPATH": str(packages), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    environment |= {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
     found = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
     assert found.err.strip().endswith("No module named 'ndcg_spark'")
     return python, environment
 
 
-@pytest.fixture
-def elsewhere(tmp_path):
+def elsewhere(folder: Path) -> Path:
     """A working directory with a good input and one with a NaN."""
-    write_rows(tmp_path / "good.csv", ROWS)
+    write_rows(folder / "good.csv", ROWS)
     write_table(
-        tmp_path / "bad.parquet",
+        folder / "bad.parquet",
         {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [1.0, math.nan], "relevance": [1, 0]},
     )
-    return tmp_path
+    return folder
+
+
+def run_both(run: Callable[[Path, list[str]], Ended], folders: list[Path], flags: list[list[str]]) -> list[Ended]:
+    """A run that ends well and one that is refused, at the same time: starting Spark leaves a core idle."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, folders, flags))
+
+
+REFUSED = ["--input", "bad.parquet", "--output", "out/metrics", "--json", "-"]
 
 
 def noise_in(text: str) -> list[str]:
@@ -96,33 +108,34 @@ def noise_in(text: str) -> list[str]:
 # ------------------------------------------------------------------------------------------- python jobs/mean_ndcg.py
 
 
-def test_a_run_from_a_checkout(bare_python, elsewhere):
+@pytest.fixture(scope="module")
+def from_checkout(bare_python, tmp_path_factory):
+    """How the good and the refused run ended, each with its working directory."""
     python, environment = bare_python
-    ended = run_process(
-        [
-            *(python, ROOT / "jobs" / "mean_ndcg.py", "--input", "good.csv", "--convention", "linear", "--k", "6"),
-            *("--output", "out/metrics", "--gate", "ndcg@6>=0.97", "--json", "-"),
-        ],
-        elsewhere,
-        environment,
-    )
+    folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]
+    good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
+    good += ["--output", "out/metrics", "--gate", "ndcg@6>=0.97", "--json", "-"]
+
+    def run(cwd: Path, flags: list[str]) -> Ended:
+        return run_process([python, ROOT / "jobs" / "mean_ndcg.py", *flags], cwd, environment)
+
+    return list(zip(run_both(run, folders, [good, REFUSED]), folders, strict=True))
+
+
+def test_a_run_from_a_checkout(from_checkout):
+    ended, folder = from_checkout[0]
     assert ended.code == 3, ended.err
     assert value_of(ended.json, "ndcg", 6) == NDCG
-    assert [row["value"] for row in stored_rows(elsewhere / "out" / "metrics") if row["metric"] == "ndcg"] == [NDCG]
+    assert [row["value"] for row in stored_rows(folder / "out" / "metrics") if row["metric"] == "ndcg"] == [NDCG]
     assert "gate ndcg@6>=0.97: NOT MET" in ended.out
     assert noise_in(ended.out + ended.err) == []
 
 
-def test_a_refusal_from_a_checkout(bare_python, elsewhere):
-    python, environment = bare_python
-    ended = run_process(
-        [python, ROOT / "jobs" / "mean_ndcg.py", "--input", "bad.parquet", "--output", "out/metrics", "--json", "-"],
-        elsewhere,
-        environment,
-    )
+def test_a_refusal_from_a_checkout(from_checkout):
+    ended, folder = from_checkout[1]
     assert ended.code == 2, ended.err
     assert ended.out == ""
-    assert not (elsewhere / "out").exists()
+    assert not (folder / "out").exists()
     refusal = ended.err.splitlines()[-1]
     assert refusal.startswith("mean_ndcg.py: 1 bad row of 2 in the input: nan_score 1 (e.g. query_id=q, item=b)")
     assert noise_in(ended.err) == []
@@ -133,7 +146,7 @@ def test_a_refusal_from_a_checkout(bare_python, elsewhere):
 
 @pytest.fixture(scope="module")
 def submitted(bare_python, tmp_path_factory):
-    """spark-submit with the package as a zip, the job's file on its own: `run(cwd, *flags)`."""
+    """spark-submit with the package as a zip, the job's file on its own: as `from_checkout`."""
     _, environment = bare_python
     folder = tmp_path_factory.mktemp("submit")
     for name in ("ndcg_spark", "scripts"):
@@ -147,31 +160,30 @@ def submitted(bare_python, tmp_path_factory):
     settings = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
     spark_flags = ("--master", "local[2]", *settings, "--py-files")
 
-    def run(cwd: Path, *flags: str) -> Ended:
+    def run(cwd: Path, flags: list[str]) -> Ended:
         package = folder / "checkout" / "dist" / "ndcg_spark.zip"
         return run_process([spark_submit, *spark_flags, package, job, *flags], cwd, environment)
 
-    return run
+    folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]
+    good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
+    good += ["--output", "out/metrics", "--per-query-output", "out/queries", "--json", "-"]
+    return list(zip(run_both(run, folders, [good, REFUSED]), folders, strict=True))
 
 
-def test_spark_submit(submitted, elsewhere):
-    ended = submitted(
-        elsewhere,
-        *("--input", "good.csv", "--convention", "linear", "--k", "6"),
-        *("--output", "out/metrics", "--per-query-output", "out/queries", "--json", "-"),
-    )
+def test_spark_submit(submitted):
+    ended, folder = submitted[0]
     assert ended.code == 0, ended.err[-3000:]
     assert value_of(ended.json, "ndcg", 6) == NDCG
-    assert [row["ndcg"] for row in stored_rows(elsewhere / "out" / "queries")] == [NDCG]
-    assert len(stored_rows(elsewhere / "out" / "metrics")) == 3
+    assert [row["ndcg"] for row in stored_rows(folder / "out" / "queries")] == [NDCG]
+    assert len(stored_rows(folder / "out" / "metrics")) == 3
     assert "Traceback" not in ended.err
 
 
-def test_spark_submit_refused(submitted, elsewhere):
+def test_spark_submit_refused(submitted):
     """The exit code is ours. spark-submit puts what a Python job writes to standard error on standard output."""
-    ended = submitted(elsewhere, "--input", "bad.parquet", "--output", "out/metrics", "--json", "-")
+    ended, folder = submitted[1]
     assert ended.code == 2, ended.err[-3000:]
-    assert not (elsewhere / "out").exists()
+    assert not (folder / "out").exists()
     (line,) = ended.out.splitlines()
     assert line.startswith("mean_ndcg.py: 1 bad row of 2 in the input: nan_score 1 (e.g. query_id=q, item=b)")
     assert "Traceback" not in ended.err

@@ -134,17 +134,23 @@ def test_rows_tell_where_they_come_from(nights, place, folder):
     assert all(row["computed_at"] is not None for row in rows)
 
 
-def test_stored_nights_merge_into_the_mean_over_all_of_them_to_the_bit(nights, place, spark, folder):
+@pytest.fixture(scope="module")
+def together(spark, folder):
+    """The rows of all nights, and what the job says about them as one input."""
+    rows = [row for seed in (0, 7, 2) for row in night_rows(seed)]
+    return rows, done("--input", write_rows(folder / "all.parquet", rows), "--k", "1,3", "--json", "-")
+
+
+def test_stored_nights_merge_into_the_mean_over_all_of_them_to_the_bit(nights, place, spark, together):
     merged = merge_summaries(spark.sql(place.query).where("dataset = 'shop'")).collect()
-    together = [row for seed in (0, 7, 2) for row in night_rows(seed)]
-    ended = done("--input", write_rows(folder / "all.parquet", together), "--k", "1,3", "--json", "-")
+    rows, ended = together
     exact = ("run", "segment_by", "segment", "metric", "k", "value", "n_queries", "n_rows", "weight_sum", "std_error")
 
     def facts(rows):
         return sorted(tuple(row[name] for name in (*exact, "ci_low", "ci_high", "n_no_relevant")) for row in rows)
 
     assert facts(merged) == facts(ended.json["metrics"])
-    assert {(row["metric"], row["k"]): row["value"] for row in merged} == means(together)
+    assert {(row["metric"], row["k"]): row["value"] for row in merged} == means(rows)
 
 
 # ---------------------------------------------------------------------------------- data sets and runs of one night

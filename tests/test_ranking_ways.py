@@ -32,17 +32,15 @@ CUTOFFS = (1, 3, 10, None)
 NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
 
 CHOICES = {
-    "item_asc": Choices(ties="item_asc"),
     "item_desc, clip, float32": Choices(
         gain="linear", ties="item_desc", score_precision="float32", negative="clip", missing_query="drop"
     ),
     "integers up, condensed": Choices(ties="item_asc", unjudged="condensed", no_relevant="one"),
-    "integers down, retrieved": Choices(
-        gain="linear", ties="item_desc", ideal="retrieved", no_relevant="skip", missing_query="drop"
-    ),
     "input_order, k_ones, keep": Choices(ties="input_order", ideal="k_ones", unjudged_query="zero"),
     "table": Choices(gain=NOT_MONOTONE, ties="item_asc", no_relevant="skip"),
-    "table, clip, retrieved": Choices(gain=NOT_MONOTONE, ties="item_desc", ideal="retrieved", negative="clip"),
+    "integers down, table, clip, retrieved": Choices(
+        gain=NOT_MONOTONE, ties="item_desc", ideal="retrieved", negative="clip", no_relevant="skip"
+    ),
     "pad, negative": Choices(ties="input_order", pad_to_k=-1.0, no_relevant="one", missing_query="zero"),
     "condensed, retrieved, input_order": Choices(
         gain="linear", ties="input_order", unjudged="condensed", ideal="retrieved", unjudged_query="zero"
@@ -52,12 +50,10 @@ CHOICES = {
     ),
 }
 SHAPES = {
-    "item_asc": {"unretrieved": False},
     "item_desc, clip, float32": {"extreme_scores": True, "negatives": True},
     "integers up, condensed": {"integer_items": True},
-    "integers down, retrieved": {"integer_items": True, "negatives": True},
     "input_order, k_ones, keep": {"negatives": True},
-    "table, clip, retrieved": {"negatives": True},
+    "integers down, table, clip, retrieved": {"integer_items": True, "negatives": True, "unretrieved": False},
     "pad, negative": {"fractional": True},
     "condensed, retrieved, input_order": {"fractional": True, "negatives": True},
 }
@@ -76,13 +72,19 @@ def rows_for(name: str) -> list[Row]:
     return [row for row in rows if row.score is not None] if not shape.get("unretrieved", True) else rows
 
 
+def chosen_ways(cases: dict[str, Case], name: str) -> dict[str, Case]:
+    """All scored tables by both ways; the four forms in which nothing is sorted take turns, two at a time."""
+    resting = (("rank", "structs"), ("rank judgments", "numbers"))[list(CHOICES).index(name) % 2]
+    return {way: case for way, case in cases.items() if way not in resting}
+
+
 @pytest.mark.parametrize("name", CHOICES)
 def test_every_way_equals_the_oracle(spark, name):
     """The cutoff 10 is beyond most lists; None is the whole list; one query has half of all rows."""
     rows, choices = rows_for(name), CHOICES[name]
     assert sum(row.query == GIANT_QUERY for row in rows) >= 0.4 * len(rows)
-    found = collect_cases(every_way(spark, rows, choices, CUTOFFS))
-    assert len(found) == 8
+    found = collect_cases(chosen_ways(every_way(spark, rows, choices, CUTOFFS), name))
+    assert len(found) == 6
     wrong = []
     for way, got in found.items():
         cutoffs = sorted({k for _, k in got}, key=lambda k: (k is None, k))
@@ -94,7 +96,7 @@ def test_every_way_equals_the_oracle(spark, name):
 
 def test_the_random_rankings_meet_every_status():
     """What the test above would not notice if its rows had no such query."""
-    statuses = {result.status for result in evaluate(rows_for("table"), CHOICES["item_asc"], [3]).values()}
+    statuses = {result.status for result in evaluate(rows_for("table"), Choices(ties="item_asc"), [3]).values()}
     assert statuses == {"evaluated", "no_relevant", "missing", "unjudged"}
 
 
@@ -123,15 +125,13 @@ def test_the_worked_examples(spark):
 
 
 def test_callables_and_tables_of_discounts(spark):
-    """A NumPy function of ranks, a table per position, another base, and a NumPy gain, on one table."""
+    """A NumPy function of ranks, a table per position, and a NumPy gain, on one table."""
     import numpy as np
 
     rows = random_rows(31, ties=False)
     pairs = {
         "callable discount": (lambda ranks: 1.0 / np.sqrt(ranks), lambda rank: rank**-0.5),
         "table": ("table:1.25,0.63,0.5", "table:1.25,0.63,0.5"),
-        "ln": ("ln", "ln"),
-        "log:10": ("log:10", "log:10"),
     }
     table = scored_table(spark, rows)
     cases, expected = {}, {}
@@ -145,9 +145,9 @@ def test_callables_and_tables_of_discounts(spark):
         assert_same_results(got, evaluate(rows, expected[name], [1, 3]))
 
 
-@pytest.mark.parametrize("cutoffs", [(2, 5), (2, None)], ids=str)
-def test_given_ranks_of_a_table_with_unretrieved_rows(spark, cutoffs):
-    rows = random_rows(40)
+def test_given_ranks_of_a_table_with_unretrieved_rows(spark):
+    """Whole lists, where the test above has cutoffs alone."""
+    rows, cutoffs = random_rows(40), (2, None)
     choices = Choices(ties="item_asc")
     plan = EvaluationPlan(columns=RANKED, cutoffs=cutoffs, null_score="unretrieved")
     found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})
@@ -160,7 +160,7 @@ def test_given_ranks_with_gaps_keep_their_discounts(spark):
     table = spark.createDataFrame([("q", "a", 2, 1.0), ("q", "b", 5, 3.0)], schema)
     plans = {
         way: EvaluationPlan(columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), way=way)
-        for way in ("auto", "given", "window")
+        for way in ("given", "window")
     }
     found = collect_cases({way: Case(data=table, plan=plan) for way, plan in plans.items()})
     expected = {1: 0.0, 4: 0.6309297535714575, 5: 0.6309297535714575 + 3 * 0.38685280723454163}
@@ -169,13 +169,12 @@ def test_given_ranks_with_gaps_keep_their_discounts(spark):
         assert values == pytest.approx({**expected, None: expected[5]}, abs=1e-12)
 
 
-@pytest.mark.parametrize("order", [None, "position"])
-def test_condensed_given_ranks_close_up_whatever_the_tie_rule(spark, order):
-    """Ranks are all different, so that no tie rule is asked and no order column needed."""
+def test_condensed_given_ranks_close_up_whatever_the_tie_rule(spark):
+    """Ranks are all different, so that no tie rule is asked and no order column needed; see above for one."""
     rows = random_rows(41, ties=False)
     choices = Choices(ties="input_order", unjudged="condensed")
     plan = EvaluationPlan(
-        columns=replace(RANKED, order=order),
+        columns=RANKED,
         convention=convention_of(choices),
         cutoffs=(1, 3),
         null_score="unretrieved",
@@ -188,7 +187,7 @@ def test_arrays_of_whole_numbers_decimals_and_booleans(spark):
     rows = [row for row in random_rows(42, special=False, unretrieved=False) if row.relevance in (None, 0.0, 1.0)]
     choices = Choices(ties="item_asc")
     arrays = array_table(spark, rows, choices)
-    kinds = ("tinyint", "int", "bigint", "float", "decimal(5,2)", "boolean")
+    kinds = ("tinyint", "bigint", "float", "decimal(5,2)", "boolean")
     cases = {
         kind: Case(
             data=arrays.selectExpr("query_id", f"cast(ranked as array<{kind}>) as relevance"),

@@ -121,11 +121,11 @@ def test_keys_of_several_columns_with_awkward_names(spark, with_judgments):
         assert_same_results(got, evaluate(rows, CHOICES, CUTOFFS))
 
 
-@pytest.mark.parametrize("part", ["item", "score", "relevance", "weight"])
-def test_a_column_with_a_dot_in_its_name(spark, part):
+def test_columns_with_a_dot_in_their_names(spark):
     """As flattened tables have them."""
+    dotted = ("item", "score", "relevance", "weight")
     parts = {"query": "q", "item": "x", "score": 1.0, "relevance": 1.0, "segment": "s", "weight": 1.0}
-    names = {one: f"a.{one}" if one == part else f"a_{one}" for one in parts}
+    names = {one: f"a.{one}" if one in dotted else f"a_{one}" for one in parts}
     types = {one: "double" if isinstance(value, float) else "string" for one, value in parts.items()}
     schema = ", ".join(f"`{names[one]}` {types[one]}" for one in parts)
     table = spark.createDataFrame([tuple(parts.values())], schema)
@@ -217,8 +217,9 @@ def test_segments_and_weights_reach_the_summary(spark, form):
     assert {key: value for key, value in got.items() if not close(value, expected[key])} == {}
 
 
-@pytest.mark.parametrize("column", ["country", "w"])
-@pytest.mark.parametrize("table", ["long", "run", "judgments"])
+@pytest.mark.parametrize(
+    ("column", "table"), [("country", "long"), ("w", "long"), ("country", "run"), ("w", "judgments")]
+)
 def test_a_segment_or_weight_that_is_not_constant_in_a_query_is_refused(spark, column, table):
     cells = [("q1", "x", 1.0, 1.0, "DE", 1.0), ("q2", "x", 1.0, 1.0, "DE", 1.0), ("q2", "y", 0.5, 0.0, "FR", 2.0)]
     names = KEYS + "score double, relevance double, country string, w double"
