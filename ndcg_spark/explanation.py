@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 PARTS: dict[str, tuple[str, ...]] = {
+    "duplicates": ("duplicates",),
     "precision": ("score_precision",),
     "ties": ("ties",),
     "negative": ("negative",),
@@ -32,7 +33,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "padding": ("pad_to_k",),
     "denominator": ("no_relevant", "missing_query", "unjudged_query"),
 }
-"""Parts of a difference, in the order in which they are changed; `cutoff` comes before the denominator."""
+"""Parts of a difference, in the order in which they are changed; `cutoff` comes first where it becomes smaller, else
+before the denominator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +80,26 @@ def difference_steps(
         raise InvalidParameterError(f"a difference is explained at one k; got {len(plan.cutoffs)} cutoffs.")
     found = [("", "", "", plan)]
     parts = list(PARTS.items())
+    wanted = plan.cutoffs if k == "same" else cutoffs_of(k)
+    if _cuts_down(plan, wanted):  # a table of discounts must reach as far as the cutoff at every step
+        _cut(found, wanted)
     for part, choices in parts[:-1]:
         _append(found, part, choices, other)
-    wanted = plan.cutoffs if k == "same" else cutoffs_of(k)
-    if wanted != plan.cutoffs:
-        last = found[-1][3]
-        before, after = ("all" if one is None else str(one) for one in (*plan.cutoffs, *wanted))
-        found.append(("cutoff", before, after, replace(last, cutoffs=wanted)))
+    _cut(found, wanted)
     _append(found, *parts[-1], other)
     return found
+
+
+def _cuts_down(plan: EvaluationPlan, cutoffs: tuple[int | None, ...]) -> bool:
+    k = cutoffs[0]
+    return k is not None and (plan.longest is None or plan.longest > k)
+
+
+def _cut(found: list[tuple[str, str, str, EvaluationPlan]], cutoffs: tuple[int | None, ...]) -> None:
+    last = found[-1][3]
+    if cutoffs != last.cutoffs:
+        before, after = ("all" if one is None else str(one) for one in (*last.cutoffs, *cutoffs))
+        found.append(("cutoff", before, after, replace(last, cutoffs=cutoffs)))
 
 
 def _append(
@@ -189,7 +202,7 @@ def explain_step_by_step(
     Spark cost: as for `explain_difference`.
     """
     convention = Convention.parse(other) if isinstance(other, str) else other
-    plan = replace(plan, segment_sets=())
+    plan = replace(plan, segment_sets=(), tie_bounds=False)
     steps = difference_steps(plan, convention, k)
     rankings = [
         rank_queries(data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text)

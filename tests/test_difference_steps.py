@@ -33,11 +33,16 @@ def test_refusals_of_the_function(options, named):
         explain_difference(None, "default", "trec_eval", **options)
 
 
-@pytest.mark.xfail(strict=True, reason="`duplicates` is in no part: the last step is not the second convention")
 @pytest.mark.parametrize(("a", "b"), list(permutations(["best", "first", "error"], 2)))
 def test_the_choice_of_duplicates_is_changed_too(a, b):
     plan = EvaluationPlan(columns=Columns(order="pos"), convention=Convention(duplicates=a))
     assert difference_steps(plan, Convention(duplicates=b))[-1][3].convention.duplicates == b
+
+
+def test_one_convention_twice_has_no_parts():
+    for convention in PRESETS.values():
+        plan = EvaluationPlan(columns=Columns(order="pos"), convention=convention)
+        assert difference_steps(plan, convention) == [("", "", "", plan)]
 
 
 def test_the_other_cutoff_is_read_as_any_cutoff():
@@ -52,3 +57,12 @@ def test_the_other_cutoff_is_read_as_any_cutoff():
         assert difference_steps(EvaluationPlan(cutoffs=(10,)), Convention(), k)[1:] == []
     with pytest.raises(InvalidParameterError, match="ten"):
         difference_steps(EvaluationPlan(), Convention(), "ten")
+
+
+@pytest.mark.parametrize(("k", "k_b"), [(3, 2), (2, 3)])
+def test_a_table_of_discounts_reaches_as_far_as_the_cutoff_at_every_step(k, k_b):
+    tables = {2: "table:1,0.5", 3: "table:1,0.5,0.25"}
+    plan = EvaluationPlan(cutoffs=(k,), convention=Convention(discount=tables[k]))
+    steps = difference_steps(plan, Convention(discount=tables[k_b]), k_b)
+    assert {part for part, *_ in steps} == {"", "cutoff", "discount"}
+    assert (steps[-1][3].cutoffs, steps[-1][3].convention.discount) == ((k_b,), tables[k_b])

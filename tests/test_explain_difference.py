@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from functools import reduce
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -116,19 +115,21 @@ def table_of(spark: SparkSession) -> tuple[DataFrame, list[Row]]:
 
 @pytest.fixture(scope="module")
 def by_hand(spark):
-    """From A to B and back, and from A to A: (steps, queries) of each."""
+    """Steps from A to B; and queries of that, of the way back, and from A to A."""
     table, _ = table_of(spark)
     options: Any = {"run": "run", "weight": "w", "null_score": "unretrieved"}
-    there = explain_difference(table, A, B, k=K_A, k_b=K_B, **options)
-    same = explain_difference(table, A, Convention.parse(A), k=K_A, **options)
-    back = explain_difference(table, B, A, k=K_B, k_b=K_A, **options)
-    steps = together({"there": there.steps, "back": back.steps, "same": same.steps})
-    queries = together({"there": there.queries, "same": same.queries})
-    return {name: by_run(rows) for name, rows in steps.items()}, {name: by_run(its) for name, its in queries.items()}
+    found = {
+        "there": explain_difference(table, A, B, k=K_A, k_b=K_B, **options),
+        "back": explain_difference(table, B, A, k=K_B, k_b=K_A, **options),
+        "same": explain_difference(table, A, Convention.parse(A), k=K_A, **options),
+    }
+    queries = together({name: one.queries for name, one in found.items()})
+    steps = found["there"].steps.collect()
+    return by_run([row.asDict() for row in steps]), {name: by_run(its) for name, its in queries.items()}
 
 
 def test_the_part_that_differs_has_the_whole_gap(by_hand):
-    steps = by_hand[0]["there"]
+    steps = by_hand[0]
     for run, (part, before, after) in EXPECTED.items():
         contributions = dict.fromkeys(("ties", "gain", "ideal", "cutoff", "denominator"), 0.0)
         contributions[part] = after - before
@@ -140,7 +141,7 @@ def test_the_part_that_differs_has_the_whole_gap(by_hand):
 
 
 def test_every_part_says_what_it_changes(by_hand):
-    named = [(row["part"], row["before"], row["after"]) for row in by_hand[0]["there"]["mixed"]]
+    named = [(row["part"], row["before"], row["after"]) for row in by_hand[0]["mixed"]]
     assert named == [
         ("", "", ""),
         ("ties", "item_asc", "expected"),
@@ -153,16 +154,16 @@ def test_every_part_says_what_it_changes(by_hand):
 
 def test_parts_and_queries_add_up_to_the_gap(by_hand):
     steps, queries = by_hand
-    assert len(steps["there"]) == len(HAND) + 1
-    assert_adds_up(steps["there"], queries["there"])
-    assert all(abs(contribution) > 0.001 for contribution in parts_of(steps["there"]["mixed"]).values())
+    assert len(steps) == len(HAND) + 1
+    assert_adds_up(steps, queries["there"])
+    assert all(abs(contribution) > 0.001 for contribution in parts_of(steps["mixed"]).values())
 
 
 def test_the_ends_are_what_the_oracle_says(spark, by_hand):
     rows = table_of(spark)[1]
     b = Choices(ties="expected", gain="linear", ideal="retrieved", no_relevant="one", missing_query="drop")
     ends = {"value_a": evaluate(rows, Choices(ties="item_asc"), [K_A]), "value_b": evaluate(rows, b, [K_B])}
-    steps = by_hand[0]["there"]["mixed"]
+    steps = by_hand[0]["mixed"]
     means = [mean(ends["value_a"], K_A), mean(ends["value_b"], K_B)]
     assert [steps[0]["value"], steps[-1]["value"]] == pytest.approx(means, rel=0, abs=EXACT)
     for name, results in ends.items():
@@ -183,23 +184,25 @@ def test_queries_that_only_one_convention_counts(by_hand):
 
 
 def test_the_way_back_is_the_negative(by_hand):
-    steps = by_hand[0]
-    for run, there in steps["there"].items():
-        back = steps["back"][run]
-        assert (back[0]["value"], back[-1]["value"]) == (there[-1]["value"], there[0]["value"]), run
-        total = math.fsum(parts_of(there).values())
-        assert math.fsum(parts_of(back).values()) == pytest.approx(-total, rel=0, abs=EXACT), run
-    assert parts_of(steps["back"]["mixed"])["ideal"] != pytest.approx(-parts_of(steps["there"]["mixed"])["ideal"])
-
-
-def test_one_convention_twice_has_no_parts_and_no_gap(by_hand):
+    """Of every query to the last bit, and so of the gap."""
     steps, queries = by_hand
-    assert steps["same"].keys() == queries["same"].keys() == {*HAND, "mixed"}
-    for run, its in steps["same"].items():
-        assert parts_of(its) == {}, run
-        assert its[0]["value"] == steps["there"][run][0]["value"], run
-        assert {row["contribution"] for row in queries["same"][run]} == {0.0}, run
-        assert all(row["value_a"] == row["value_b"] for row in queries["same"][run]), run
+    for run, there in queries["there"].items():
+        back = {row["query_id"]: row for row in queries["back"][run]}
+        assert len(back) == len(there)
+        for row in there:
+            its = back[row["query_id"]]
+            assert (its["value_a"], its["value_b"]) == (row["value_b"], row["value_a"]), (run, row)
+            assert its["contribution"] == -row["contribution"], (run, row)
+        total = math.fsum(parts_of(steps[run]).values())
+        assert math.fsum(row["contribution"] for row in back.values()) == pytest.approx(-total, rel=0, abs=EXACT), run
+
+
+def test_one_convention_twice_has_no_gap_in_any_query(by_hand):
+    for run, its in by_hand[1]["same"].items():
+        assert {row["contribution"] for row in its} == {0.0}, run
+        assert all(row["value_a"] == row["value_b"] for row in its), run
+        values = {row["query_id"]: row["value_a"] for row in by_hand[1]["there"][run]}
+        assert {row["query_id"]: row["value_a"] for row in its} == values, run
 
 
 # --- Real rankings, where outside tools computed both ends
@@ -222,35 +225,31 @@ BETWEEN = {
 
 def test_between_tools_on_real_rankings(spark, shared_data):
     """A run with few and one with 91 % tied rows; every query has something relevant: the denominator is idle."""
+    shared = load(shared_data, "lightgbm_lambdarank")
     table = spark.read.parquet(str(shared_data / "lightgbm_lambdarank" / "rows.parquet")).coalesce(1)
     options: Any = {"k": 10, "item": "doc_id", "run": "run", "order": "pos"}
-    found = {pair: explain_difference(table, *pair, **options) for pair in BETWEEN}
-    steps = together({" ".join(pair): one.steps for pair, one in found.items()})
-    queries = together({" ".join(pair): one.queries for pair, one in found.items()})
-    for pair in BETWEEN:
-        its_steps, its_queries = by_run(steps[" ".join(pair)]), by_run(queries[" ".join(pair)])
+    found = {" to ".join(pair): explain_difference(table, *pair, **options) for pair in BETWEEN}
+    steps = together({pair: one.steps for pair, one in found.items()})
+    queries = together({pair: found[pair].queries for pair in ("trec_eval to sklearn", "sklearn to lightgbm")})
+    for a, b in BETWEEN:
+        its_steps = by_run(steps[f"{a} to {b}"])
         assert its_steps.keys() == {"lgb20", "lgb2_ties"}
-        assert_adds_up(its_steps, its_queries)
         for run, its in its_steps.items():
-            assert list(parts_of(its)) == [*BETWEEN[pair], "denominator"]
-            assert (parts_of(its)["negative"], parts_of(its)["denominator"]) == (0.0, 0.0)
-            assert_like_outside_tools(shared_data, pair, run, its, its_queries[run])
-
-
-def assert_like_outside_tools(
-    folder: Path, pair: tuple[str, str], run: str, steps: list[dict[str, Any]], queries: list[dict[str, Any]]
-) -> None:
-    """Both ends and every step between in the mean, both ends in every query for which the tool has a value."""
-    shared = load(folder, "lightgbm_lambdarank")
-    means = {tool: value for (tool, its, _, k), (_, value) in shared.means.items() if (its, k) == (run, 10)}
-    expected = [means[name] for name in (TOOLS[pair[0]], *BETWEEN[pair].values(), TOOLS[pair[1]])]
-    assert [row["value"] for row in steps] == pytest.approx(expected, rel=0, abs=EXACT), (pair, run)
-    assert {row["n_queries"] for row in steps} == {50} == {len(queries)}
-    for name, side in zip(pair, ("value_a", "value_b"), strict=True):
-        if name != "lightgbm":  # it tells means alone
-            values = {row["query_id"]: row[side] for row in queries}
-            own = {query: shared.per_query[TOOLS[name], run, query, 10] for query in values}
-            assert values == pytest.approx(own, rel=0, abs=EXACT), (pair, run)
+            means = {tool: value for (tool, r, _, k), (_, value) in shared.means.items() if (r, k) == (run, 10)}
+            expected = [means[name] for name in (TOOLS[a], *BETWEEN[a, b].values(), TOOLS[b])]
+            assert [row["value"] for row in its] == pytest.approx(expected, rel=0, abs=EXACT), (a, b, run)
+            assert {row["n_queries"] for row in its} == {50}
+            parts = parts_of(its)
+            assert list(parts) == [*BETWEEN[a, b], "denominator"]
+            assert (parts["negative"], parts["denominator"]) == (0.0, 0.0)
+            assert math.fsum(parts.values()) == pytest.approx(means[TOOLS[b]] - means[TOOLS[a]], rel=0, abs=EXACT)
+    for pair, rows in queries.items():
+        assert_adds_up(by_run(steps[pair]), by_run(rows))
+        for tool, side in zip(pair.split(" to "), ("value_a", "value_b"), strict=True):
+            own = {key[1:3]: value for key, value in shared.per_query.items() if key[0::3] == (TOOLS[tool], 10)}
+            if tool != "lightgbm":  # it tells means alone
+                got = {(row["run"], row["query_id"]): row[side] for row in rows}
+                assert got == pytest.approx(own, rel=0, abs=EXACT), (pair, tool)
 
 
 # --- The job

@@ -183,8 +183,12 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
     [
         (changed(no_relevant="error"), {"ranked": [0], "ideal": [0]}, "query query_id=q1 has nothing relevant"),
         (changed(unjudged="error"), {"ranked": [1, None], "ideal": [1]}, "query query_id=q1 has an unjudged item"),
-        (changed(), {"ranked": [1e30], "ideal": [1]}, r"gain of relevance 1e\+30 is not finite, or above 2\^63"),
-        (changed(gain="exponential"), {"ranked": [1], "ideal": [64]}, "gain of relevance 64 "),
+        (
+            changed(),
+            {"ranked": [1e30], "ideal": [1]},
+            r"query query_id=q1 has relevance 1e\+30, whose gain is not finite, or above 2\^63",
+        ),
+        (changed(gain="exponential"), {"ranked": [1], "ideal": [64]}, "query query_id=q1 has relevance 64, "),
         (changed(gain=lambda relevance: relevance[:0]), {"ranked": [1], "ideal": [1]}, "gave shape"),
     ],
 )
