@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from ndcg_spark.conventions import PRESETS
 
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx would compile for half a minute to rank a few rows
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))  # a folder of programs, no package
 
 import parity  # type: ignore[import-not-found]
