@@ -29,7 +29,7 @@ def make_session(memory: str) -> SparkSession:
 
 def by_library(rows: DataFrame, k: int, **options: object) -> float:
     """`evaluate`, as a notebook calls it."""
-    found = ndcg_spark.evaluate(rows, k=k, **options)  # type: ignore[arg-type]
+    found = ndcg_spark.evaluate(rows, k=k, **options)
     return float(found.summary.where("metric = 'ndcg' and segment_by = ''").collect()[0]["value"])
 
 
@@ -37,10 +37,6 @@ def by_library_with_judgments(rows: DataFrame, k: int) -> float:
     """The same rows as a run without relevances, and the relevances as judgments beside it."""
     judgments = rows.select("query_id", "item_id", "relevance")
     return by_library(rows.drop("relevance", "rank"), k, judgments=judgments)
-
-
-def by_library_from_arrays(rows: DataFrame, k: int) -> float:
-    return by_library(rows, k, item=None)
 
 
 def by_ml_evaluator(rows: DataFrame, k: int) -> float:

@@ -48,7 +48,7 @@ def test_every_field_of_a_plan_can_be_chosen() -> None:
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidParameterError, match=r"no option 'segment'\. Did you mean 'segments'\?"):
-        evaluation_plan(segment=["country"])  # type: ignore[call-arg]
+        evaluation_plan(segment=["country"])
 
 
 def run_and_judgments(spark: SparkSession) -> tuple[DataFrame, DataFrame]:

@@ -14,8 +14,8 @@ from ndcg_spark.conventions import PRESETS
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx would compile for half a minute to rank a few rows
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))  # a folder of programs, no package
 
-import parity  # type: ignore[import-not-found]
-from parity_comparisons import (  # type: ignore[import-not-found]
+import parity
+from parity_comparisons import (
     COMPARISONS,
     STORED,
     against_random,
@@ -23,8 +23,8 @@ from parity_comparisons import (  # type: ignore[import-not-found]
     against_stored,
     worst_difference,
 )
-from parity_data import DATA_SETS, load_shared  # type: ignore[import-not-found]
-from parity_tools import Tool, UnavailableError, imported  # type: ignore[import-not-found]
+from parity_data import DATA_SETS, load_shared
+from parity_tools import Tool, UnavailableError, imported
 
 SEEDS = range(2)
 

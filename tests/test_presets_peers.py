@@ -17,7 +17,7 @@ from ndcg_spark.spark.failures import SPARK_ERRORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))  # a folder of programs, no package
 
-from parity_data import Row, load_shared, rankings, score  # type: ignore[import-not-found]
+from parity_data import Row, load_shared, rankings, score
 
 Cutoff = int | None
 

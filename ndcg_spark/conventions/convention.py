@@ -155,7 +155,7 @@ class Convention:
             if choice not in _CHANGEABLE:
                 raise InvalidParameterError(f"unknown choice {choice!r}; there are {', '.join(_CHANGEABLE)}.")
             parsed[choice] = _parse_padding(value) if choice == "pad_to_k" else value
-        return replace(self, **parsed)  # type: ignore[arg-type]
+        return replace(self, **parsed)  # type: ignore[arg-type]  # text, which __post_init__ checks
 
     def __str__(self) -> str:
         """Print the preset's name and what differs from it, in the form that `parse` reads."""

@@ -15,7 +15,7 @@ ABOUT: dict[str, str] = {}
 
 
 def _preset(name: str, about: str, **choices: str) -> None:
-    PRESETS[name] = Convention(name=name, **choices)  # type: ignore[arg-type]
+    PRESETS[name] = Convention(name=name, **choices)  # type: ignore[arg-type]  # text, which Convention checks
     ABOUT[name] = about
 
 

@@ -82,7 +82,7 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: as for `summarize`, without the rows between.
     """
-    rankings = rankings.drop("n_relevant")  # of no use to means, and a count costs a seventh of ranking
+    rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
     scorer, summer = make_scorer(scoring_task(rankings, plan)), _summer(plan)
     return _finished(rankings.mapInArrow(_chained(scorer, summer), schema=_PARTIAL_SCHEMA), plan.confidence)
 

@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 
-LARGEST_TOP_K = 100_000
+LARGEST_TOP_K = 99_999
+"""Spark takes up to 100,000, and lists in which duplicates are looked for hold one more than k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,14 +128,13 @@ def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     """One row per judged query: `ideal`, counts and carried columns."""
     keys = plan.columns.query
     with_item = looks_for_duplicates(judged, plan)
+    judged = with_judged(judged)
     wanted = {name: column for name, column in counts(judged, plan).items() if name not in RUN_COUNTS}
     needs_ideal = plan.convention.ideal in ("judged", "as_many")
     if needs_ideal and way.ideal == "top_k":
-        wanted |= top_relevant(with_judged(judged), plan, with_item=with_item)
+        wanted |= top_relevant(judged, plan, with_item=with_item)
     aggregates = [column.alias(name) for name, column in wanted.items()]
-    grouped = settled(
-        with_judged(judged).groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan), plan
-    )
+    grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan), plan)
     if needs_ideal and way.ideal == "window":
         grouped = grouped.join(window.ideal_lists(judged, plan, keys, with_item=with_item), list(keys), "left")
     return finished_lists(grouped, keys, plan, with_item=with_item)
