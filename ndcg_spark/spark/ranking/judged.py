@@ -11,16 +11,9 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, guarded, key_text, named
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
+from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevances_of
-from ndcg_spark.spark.ranking.lists import (
-    carried,
-    counts,
-    settled,
-    top_ranked,
-    top_relevant,
-    with_entries,
-    with_judged,
-)
+from ndcg_spark.spark.ranking.lists import top_ranked, top_relevant, with_entries, with_judged
 from ndcg_spark.spark.ranking.single import finished_lists, looks_for_duplicates, rank_single, with_tied_lists
 from ndcg_spark.spark.rows import keys_of
 

@@ -9,13 +9,11 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
+from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import certain_ideal, refuse_repeated_items, relevances_of
 from ndcg_spark.spark.ranking.lists import (
-    carried,
-    counts,
     empty_list,
     given_ranks,
-    settled,
     top_ranked,
     top_relevant,
     with_entries,
