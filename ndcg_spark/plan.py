@@ -11,6 +11,7 @@ from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.kernels.discounts import check_discount
 
 WAYS = ("auto", "given", "top_k", "window", "arrays")
+DUPLICATE_CHECKS = ("top", "all", "none")
 LARGEST_K = 1_000_000
 METRICS = ("ndcg", "dcg", "idcg")
 TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
@@ -90,7 +91,8 @@ class EvaluationPlan:
     null_score : str
         `bad`: a null score is a bad row; `unretrieved`: a judged item that the run did not retrieve.
     check_duplicates : str
-        Where `duplicates=error` looks: `top` (the first k items and the ideal list), or `all` rows.
+        Where `duplicates=error` looks: `top` (the first k items and the ideal list), `all` rows, or nowhere (`none`:
+        for tables that cannot have any; lists then need no items, which is quicker).
     confidence : float
         Of the intervals.
     sample : float
@@ -125,7 +127,7 @@ class EvaluationPlan:
         one_of("way", self.way, WAYS)
         one_of("on_invalid", self.on_invalid, ("fail", "reject"))
         one_of("null_score", self.null_score, ("bad", "unretrieved"))
-        one_of("check_duplicates", self.check_duplicates, ("top", "all"))
+        one_of("check_duplicates", self.check_duplicates, DUPLICATE_CHECKS)
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         if not 0 < self.sample <= 1:

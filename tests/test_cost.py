@@ -50,10 +50,26 @@ def test_top_k_reads_once_and_shuffles_once(spark: SparkSession, table: Path) ->
     assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
 
 
-def test_given_ranks_cost_no_more(spark: SparkSession, table: Path) -> None:
+def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path) -> None:
+    """One pass counts all rows by hashing, the other makes lists of few of them; neither sorts by rank or score."""
     found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], rank="rank")
-    assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
-    assert "Window" not in plan_of(found.rankings)
+    assert costs(found.summary) == {"scans": 2, "shuffles": 3, "python": 2}
+    plan = plan_of(found.rankings)
+    assert "Window" not in plan
+    assert plan.count("partial_min_by") == 1
+
+
+def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSession, table: Path) -> None:
+    rows = spark.read.parquet(str(table))
+    assert "array_distinct" in plan_of(evaluate(rows, k=3).rankings)
+    plan = plan_of(evaluate(rows, k=3, check_duplicates="none").rankings)
+    assert "array_distinct" not in plan
+    assert "min_by(relevance" in plan
+
+
+def test_rows_that_are_by_query_already_are_not_shuffled_again(spark: SparkSession, table: Path) -> None:
+    rows = spark.read.parquet(str(table)).repartition(2, "query_id")
+    assert costs(evaluate(rows, k=3).rankings) == {"scans": 1, "shuffles": 1, "python": 0}
 
 
 def test_arrays_are_not_shuffled(spark: SparkSession) -> None:

@@ -65,6 +65,16 @@ def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     assert message == "item x comes 2 times in query query_id=q9."
 
 
+@pytest.mark.parametrize("way", ["top_k", "window", "given"])
+def test_duplicates_are_rows_like_any_other_where_nobody_looks(spark, way):
+    """Ranks 1 to 3 have x, y, x with relevance 2, 1, 2; by hand: (3 + 1/log2(3) + 3/2) / (3 + 3/log2(3) + 1/2)."""
+    rows = [("q9", "x", 3.0, 2.0, 1, 1), ("q9", "y", 2.0, 1.0, 2, 2), ("q9", "x", 1.0, 2.0, 3, 3)]
+    columns = Columns(rank="rank") if way == "given" else Columns()
+    plan = EvaluationPlan(cutoffs=(3,), check_duplicates="none", way=way, columns=columns)
+    assert scored(spark, rows, plan).collect()[0]["ndcg"] == pytest.approx(0.951443, abs=5e-7)
+    assert refusal(scored(spark, rows, replace(plan, check_duplicates="top"))) is not None
+
+
 @pytest.mark.parametrize("duplicated", ["run", "judgments"])
 @pytest.mark.parametrize("check", ["top", "all"])
 def test_duplicates_of_a_run_or_of_judgments_are_an_error(spark, duplicated, check):

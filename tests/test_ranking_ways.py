@@ -169,6 +169,26 @@ def test_given_ranks_with_gaps_keep_their_discounts(spark):
         assert values == pytest.approx({**expected, None: expected[5]}, abs=1e-12)
 
 
+@pytest.mark.parametrize("check", ["top", "none"])
+def test_items_of_relevance_0_keep_negative_ones_from_the_first_ideal_ranks(spark, check):
+    """Given ranks do not list zeros; by hand, linear: the ideal of -1,0,2 is 2 + 0 - 1/log2(4)."""
+    rows = ranked((-1.0, 0.0, 2.0), query="q") + ranked((-1.0, -2.0, 1.0), query="no zero")
+    rows += ranked((0.0, -1.0, 0.0, 0.0), query="zeros enough") + random_rows(44, negatives=True)
+    choices = Choices(gain="linear", ties="item_asc")
+    plan = EvaluationPlan(
+        columns=RANKED,
+        cutoffs=(1, 2, 3, 12),
+        null_score="unretrieved",
+        check_duplicates=check,
+        convention=convention_of(choices),
+    )
+    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})["rank"]
+    assert (found["q", 2].idcg, found["q", 3].idcg) == pytest.approx((2.0, 1.5), abs=1e-12)
+    assert found["no zero", 3].idcg == pytest.approx(1 - 0.6309297535714575 - 2 * 0.5, abs=1e-12)
+    assert found["zeros enough", 3].idcg == 0.0
+    assert_same_results(found, evaluate(rows, choices, plan.cutoffs))
+
+
 def test_condensed_given_ranks_close_up_whatever_the_tie_rule(spark):
     """Ranks are all different, so that no tie rule is asked and no order column needed; see above for one."""
     rows = random_rows(41, ties=False)

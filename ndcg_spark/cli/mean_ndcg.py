@@ -11,7 +11,7 @@ from ndcg_spark.cli.config import job_config
 from ndcg_spark.conventions import CHOICES
 from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS
-from ndcg_spark.plan import WAYS
+from ndcg_spark.plan import DUPLICATE_CHECKS, WAYS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -46,8 +46,8 @@ _CHOICES = [
     *[click.option(f"--{name.replace('_', '-')}", metavar="|".join(values)) for name, values in CHOICES.items()],
     click.option("--sample", type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, chosen "
                  "by hash. [default: all]"),
-    click.option("--check-duplicates", type=click.Choice(["top", "all"]), default="top", show_default=True,
-                 help="Look for duplicates among the items that matter (free), or in all rows (a shuffle)."),
+    click.option("--check-duplicates", type=click.Choice(DUPLICATE_CHECKS), default="top", show_default=True,
+                 help="Look for duplicates among items that matter, in all rows (a shuffle), or nowhere (quicker)."),
     click.option("--tie-bounds", is_flag=True, help="Also NDCG with ties in the best and worst order, and the tied "
                  "share at k."),
     click.option("--explain-difference", metavar="CONVENTION", help="Take the gap to this convention apart, "

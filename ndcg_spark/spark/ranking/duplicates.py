@@ -21,8 +21,8 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, .
     rows : DataFrame
         Canonical rows of a run, or of judgments.
     plan : EvaluationPlan
-        Under `duplicates=error` with `check_duplicates=top` rows are left as they are: duplicates are then looked for
-        in the lists that ranking makes, at no cost of its own.
+        Under `duplicates=error` rows are left as they are, unless `check_duplicates=all`: duplicates are then looked
+        for in the lists that ranking makes, or nowhere.
     keys : tuple of str
 
     Returns
@@ -41,7 +41,7 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, .
     Spark cost: one shuffle of all rows by (query, item), unless nothing is to be done.
     """
     policy = plan.convention.duplicates
-    if "item" not in rows.columns or (policy == "error" and plan.check_duplicates == "top"):
+    if "item" not in rows.columns or (policy == "error" and plan.check_duplicates != "all"):
         return rows
     if policy == "first" and "position" not in rows.columns:
         raise InvalidParameterError("duplicates=first needs the order column (order-col) in the judgments too.")
@@ -124,7 +124,7 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> D
     Parameters
     ----------
     grouped : DataFrame
-        With `best`, structs of relevance and item, and maybe `orders`: of up to k + 1 elements.
+        With `best`, structs of relevance and item (null: not looked at), and maybe `orders`: of up to k + 1 elements.
     keys : tuple of str
     k : int or None
         None: the lists are whole.
@@ -142,7 +142,7 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> D
     if k is not None:
         beyond = F.get(orders, F.lit(k))  # null where the list is not longer than k
         n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
-        ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
+        ideal, certain = F.slice(ideal, 1, k), F.array_compact(F.slice(items, F.lit(1), n_certain))
     ideal = refuse_repeats(ideal, certain, keys, "judgments")
     return grouped.withColumn("ideal", F.when(best.isNotNull(), ideal)).drop("best", "orders")
 

@@ -13,7 +13,7 @@ from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
 from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevances_of
-from ndcg_spark.spark.ranking.lists import top_ranked, top_relevant, with_entries, with_judged
+from ndcg_spark.spark.ranking.lists import ideal_order, top_ranked, top_relevant, with_entries, with_judged
 from ndcg_spark.spark.ranking.single import finished_lists, looks_for_duplicates, rank_single, with_tied_lists
 from ndcg_spark.spark.rows import keys_of
 
@@ -125,7 +125,7 @@ def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     wanted = {name: column for name, column in counts(judged, plan).items() if name not in RUN_COUNTS}
     needs_ideal = plan.convention.ideal in ("judged", "as_many")
     if needs_ideal and way.ideal == "top_k":
-        wanted |= top_relevant(judged, plan, with_item=with_item)
+        wanted |= top_relevant(judged, plan, ideal_order(judged, plan), with_item=with_item)
     aggregates = [column.alias(name) for name, column in wanted.items()]
     grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan), plan)
     if needs_ideal and way.ideal == "window":

@@ -96,6 +96,20 @@ def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
     return order
 
 
+def needs_ideal(plan: EvaluationPlan) -> bool:
+    """Whether the ideal list is made from judged items.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    bool
+    """
+    return plan.convention.ideal != "k_ones"
+
+
 def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataFrame:
     """Add `entry`: what a ranked list holds of a row, in a struct that orders as rows rank.
 
@@ -146,22 +160,24 @@ def _struct(fields: dict[str, Column]) -> Column:
     return F.struct(*[column.alias(name) for name, column in fields.items()])
 
 
-def top_ranked(plan: EvaluationPlan, k: int) -> Column:
-    """Aggregate the k first entries of a query, in rank order.
+def top_ranked(plan: EvaluationPlan, k: int, value: str = "entry") -> Column:
+    """Aggregate something of the k first rows of a query, in rank order.
 
     Parameters
     ----------
     plan : EvaluationPlan
     k : int
+    value : str
+        `entry`, or where items are not needed `relevance`, which is cheaper to hold.
 
     Returns
     -------
     Column
-        Array of `entry`; null where no row ranks.
+        Array; null where no row ranks.
     """
     largest_first = tie_order(plan)[0]
     aggregate = "max_by" if largest_first else "min_by"  # these skip rows whose order is null
-    return F.call_function(aggregate, F.col("entry"), F.col("entry"), F.lit(k))
+    return F.call_function(aggregate, F.col(value), F.col("entry"), F.lit(k))
 
 
 def given_ranks(plan: EvaluationPlan, *, top_k: bool) -> Column:
@@ -183,7 +199,7 @@ def given_ranks(plan: EvaluationPlan, *, top_k: bool) -> Column:
     return F.call_function("min_by", F.col("entry"), F.col("entry"), F.lit(plan.longest + 1))
 
 
-def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> dict[str, Column]:
+def top_relevant(rows: DataFrame, plan: EvaluationPlan, order: Column, *, with_item: bool) -> dict[str, Column]:
     """Aggregate the best judged rows of a query by gain.
 
     Parameters
@@ -191,6 +207,8 @@ def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> d
     rows : DataFrame
         With items also `judged`, or where it is the same for this purpose, `entry`.
     plan : EvaluationPlan
+    order : Column
+        From `ideal_order`; rows for which it is null are left out.
     with_item : bool
         Whether duplicates are looked for.
 
@@ -200,7 +218,7 @@ def top_relevant(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> d
         `ideal`: relevances, best first. With items instead `best`: structs with `relevance` and `item`, one more
         than the largest cutoff; and beside it `orders`, where these are not the relevances.
     """
-    order, k = ideal_order(rows, plan), (plan.longest or 0) + int(with_item)
+    k = (plan.longest or 0) + int(with_item)
 
     def best(value: Column) -> Column:
         return F.call_function("max_by", value, order, F.lit(k))

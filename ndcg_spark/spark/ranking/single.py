@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
@@ -11,13 +11,15 @@ from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
 from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import certain_ideal, refuse_repeated_items, relevances_of
+from ndcg_spark.spark.ranking.given import given_lists, with_zeros, zeros_left_out
 from ndcg_spark.spark.ranking.lists import (
     empty_list,
     given_ranks,
+    ideal_order,
+    needs_ideal,
     top_ranked,
     top_relevant,
     with_entries,
-    with_judged,
 )
 from ndcg_spark.spark.rows import keys_of
 
@@ -39,33 +41,42 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
 
     Notes
     -----
-    Spark cost: one shuffle with top-K aggregates, three (of which two sort) with windows.
+    Spark cost: one shuffle with top-K aggregates, two with given ranks, three (of which two sort) with windows.
     """
     keys = keys_of(plan)
     with_item = looks_for_duplicates(rows, plan)
-    wanted = counts(rows, plan)
+    wanted, further = counts(rows, plan), []
     if way.ranked == "given":
-        wanted["entries"] = given_ranks(plan, top_k=way.ideal == "top_k")
+        if way.ideal == "top_k":
+            wanted |= zeros_left_out(rows, plan)
+            further.append(given_lists(rows, plan, keys, with_item=with_item))
+        else:
+            rows = with_entries(rows, plan, given=True)
+            wanted["entries"] = given_ranks(plan, top_k=False)
     elif way.ranked == "top_k":
-        wanted["entries"] = top_ranked(plan, plan.longest or 0)
-    needs_ideal = plan.convention.ideal != "k_ones"
-    if way.ranked in ("given", "top_k"):
-        rows = with_entries(rows, plan, given=way.ranked == "given")
-    if needs_ideal and way.ideal == "top_k":
-        rows = rows if way.ranked == "top_k" else with_judged(rows)
-        wanted |= top_relevant(rows, plan, with_item=with_item)
+        rows = with_entries(rows, plan, given=False)
+        wanted |= _top_lists(rows, plan, with_item=with_item)
+    else:
+        further.append(_window_lists(rows, plan, keys, with_item=with_item))
+    if way.ideal == "window" and needs_ideal(plan):
+        further.append(window.ideal_lists(rows, plan, keys, with_item=with_item))
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
     grouped = settled(grouped, keys, carried(rows, plan), plan)
-    if way.ranked == "window":
-        grouped = grouped.join(_window_lists(rows, plan, keys, with_item=with_item), list(keys), "left")
-    if needs_ideal and way.ideal == "window":
-        lists = window.ideal_lists(rows, plan, keys, with_item=with_item)
+    for lists in further:
         grouped = grouped.join(lists, list(keys), "left")
     if plan.convention.groups_ties and way.ranked == "window":
         grouped = with_tied_lists(grouped)
     elif way.ranked == "given":
         grouped = grouped.withColumn("ranks", F.col("entries").getField("rank"))
     return finished_lists(grouped, keys, plan, with_item=with_item)
+
+
+def _top_lists(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> dict[str, Column]:
+    k = plan.longest or 0
+    found = {"entries": top_ranked(plan, k)} if with_item else {"ranked": top_ranked(plan, k, "relevance")}
+    if needs_ideal(plan):
+        found |= top_relevant(rows, plan, ideal_order(rows, plan), with_item=with_item)
+    return found
 
 
 def _window_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
@@ -114,7 +125,7 @@ def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPl
     Parameters
     ----------
     grouped : DataFrame
-        Maybe with `entries`; maybe with `ideal`, or with `best`.
+        Maybe with `entries`; maybe with `ideal`, or with `best`; maybe with `n_zero`.
     keys : tuple of str
     plan : EvaluationPlan
     with_item : bool
@@ -128,6 +139,8 @@ def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPl
     if "entries" in grouped.columns:
         ranked = relevances_of(F.col("entries"), keys, "ranking", with_item=with_item)
         grouped = grouped.withColumn("ranked", ranked).drop("entries")
+    if "n_zero" in grouped.columns:
+        grouped = with_zeros(grouped, plan)
     if "best" in grouped.columns:
         return certain_ideal(grouped, keys, plan.longest)
     return grouped if "ideal" in grouped.columns else grouped.withColumn("ideal", empty_list())
