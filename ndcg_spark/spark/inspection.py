@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.lists import ideal_order
+from ndcg_spark.spark.ranking.ideal import ideal_order
 from ndcg_spark.spark.ranking.window import ranked_rows
 from ndcg_spark.spark.rows import keys_of, run_rows, usable
 from ndcg_spark.worker.viewing import make_row_viewer

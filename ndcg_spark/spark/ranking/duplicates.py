@@ -142,8 +142,8 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> D
     if k is not None:
         beyond = F.get(orders, F.lit(k))  # null where the list is not longer than k
         n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
-        ideal, certain = F.slice(ideal, 1, k), F.array_compact(F.slice(items, F.lit(1), n_certain))
-    ideal = refuse_repeats(ideal, certain, keys, "judgments")
+        ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
+    ideal = refuse_repeats(ideal, F.array_compact(certain), keys, "judgments")
     return grouped.withColumn("ideal", F.when(best.isNotNull(), ideal)).drop("best", "orders")
 
 

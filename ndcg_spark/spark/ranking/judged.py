@@ -13,8 +13,15 @@ from ndcg_spark.spark.ranking import window
 from ndcg_spark.spark.ranking.choose import Way
 from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import refuse_repeated_items, relevances_of
-from ndcg_spark.spark.ranking.lists import ideal_order, top_ranked, top_relevant, with_entries, with_judged
-from ndcg_spark.spark.ranking.single import finished_lists, looks_for_duplicates, rank_single, with_tied_lists
+from ndcg_spark.spark.ranking.ideal import zeros_left_out
+from ndcg_spark.spark.ranking.lists import top_ranked, with_entries
+from ndcg_spark.spark.ranking.single import (
+    finished_lists,
+    ideals_apart,
+    looks_for_duplicates,
+    rank_single,
+    with_tied_lists,
+)
 from ndcg_spark.spark.rows import keys_of
 
 RUN_COUNTS = ("n_rows", "n_left_out", "n_items")
@@ -121,15 +128,15 @@ def _ideals(judged: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     """One row per judged query: `ideal`, counts and carried columns."""
     keys = plan.columns.query
     with_item = looks_for_duplicates(judged, plan)
-    judged = with_judged(judged)
+    apart = []
     wanted = {name: column for name, column in counts(judged, plan).items() if name not in RUN_COUNTS}
-    needs_ideal = plan.convention.ideal in ("judged", "as_many")
-    if needs_ideal and way.ideal == "top_k":
-        wanted |= top_relevant(judged, plan, ideal_order(judged, plan), with_item=with_item)
+    if plan.convention.ideal in ("judged", "as_many"):
+        wanted |= zeros_left_out(judged, plan)
+        apart = ideals_apart(judged, plan, way, keys, with_item=with_item)
     aggregates = [column.alias(name) for name, column in wanted.items()]
     grouped = settled(judged.groupBy(*columns_of(keys)).agg(*aggregates), keys, carried(judged, plan), plan)
-    if needs_ideal and way.ideal == "window":
-        grouped = grouped.join(window.ideal_lists(judged, plan, keys, with_item=with_item), list(keys), "left")
+    for lists in apart:
+        grouped = grouped.join(lists, list(keys), "left")
     return finished_lists(grouped, keys, plan, with_item=with_item)
 
 

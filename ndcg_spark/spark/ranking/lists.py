@@ -1,4 +1,4 @@
-"""Lists by top-K aggregates: the K best by score, by given rank, and by relevance.
+"""Ranked lists by top-K aggregates: the first K by score or by given rank.
 
 They are `max_by(value, order, K)`, which merges before the shuffle.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.kernels.gains import parse_gain_table
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import named
 
@@ -70,46 +69,6 @@ def tie_order(plan: EvaluationPlan) -> tuple[bool, dict[str, Column]]:
     return False, {"falling": -F.col("score"), second: F.col(second)}
 
 
-def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
-    """By what judged items are put in ideal order: relevance, or gain where a table need not rise with it.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    Column
-        Null for rows that are not in the ideal list.
-    """
-    convention = plan.convention
-    order = F.col("relevance")
-    if _gain_table(plan):
-        level = F.when(order < 0, F.lit(0.0)).otherwise(order) if convention.negative == "clip" else order
-        gain = F.lit(None).cast("double")
-        for relevance, value in parse_gain_table(str(convention.gain).partition(":")[2]).items():
-            gain = F.when(level == relevance, F.lit(value)).otherwise(gain)
-        order = gain
-    if convention.ideal == "retrieved" and not every_row_ranks(rows, plan):
-        order = F.when(rankable(rows, plan), order)
-    return order
-
-
-def needs_ideal(plan: EvaluationPlan) -> bool:
-    """Whether the ideal list is made from judged items.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    bool
-    """
-    return plan.convention.ideal != "k_ones"
-
-
 def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataFrame:
     """Add `entry`: what a ranked list holds of a row, in a struct that orders as rows rank.
 
@@ -135,25 +94,7 @@ def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataF
     entry = _struct(tie_order(plan)[1] | held)
     if every_row_ranks(rows, plan):
         return rows.withColumn("entry", entry)
-    return with_judged(rows.withColumn("entry", F.when(rankable(rows, plan), entry)))
-
-
-def with_judged(rows: DataFrame) -> DataFrame:
-    """Add `judged`: what an ideal list in which duplicates are looked for holds of a row.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Canonical rows.
-
-    Returns
-    -------
-    DataFrame
-        The same rows where they lack item or relevance; lazy.
-    """
-    if "item" not in rows.columns or "relevance" not in rows.columns:
-        return rows
-    return rows.withColumn("judged", F.struct("relevance", "item"))
+    return rows.withColumn("entry", F.when(rankable(rows, plan), entry))
 
 
 def _struct(fields: dict[str, Column]) -> Column:
@@ -197,41 +138,6 @@ def given_ranks(plan: EvaluationPlan, *, top_k: bool) -> Column:
     if not top_k or plan.longest is None:
         return F.sort_array(F.collect_list("entry"))
     return F.call_function("min_by", F.col("entry"), F.col("entry"), F.lit(plan.longest + 1))
-
-
-def top_relevant(rows: DataFrame, plan: EvaluationPlan, order: Column, *, with_item: bool) -> dict[str, Column]:
-    """Aggregate the best judged rows of a query by gain.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        With items also `judged`, or where it is the same for this purpose, `entry`.
-    plan : EvaluationPlan
-    order : Column
-        From `ideal_order`; rows for which it is null are left out.
-    with_item : bool
-        Whether duplicates are looked for.
-
-    Returns
-    -------
-    dict from name to aggregate
-        `ideal`: relevances, best first. With items instead `best`: structs with `relevance` and `item`, one more
-        than the largest cutoff; and beside it `orders`, where these are not the relevances.
-    """
-    k = (plan.longest or 0) + int(with_item)
-
-    def best(value: Column) -> Column:
-        return F.call_function("max_by", value, order, F.lit(k))
-
-    if not with_item:
-        return {"ideal": best(F.col("relevance"))}
-    found = {"best": best(F.col("judged" if "judged" in rows.columns else "entry"))}
-    return found | ({"orders": best(order)} if _gain_table(plan) else {})
-
-
-def _gain_table(plan: EvaluationPlan) -> bool:
-    gain = plan.convention.gain
-    return isinstance(gain, str) and gain.startswith("table:")
 
 
 def empty_list() -> Column:

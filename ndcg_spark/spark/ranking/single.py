@@ -7,20 +7,20 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking import window
+from ndcg_spark.spark.ranking import ideal, window
 from ndcg_spark.spark.ranking.choose import Way
 from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import certain_ideal, refuse_repeated_items, relevances_of
-from ndcg_spark.spark.ranking.given import given_lists, with_zeros, zeros_left_out
-from ndcg_spark.spark.ranking.lists import (
-    empty_list,
-    given_ranks,
+from ndcg_spark.spark.ranking.given import given_lists
+from ndcg_spark.spark.ranking.ideal import (
     ideal_order,
     needs_ideal,
-    top_ranked,
     top_relevant,
-    with_entries,
+    with_judged,
+    with_zeros,
+    zeros_left_out,
 )
+from ndcg_spark.spark.ranking.lists import empty_list, every_row_ranks, given_ranks, top_ranked, with_entries
 from ndcg_spark.spark.rows import keys_of
 
 
@@ -45,24 +45,18 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     """
     keys = keys_of(plan)
     with_item = looks_for_duplicates(rows, plan)
-    wanted, further = counts(rows, plan), []
-    if way.ranked == "given":
-        if way.ideal == "top_k":
-            wanted |= zeros_left_out(rows, plan)
-            further.append(given_lists(rows, plan, keys, with_item=with_item))
-        else:
-            rows = with_entries(rows, plan, given=True)
-            wanted["entries"] = given_ranks(plan, top_k=False)
-    elif way.ranked == "top_k":
+    wanted, apart = counts(rows, plan), []
+    together = way.ranked == way.ideal == "top_k"
+    if together:
         rows = with_entries(rows, plan, given=False)
+        rows = rows if every_row_ranks(rows, plan) else with_judged(rows)  # entries may be null then
         wanted |= _top_lists(rows, plan, with_item=with_item)
     else:
-        further.append(_window_lists(rows, plan, keys, with_item=with_item))
-    if way.ideal == "window" and needs_ideal(plan):
-        further.append(window.ideal_lists(rows, plan, keys, with_item=with_item))
+        wanted |= zeros_left_out(rows, plan)
+        apart = _lists_apart(rows, plan, way, with_item=with_item)
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
     grouped = settled(grouped, keys, carried(rows, plan), plan)
-    for lists in further:
+    for lists in apart:
         grouped = grouped.join(lists, list(keys), "left")
     if plan.convention.groups_ties and way.ranked == "window":
         grouped = with_tied_lists(grouped)
@@ -77,6 +71,43 @@ def _top_lists(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> dic
     if needs_ideal(plan):
         found |= top_relevant(rows, plan, ideal_order(rows, plan), with_item=with_item)
     return found
+
+
+def _lists_apart(rows: DataFrame, plan: EvaluationPlan, way: Way, *, with_item: bool) -> list[DataFrame]:
+    """Lists of the rows that matter to them, one row a query, while all rows are only counted."""
+    keys = keys_of(plan)
+    if way.ranked == "given" and way.ideal == "top_k":
+        return [given_lists(rows, plan, keys, with_item=with_item)]
+    if way.ranked == "given":
+        within = with_entries(rows.where(F.col("rank").isNotNull()), plan, given=True)
+        found = [within.groupBy(*columns_of(keys)).agg(given_ranks(plan, top_k=False).alias("entries"))]
+    else:
+        found = [_window_lists(rows, plan, keys, with_item=with_item)]
+    return [*found, *ideals_apart(rows, plan, way, keys, with_item=with_item)]
+
+
+def ideals_apart(
+    rows: DataFrame, plan: EvaluationPlan, way: Way, keys: tuple[str, ...], *, with_item: bool
+) -> list[DataFrame]:
+    """Ideal lists, one row a query, while all rows are only counted.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    plan : EvaluationPlan
+    way : Way
+    keys : tuple of str
+    with_item : bool
+
+    Returns
+    -------
+    list of DataFrame
+        One, or none where no ideal list is made from rows.
+    """
+    if not needs_ideal(plan):
+        return []
+    make = window.ideal_lists if way.ideal == "window" else ideal.ideal_lists
+    return [make(rows, plan, keys, with_item=with_item)]
 
 
 def _window_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.lists import every_row_ranks, ideal_order, rankable, tie_order
+from ndcg_spark.spark.ranking.ideal import has_gain_table, listed_order
+from ndcg_spark.spark.ranking.lists import every_row_ranks, rankable, tie_order
 
 
 def ranked_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], k: int | None) -> DataFrame:
@@ -123,7 +124,7 @@ def ranked_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *
 
 
 def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
-    """One row per query with `ideal`, its K best relevances, or with items `best` and `orders`: see `certain_ideal`.
+    """One row per query with `ideal`, its K best relevances, or with items `best`, `orders`; without zeros.
 
     Parameters
     ----------
@@ -135,17 +136,17 @@ def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *,
     Returns
     -------
     DataFrame
-        Lazy.
+        Lazy; see `certain_ideal` and `with_zeros`.
 
     Notes
     -----
-    Spark cost: one shuffle, one sort.
+    Spark cost: one shuffle, one sort of the rows that are listed.
     """
-    by_gain, k = ideal_order(rows, plan), plan.longest
+    by_gain, k = listed_order(rows, plan), plan.longest
     kept = None if k is None else k + (1 if with_item else 0)
     best = _numbered(rows.where(by_gain.isNotNull()), keys, [by_gain.desc()], kept)
     entry = F.struct("rank", "relevance", by_gain.alias("order"), *(["item"] if with_item else []))
     grouped = best.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("best"))
     if with_item:
-        return grouped.withColumn("orders", F.col("best").getField("order"))
+        return grouped.withColumn("orders", F.col("best").getField("order")) if has_gain_table(plan) else grouped
     return grouped.select(*columns_of(keys), F.col("best").getField("relevance").alias("ideal"))
