@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
     "window": "two shuffles and two sorts, of about K rows a query and input partition where K <= 1000",
-    "given": "one shuffle of the rows within rank K",
+    "given": "two shuffles: of a row a query and input partition that counts, and of its rows that matter",
     "arrays": "no shuffle",
 }
 
