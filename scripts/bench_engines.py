@@ -36,6 +36,7 @@ def in_duckdb(per_query: str, path: str, k: int, memory: str) -> float:
 
     with duckdb.connect() as engine:
         engine.execute("SET threads = 2")
+        engine.execute("SET enable_progress_bar = false")  # it would go into the table
         engine.execute(f"SET memory_limit = '{memory}B'")
         found = engine.execute(MEAN.format(per_query=per_query.format(path=path, k=k))).fetchone()
     return float(found[0]) if found else float("nan")
