@@ -50,7 +50,7 @@ def flags_of_the_job() -> set[str]:
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    others = {"--help", "--py-files", "--master", "--rounds"}  # of scripts and spark-submit
+    others = {"--help", "--py-files", "--master", "--rounds", "--rows", "--order"}  # of scripts and spark-submit
     assert flag in flags_of_the_job() | others
 
 
