@@ -120,6 +120,7 @@ class EvaluationOptions(TypedDict, total=False):
     on_invalid: str
     null_score: str
     check_duplicates: str
+    layout: str
     confidence: float
     sample: float
     tie_bounds: bool
@@ -188,7 +189,7 @@ def evaluate(
         Column names (`query_id`, `item_id`, `score` and `relevance`; no others); several for a composite query
         key, and several scores for several rankers side by side. `ideal`: beside an array of relevances, the
         array of all judged ones.
-    way, on_invalid, null_score, check_duplicates, confidence, sample, tie_bounds
+    way, on_invalid, null_score, check_duplicates, layout, confidence, sample, tie_bounds
         As in `EvaluationPlan`.
 
     Returns

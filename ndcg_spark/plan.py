@@ -12,6 +12,7 @@ from ndcg_spark.kernels.discounts import check_discount
 
 WAYS = ("auto", "given", "top_k", "window", "arrays")
 DUPLICATE_CHECKS = ("top", "all", "none")
+LAYOUTS = ("together", "scattered")
 LARGEST_K = 1_000_000
 METRICS = ("ndcg", "dcg", "idcg")
 TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
@@ -93,6 +94,10 @@ class EvaluationPlan:
     check_duplicates : str
         Where `duplicates=error` looks: `top` (the first k items and the ideal list), `all` rows, or nowhere (`none`:
         for tables that cannot have any; lists then need no items, which is quicker).
+    layout : str
+        Where the rows of a query lie. `together`: in few input partitions, and several times the largest cutoff of
+        them, so that lists are cut before the shuffle. `scattered`: over many, or few in all, so that there is
+        nothing to cut and the rows themselves are moved first, once. Changes the cost, never a number.
     confidence : float
         Of the intervals.
     sample : float
@@ -118,6 +123,7 @@ class EvaluationPlan:
     on_invalid: str = "fail"
     null_score: str = "bad"
     check_duplicates: str = "top"
+    layout: str = "together"
     confidence: float = 0.95
     sample: float = 1.0
     tie_bounds: bool = False
@@ -128,6 +134,7 @@ class EvaluationPlan:
         one_of("on_invalid", self.on_invalid, ("fail", "reject"))
         one_of("null_score", self.null_score, ("bad", "unretrieved"))
         one_of("check_duplicates", self.check_duplicates, DUPLICATE_CHECKS)
+        one_of("layout", self.layout, LAYOUTS)
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         if not 0 < self.sample <= 1:

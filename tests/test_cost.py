@@ -67,6 +67,14 @@ def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSes
     assert "min_by(relevance" in plan
 
 
+def test_scattered_rows_are_shuffled_once_and_not_cut_before(spark: SparkSession, table: Path) -> None:
+    rankings = evaluate(spark.read.parquet(str(table)), k=3, layout="scattered").rankings
+    assert costs(rankings) == {"scans": 1, "shuffles": 1, "python": 0}
+    before_the_shuffle = plan_of(rankings).partition("Exchange hashpartitioning")[2]  # a plan is printed from its end
+    assert "FileScan" in before_the_shuffle
+    assert "min_by" not in before_the_shuffle
+
+
 def test_rows_that_are_by_query_already_are_not_shuffled_again(spark: SparkSession, table: Path) -> None:
     rows = spark.read.parquet(str(table)).repartition(2, "query_id")
     assert costs(evaluate(rows, k=3).rankings) == {"scans": 1, "shuffles": 1, "python": 0}

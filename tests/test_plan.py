@@ -28,6 +28,7 @@ from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
         ({"way": "fast"}, "way must be one of auto, given, top_k, window, arrays; got 'fast'"),
         ({"on_invalid": "skip"}, "on_invalid must be one of fail, reject; got 'skip'"),
         ({"null_score": "zero"}, "null_score must be one of bad, unretrieved; got 'zero'"),
+        ({"layout": "auto"}, "layout must be one of together, scattered; got 'auto'"),
         ({"check_duplicates": "never"}, "check_duplicates must be one of top, all, none; got 'never'"),
         ({"confidence": 0.0}, "confidence must lie between 0 and 1; got 0.0"),
         ({"confidence": 1}, "confidence must lie between 0 and 1; got 1"),

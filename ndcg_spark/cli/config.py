@@ -49,6 +49,7 @@ class JobConfig:
     max_reject_fraction: float | None
     gates: tuple[Gate, ...]
     json_path: str | None
+    look_at_layout: bool
     explain: bool
     explain_difference: Convention | None
     allow_empty: bool
@@ -97,6 +98,7 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         max_reject_fraction=fraction,
         gates=tuple(Gate.parse(text, plan.cutoffs) for text in options["gate"]),
         json_path=options["json"],
+        look_at_layout=options["layout"] == "auto",
         explain=options["explain"],
         explain_difference=_parsed(options["explain_difference"]),
         allow_empty=options["allow_empty"],
@@ -156,6 +158,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         on_invalid=options["on_invalid"],
         null_score=options["null_score"],
         check_duplicates=options["check_duplicates"],
+        layout="together" if options["layout"] == "auto" else options["layout"],
         confidence=options["confidence"],
         sample=options["sample"],
         tie_bounds=options["tie_bounds"],

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import re
 import sys
-from contextlib import redirect_stdout
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from ndcg_spark.cli.config import JobConfig, Target
-from ndcg_spark.cli.inputs import Inputs
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from ndcg_spark.cli.inputs import Inputs, decides_by_rows
+from ndcg_spark.spark.layout import size_in_words
 
 _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
@@ -56,7 +51,8 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
         f"segments     {segments}",
         f"way          {way.ranked.replace('_', '-')}: {way.reason}",
         f"ideal        {plan.convention.ideal}, by {way.ideal.replace('_', '-')}",
-        f"reads        {', '.join(f'{table.name}: {_size(table.frame)}' for table in inputs.tables)}",
+        f"layout       {_layout(inputs, config)}",
+        f"reads        {', '.join(f'{table.name}: {size_in_words(table.frame)}' for table in inputs.tables)}",
         f"cost         {_cost(inputs)}; {actions} action{'s' if actions > 1 else ''}",
         f"bad rows     {plan.on_invalid}",
         f"would write  {_targets(config)}",
@@ -65,20 +61,16 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     return "\n".join(lines)
 
 
-def _size(frame: DataFrame) -> str:
-    """What Spark's own statistics say of a table: the files' size, or an estimate of what a query gives."""
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        frame.explain(mode="cost")
-    found = re.search(r"sizeInBytes=([\d.E+]+ \w+)(?:, rowCount=([\d.E+]+))?", printed.getvalue())
-    if found is None:
-        return "size unknown"
-    size, n_rows = found.groups()
-    return f"{size}, {n_rows} rows" if n_rows else size
+def _layout(inputs: Inputs, config: JobConfig) -> str:
+    if decides_by_rows(inputs, config):
+        return "decided by the first rows of a large table; a small one counts as together"
+    return inputs.plan.layout
 
 
 def _cost(inputs: Inputs) -> str:
     parts = [_COSTS[inputs.way.ranked]]
+    if inputs.plan.layout == "scattered":
+        parts = ["a shuffle of all rows in every pass over them"]
     convention = inputs.plan.convention
     if inputs.judgments is not None:
         whole = convention.unjudged == "condensed" or convention.ideal == "retrieved"

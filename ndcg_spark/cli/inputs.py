@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark.cli.config import JobConfig, Source
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.formats import Table, read_table
+from ndcg_spark.spark.layout import look_at_layout
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.ranking.arrays import array_rows
 from ndcg_spark.spark.ranking.choose import Way, choose_way
@@ -93,6 +94,39 @@ def read_inputs(spark: SparkSession, config: JobConfig) -> Inputs:
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
     return Inputs(table=table, judgments=judgments, plan=plan, way=choose_way(table.frame, plan))
+
+
+def look_at_input(inputs: Inputs, config: JobConfig) -> Inputs:
+    """Let the first rows decide on the layout, where that was left to them. Runs an action on a large table.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    config : JobConfig
+
+    Returns
+    -------
+    Inputs
+    """
+    if not decides_by_rows(inputs, config):
+        return inputs
+    layout = look_at_layout(inputs.table.frame, inputs.plan)
+    return replace(inputs, plan=replace(inputs.plan, layout=layout))
+
+
+def decides_by_rows(inputs: Inputs, config: JobConfig) -> bool:
+    """Whether `look_at_input` looks at rows: of a long table that is stored, as a query would have to be computed.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    config : JobConfig
+
+    Returns
+    -------
+    bool
+    """
+    return config.look_at_layout and inputs.way.ranked != "arrays" and not inputs.table.computed
 
 
 def _read(spark: SparkSession, source: Source) -> Table:

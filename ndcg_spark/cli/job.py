@@ -48,7 +48,7 @@ def run_job(config: JobConfig) -> int:
 
 
 def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
-    from ndcg_spark.cli.inputs import read_inputs
+    from ndcg_spark.cli.inputs import look_at_input, read_inputs
 
     inputs = read_inputs(spark, config)
     _check_outputs(spark, inputs, config)
@@ -62,6 +62,9 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         if inputs.plan.on_invalid == "reject":
             with progress.step("counting bad rows"):
                 accounts = account(inputs, config)
+        inputs = look_at_input(inputs, config)
+        if inputs.plan.layout == "scattered":
+            progress.line("few rows of a query lie together: they are moved first (--layout scattered)")
         outcome, gates_met = _evaluate(spark, inputs, config, accounts, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error

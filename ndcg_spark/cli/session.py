@@ -74,7 +74,7 @@ def _local_settings(log_settings: str) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"',
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # it takes the stack at every column expression
         "spark.sql.files.maxPartitionBytes": "32m",  # what a core sorts at once then fits its caches better
-        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.sql.shuffle.partitions": str(32 * cores),  # adaptive execution puts small ones together
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),

@@ -42,11 +42,14 @@ class Table:
         Format and reference, for messages and for the metric table.
     parse_text : bool
         Whether its columns are text that stands for numbers.
+    computed : bool
+        Whether it is the result of a query, or a view.
     """
 
     frame: DataFrame
     name: str
     parse_text: bool
+    computed: bool
 
 
 def guess_format(reference: str) -> str:
@@ -116,7 +119,8 @@ def read_table(
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
         raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
-    return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS)
+    computed = kind == "sql" or (kind == "table" and _is_view(spark, reference))
+    return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS, computed=computed)
 
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
@@ -130,6 +134,13 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
         plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
         return spark.read.options(**plain).csv(reference)
     return spark.read.format(kind).options(**options).load(reference)
+
+
+def _is_view(spark: SparkSession, name: str) -> bool:
+    try:
+        return spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY")
+    except SPARK_ERRORS:  # what can be read but has no entry: a path with its format before it
+        return False
 
 
 def _read_trec(spark: SparkSession, path: str, fields: tuple[str, ...]) -> DataFrame:

@@ -59,13 +59,19 @@ def rank_queries(
         return _finished(rank_arrays(frame, plan), plan)
     rows = usable(run_rows(frame, plan, judged=judgments is None, parse_text=parse_text), plan, _guard_column(plan))
     rows = resolve_duplicates(rows, plan, keys_of(plan))
+    rows = _moved(rows, plan, keys_of(plan))
     if judgments is None:
         require_carried(plan, frame)
         return _finished(rank_single(rows, plan, way), plan)
     require_carried(plan, frame, judgments)
     judged = usable(judgment_rows(judgments, plan, parse_text=parse_judgment_text), plan, "relevance")
-    judged = resolve_duplicates(judged, plan, plan.columns.query)
+    judged = _moved(resolve_duplicates(judged, plan, plan.columns.query), plan, plan.columns.query)
     return _finished(rank_with_judgments(rows, judged, plan, way), plan)
+
+
+def _moved(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
+    """Bring the rows of a query into one partition first, where there is nothing to cut before that."""
+    return rows.repartition(*columns_of(keys)) if plan.layout == "scattered" else rows
 
 
 def _guard_column(plan: EvaluationPlan) -> str:
