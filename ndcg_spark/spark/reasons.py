@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.kernels.gains import largest_relevance, parse_gain_table
 from ndcg_spark.plan import EvaluationPlan
@@ -29,7 +32,23 @@ def malformed_reasons(frame: DataFrame) -> Reasons:
     return [(MALFORMED, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
 
 
-def rank_reasons(rank: Column, plan: EvaluationPlan) -> Reasons:
+def is_whole(frame: DataFrame, column: str) -> bool:
+    """Whether a column can hold nothing but whole numbers and nulls. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    column : str
+
+    Returns
+    -------
+    bool
+        Checks that its type rules out are left away: each costs time for every row.
+    """
+    return isinstance(frame.schema[column].dataType, T.IntegralType | T.BooleanType)
+
+
+def rank_reasons(rank: Column, plan: EvaluationPlan, *, whole: bool) -> Reasons:
     """Why a given rank cannot be used.
 
     Parameters
@@ -37,21 +56,21 @@ def rank_reasons(rank: Column, plan: EvaluationPlan) -> Reasons:
     rank : Column
         Double.
     plan : EvaluationPlan
+    whole : bool
+        See `is_whole`.
 
     Returns
     -------
     list of (name, condition)
     """
-    missing = rank.isNull() if plan.null_score == "bad" else F.lit(False)
-    return [
-        ("null_rank", missing | F.isnan(rank)),
-        ("rank_below_1", rank < 1),
-        ("rank_too_large", rank > LARGEST_RANK),
-        ("rank_not_whole", rank % 1 != 0),
-    ]
+    missing = [rank.isNull()] if plan.null_score == "bad" else []
+    missing += [] if whole else [F.isnan(rank)]
+    reasons: Reasons = [("null_rank", reduce(Column.__or__, missing))] if missing else []
+    reasons += [("rank_below_1", rank < 1), ("rank_too_large", rank > LARGEST_RANK)]
+    return reasons if whole else [*reasons, ("rank_not_whole", rank % 1 != 0)]
 
 
-def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan) -> Reasons:
+def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan, *, whole: bool) -> Reasons:
     """Why a relevance cannot be used.
 
     Parameters
@@ -61,17 +80,21 @@ def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan) -> R
     column : str
         What it was read from.
     plan : EvaluationPlan
+    whole : bool
+        See `is_whole`.
 
     Returns
     -------
     list of (name, condition)
     """
     convention = plan.convention
-    reasons: Reasons = [
-        ("relevance_not_a_number", relevance.isNull() & named(column).isNotNull()),
-        ("nan_relevance", F.isnan(relevance)),
-        ("infinite_relevance", F.abs(relevance) == float("inf")),
-    ]
+    reasons: Reasons = []
+    if not whole:
+        reasons = [
+            ("relevance_not_a_number", relevance.isNull() & named(column).isNotNull()),
+            ("nan_relevance", F.isnan(relevance)),
+            ("infinite_relevance", F.abs(relevance) == float("inf")),
+        ]
     largest = largest_relevance(convention.gain)
     if largest < float("inf"):
         reasons.append(("gain_overflow", F.abs(relevance) > largest))

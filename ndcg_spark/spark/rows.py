@@ -20,6 +20,7 @@ from ndcg_spark.spark.reasons import (
     BAD_ROW,
     LARGEST_RANK,
     Reasons,
+    is_whole,
     malformed_reasons,
     rank_reasons,
     relevance_reasons,
@@ -79,7 +80,7 @@ def run_rows(
     selected = _keys(frame, plan, table, reasons, with_run=True)
     if columns.rank is not None:
         rank = number(frame, columns.rank, "rank-col", table, parse_text=parse_text)
-        reasons += rank_reasons(rank, plan)
+        reasons += rank_reasons(rank, plan, whole=is_whole(frame, columns.rank))
         if plan.convention.unjudged == "condensed":
             selected["score"] = -rank  # ranks close up over the removed items: rank anew
             selected["position"] = rank  # unless a column says otherwise
@@ -94,7 +95,7 @@ def run_rows(
     _optional(frame, plan, selected, reasons, item_needed=_item_needed(plan, judged), parse_text=parse_text)
     if judged:
         relevance = number(frame, columns.relevance, "relevance-col", table, parse_text=parse_text)
-        reasons += relevance_reasons(relevance, columns.relevance, plan)
+        reasons += relevance_reasons(relevance, columns.relevance, plan, whole=is_whole(frame, columns.relevance))
         selected["relevance"] = relevance
     return with_reason(frame, selected, reasons, originals=originals)
 
@@ -130,7 +131,8 @@ def judgment_rows(
     selected = _keys(frame, plan, table, reasons, with_run=False)
     _optional(frame, plan, selected, reasons, item_needed=True, parse_text=parse_text, table=table)
     relevance = number(frame, plan.columns.relevance, "relevance-col", table, parse_text=parse_text)
-    reasons += relevance_reasons(relevance, plan.columns.relevance, plan)
+    whole = is_whole(frame, plan.columns.relevance)
+    reasons += relevance_reasons(relevance, plan.columns.relevance, plan, whole=whole)
     selected["relevance"] = relevance
     return with_reason(frame, selected, reasons, originals=originals)
 
