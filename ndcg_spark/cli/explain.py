@@ -18,6 +18,7 @@ _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
     "window": "two shuffles and two sorts, of about K rows a query and input partition where K <= 1000",
     "given": "two shuffles: of a row a query and input partition that counts, and of its rows that matter",
+    "levels": "two shuffles of a row for every relevance in a query, and input partition",
     "arrays": "no shuffle",
 }
 
@@ -68,7 +69,7 @@ def _layout(inputs: Inputs, config: JobConfig) -> str:
 
 
 def _cost(inputs: Inputs) -> str:
-    parts = [_COSTS[inputs.way.ranked]]
+    parts = [_COSTS["levels" if inputs.way.ideal == "levels" else inputs.way.ranked]]
     if inputs.plan.layout == "scattered":
         parts = ["a shuffle of all rows in every pass over them"]
     convention = inputs.plan.convention

@@ -93,7 +93,8 @@ def read_inputs(spark: SparkSession, config: JobConfig) -> Inputs:
     has_score = any(name in names for name in plan.columns.score)
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
-    return Inputs(table=table, judgments=judgments, plan=plan, way=choose_way(table.frame, plan))
+    way = choose_way(table.frame, plan, judged=judgments is None)
+    return Inputs(table=table, judgments=judgments, plan=plan, way=way)
 
 
 def look_at_input(inputs: Inputs, config: JobConfig) -> Inputs:

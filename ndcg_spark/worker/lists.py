@@ -23,6 +23,8 @@ from ndcg_spark.kernels.ragged import (
 from ndcg_spark.kernels.ties import TieGroups, canonical_order, tie_groups
 from ndcg_spark.worker.batches import float_values, int_values, list_offsets
 
+TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
+
 
 @dataclass(slots=True)
 class RankedLists:
@@ -118,7 +120,7 @@ def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray
     twice[1:] = rank[1:] == rank[:-1]
     starts = offsets[:-1][np.diff(offsets) > 0]
     twice[starts] = False
-    refuse_query(batch, keys, first_where(twice, offsets), "has two items on one rank; is the query key complete?")
+    refuse_query(batch, keys, first_where(twice, offsets), TWO_ON_ONE_RANK)
     lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
     filled = np.diff(offsets) > 0
     lengths[filled] = rank[offsets[1:][filled] - 1] + 1

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.worker.levels import LONGEST
 
 LARGEST_TOP_K = 99_999
 """Spark takes up to 100,000, and lists in which duplicates are looked for hold one more than k."""
@@ -24,7 +25,7 @@ class Way:
     ranked : str
         `given`, `top_k`, `window` or `arrays`.
     ideal : str
-        `top_k`, `window` or `arrays`.
+        `top_k`, `window`, `arrays`, or `levels`: counts of each relevance.
     reason : str
         For a person.
     """
@@ -53,7 +54,7 @@ def has_top_k(frame: DataFrame) -> bool:
         return False
 
 
-def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
+def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -> Way:
     """Choose how to rank a table, or check the way that was asked for. Reads the schema, runs no action.
 
     Parameters
@@ -61,6 +62,8 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
     frame : DataFrame
         The main table, as it came.
     plan : EvaluationPlan
+    judged : bool
+        Whether relevances are taken from it, not from a judgments table.
 
     Returns
     -------
@@ -81,6 +84,9 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
     lists, reason = _list_way(frame, plan)
     if columns.rank is not None and plan.convention.unjudged != "condensed":
         _only(plan, "given", f"ranks are given in column {columns.rank!r}")
+        if judged and _by_levels(frame, plan):
+            reason = f"ranks are given in column {columns.rank!r}; counts of each whole relevance are all it takes"
+            return Way(ranked="given", ideal="levels", reason=reason)
         return Way(ranked="given", ideal=lists, reason=f"ranks are given in column {columns.rank!r}; {reason}")
     if plan.way in ("given", "arrays"):
         missing = "a rank column (rank-col)" if plan.way == "given" else "an array column of relevances"
@@ -88,6 +94,18 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan) -> Way:
     if plan.convention.groups_ties:
         return _tied(plan, lists)
     return Way(ranked=lists, ideal=lists, reason=reason)
+
+
+def _by_levels(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether few levels of relevance hold all there is to know: no items, short lists, whole relevances."""
+    columns, k = plan.columns, plan.longest
+    looks_at_items = (
+        columns.item is not None and plan.convention.duplicates == "error" and plan.check_duplicates == "top"
+    )
+    if looks_at_items or plan.way not in ("auto", "given") or k is None or k > LONGEST:
+        return False
+    kind = frame.schema[columns.relevance].dataType if columns.relevance in frame.columns else None
+    return isinstance(kind, T.IntegralType | T.BooleanType)
 
 
 def _tied(plan: EvaluationPlan, lists: str) -> Way:

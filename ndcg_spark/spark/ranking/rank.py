@@ -12,6 +12,7 @@ from ndcg_spark.spark.ranking.arrays import rank_arrays
 from ndcg_spark.spark.ranking.choose import choose_way
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.judged import rank_with_judgments
+from ndcg_spark.spark.ranking.levels import rank_by_levels
 from ndcg_spark.spark.ranking.single import rank_single
 from ndcg_spark.spark.rows import judgment_rows, keys_of, require_carried, run_rows, usable
 
@@ -51,7 +52,7 @@ def rank_queries(
     Spark cost: no action. One shuffle of at most K rows a query and input partition (top-K aggregates), or two
     such shuffles and two sorts (windows). With judgments: one more of the judgments, and joins of K rows a query.
     """
-    way = choose_way(frame, plan)
+    way = choose_way(frame, plan, judged=judgments is None)
     if way.ranked == "arrays":
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances need no judgments table.")
@@ -62,7 +63,8 @@ def rank_queries(
     rows = _moved(rows, plan, keys_of(plan))
     if judgments is None:
         require_carried(plan, frame)
-        return _finished(rank_single(rows, plan, way), plan)
+        rank = rank_by_levels(rows, plan) if way.ideal == "levels" else rank_single(rows, plan, way)
+        return _finished(rank, plan)
     require_carried(plan, frame, judgments)
     judged = usable(judgment_rows(judgments, plan, parse_text=parse_judgment_text), plan, "relevance")
     judged = _moved(resolve_duplicates(judged, plan, plan.columns.query), plan, plan.columns.query)
@@ -86,5 +88,5 @@ def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names = ["run", *plan.columns.query, "n_rows", "n_left_out", "n_items", "n_judged", "n_relevant"]
     names += plan.carried_segments
     names += ["weight"] if plan.columns.weight is not None else []
-    names += [name for name in ("ranked", "ranks", "scores", "tied", "ideal") if name in rankings.columns]
+    names += [name for name in ("ranked", "ranks", "scores", "tied", "ideal", "levels") if name in rankings.columns]
     return rankings.select(*columns_of(names))
