@@ -1,7 +1,7 @@
 """Time mean NDCG@k by this library's public path and by other engines, on the same files in the same run.
 
 Machines are shared and noisy: contenders take turns, medians are given, and ratios to DuckDB's best query are what
-counts. One more round warms up. Writes a Markdown table, with versions and the command.
+counts. Rounds before that warm up. Writes a Markdown table, with versions and the command.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import bench_engines as engines
 import bench_spark as on_spark
 from bench_data import KINDS, Shape, generate
+from bench_fixed import fixed_costs
 from bench_memory import PeakMemory
 from pyspark.sql import SparkSession
 
@@ -31,13 +32,16 @@ RIVALS = ("ours", "engines", "spark")
 
 def main() -> None:
     arguments = parser().parse_args()
+    if arguments.fixed:
+        print("\n".join([heading(arguments), *fixed_costs(arguments.rounds)]))
+        return
     spark = on_spark.make_session(arguments.memory)
     lines = [heading(arguments), "| data | contender | seconds | to DuckDB max_by | peak memory, GB |"]
     lines.append("| --- | --- | ---: | ---: | ---: |")
     for order in arguments.order:
         shape = Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
         path = generate(shape, arguments.folder)
-        lines += race(all_contenders(spark, path, arguments), shape, arguments.rounds)
+        lines += race(all_contenders(spark, path, arguments), shape, arguments.rounds, warm_ups=arguments.warm_ups)
     spark.stop()
     print("\n".join(lines))
 
@@ -51,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--order", nargs="+", choices=["together", "shuffled"], default=["together", "shuffled"])
     options.add_argument("--k", type=int, default=10)
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--warm-ups", type=int, default=1, help="rounds before those that count")
+    options.add_argument("--fixed", action="store_true", help="time whole processes on six rows instead")
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
     options.add_argument("--only", nargs="+", default=[], help="contenders whose names have one of these texts")
     options.add_argument("--memory", default="4g", help="heap of the JVM, and limit of DuckDB")
@@ -102,17 +108,17 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     return {name: found[name] for name in found if name in wanted or name == REFERENCE}
 
 
-def race(contenders: dict[str, Contender], shape: Shape, rounds: int) -> list[str]:
+def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[str]:
     """Lines of the table; every round runs all contenders, the order turned by one."""
     names = list(contenders)
     taken: dict[str, list[float]] = {name: [] for name in names}
     peak = dict.fromkeys(names, 0.0)
-    for turn in range(rounds + 1):
+    for turn in range(warm_ups + rounds):
         at = turn % len(names)
         for name in names[at:] + names[:at]:
             with PeakMemory(jvm=not name.startswith(("DuckDB", "Polars"))) as memory:
                 value, seconds = contenders[name]()
-            if turn:
+            if turn >= warm_ups:
                 taken[name].append(seconds)
             peak[name] = max(peak[name], memory.gigabytes)
             print(f"{shape.name} {name}: {seconds:.2f} s, {value:.12f}", file=sys.stderr, flush=True)

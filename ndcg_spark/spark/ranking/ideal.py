@@ -82,8 +82,7 @@ def zero_gains_nothing(plan: EvaluationPlan) -> bool:
     -------
     bool
     """
-    gain = plan.convention.gain
-    return isinstance(gain, str) and not gain.startswith("table:")
+    return isinstance(plan.convention.gain, str) and not has_gain_table(plan)
 
 
 def listed_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
