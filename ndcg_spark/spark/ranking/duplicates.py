@@ -118,7 +118,7 @@ def relevances_of(entries: Column, keys: tuple[str, ...], kind: str, *, with_ite
     return refuse_repeats(relevances, entries.getField("item"), keys, kind) if with_item else relevances
 
 
-def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> DataFrame:
+def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None, *, with_nulls: bool) -> DataFrame:
     """Give `ideal`, the k best relevances, refusing an item that is certainly in it twice.
 
     Parameters
@@ -128,6 +128,8 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> D
     keys : tuple of str
     k : int or None
         None: the lists are whole.
+    with_nulls : bool
+        Whether items can be null; to leave them out costs a loop that Spark does not compile.
 
     Returns
     -------
@@ -143,7 +145,8 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None) -> D
         beyond = F.get(orders, F.lit(k))  # null where the list is not longer than k
         n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
         ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
-    ideal = refuse_repeats(ideal, F.array_compact(certain), keys, "judgments")
+    looked_at = F.array_compact(certain) if with_nulls else certain
+    ideal = refuse_repeats(ideal, looked_at, keys, "judgments")
     return grouped.withColumn("ideal", F.when(best.isNotNull(), ideal)).drop("best", "orders")
 
 

@@ -170,8 +170,9 @@ def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPl
     if "entries" in grouped.columns:
         ranked = relevances_of(F.col("entries"), keys, "ranking", with_item=with_item)
         grouped = grouped.withColumn("ranked", ranked).drop("entries")
-    if "n_zero" in grouped.columns:
+    has_zeros = "n_zero" in grouped.columns
+    if has_zeros:
         grouped = with_zeros(grouped, plan)
     if "best" in grouped.columns:
-        return certain_ideal(grouped, keys, plan.longest)
+        return certain_ideal(grouped, keys, plan.longest, with_nulls=has_zeros)
     return grouped if "ideal" in grouped.columns else grouped.withColumn("ideal", empty_list())
