@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -136,10 +137,14 @@ def heading(arguments: argparse.Namespace) -> str:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    return (
+    what = (
         f"Mean NDCG@{arguments.k}, {arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids, "
-        f"local[2], {arguments.memory} heap, median of {arguments.rounds}; ndcg-spark {ndcg_spark.__version__}, "
-        f"{', '.join(found)}, Python {platform.python_version()}; `scripts/bench {' '.join(sys.argv[1:])}`\n"
+        f"local[2], {arguments.memory} heap"
+    )
+    return (
+        f"{'Whole processes' if arguments.fixed else what}, median of {arguments.rounds}; "
+        f"ndcg-spark {ndcg_spark.__version__}, {', '.join(found)}, Python {platform.python_version()}; "
+        f"`{shlex.join(['scripts/bench', *sys.argv[1:]])}`\n"
     )
 
 

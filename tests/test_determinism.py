@@ -68,7 +68,7 @@ def reference(collected) -> dict[tuple, tuple]:
 
 @pytest.mark.parametrize(
     ("partitions", "adaptive", "way"),
-    [(1, True, "window"), (7, False, "window"), (64, True, "top_k"), (64, False, "top_k")],
+    [(1, True, "window"), (7, False, "window"), (64, True, "top_k"), (16, False, "top_k")],
 )
 def test_row_order_partitions_and_plan_do_not_change_a_bit(spark, reference, partitions, adaptive, way):
     plan = EvaluationPlan(
