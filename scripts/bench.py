@@ -60,13 +60,14 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--fixed", action="store_true", help="time whole processes on six rows instead")
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
     options.add_argument("--only", nargs="+", default=[], help="contenders whose names have one of these texts")
-    options.add_argument("--memory", default="4g", help="heap of the JVM, and limit of DuckDB")
+    options.add_argument("--memory", default="4g", help="heap of the JVM")
+    options.add_argument("--engine-memory", default="4g", help="limit of DuckDB, which needs 6g for a billion rows")
     options.add_argument("--folder", type=Path, default=Path(".bench"), help="where generated files are kept")
     return options
 
 
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
-    k, memory = arguments.k, arguments.memory
+    k, memory = arguments.k, arguments.engine_memory
 
     def timed(work: Callable[..., float], **options: object) -> Contender:
         def run() -> tuple[float, float]:
