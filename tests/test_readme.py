@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 OTHER_FLAGS = {
     *("--help", "--py-files", "--master"),
-    *("--rounds", "--rows", "--order", "--only", "--warm-ups", "--rivals", "--fixed", "--kind"),  # of scripts/bench
+    *(
+        "--rounds",
+        "--rows",
+        "--order",
+        "--only",
+        "--warm-ups",
+        "--rivals",
+        "--fixed",
+        "--kind",
+        "--engine-memory",
+    ),  # of scripts/bench
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
