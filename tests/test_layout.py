@@ -114,6 +114,21 @@ def test_the_job_says_what_it_saw(spark: SparkSession, tmp_path: Path, any_size:
     assert looked.json == together
 
 
+def test_a_wrong_column_is_refused_before_rows_are_looked_at(
+    spark: SparkSession, tmp_path: Path, any_size: None
+) -> None:
+    ended = mean_ndcg("--input", write(tmp_path / "rows.parquet", 600, 1), "--query-col", "session")
+    assert (ended.code, ended.out) == (2, "")
+    assert "column 'session' (query-col) is not in the input" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_arrays_are_not_moved(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "arrays.parquet"
+    pq.write_table(pa.table({"query_id": ["q"], "relevance": [[1, 0]]}), path)
+    assert "shuffle of all rows" not in done("--input", path, "--layout", "scattered", "--explain").out
+
+
 def test_explain_tells_what_will_decide(spark: SparkSession, tmp_path: Path) -> None:
     asked = ("--input", write(tmp_path / "rows.parquet", 2, 2), "--explain")
     assert "decided by the first rows of a large table" in done(*asked).out

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEVELS = pa.list_(
-    pa.struct(
-        [("relevance", pa.float64()), ("n_judged", pa.int64()), ("n_within", pa.int64()), ("ranks", pa.int64())]
-    )
+    pa.struct([("relevance", pa.float64()), ("n_ideal", pa.int64()), ("n_within", pa.int64()), ("ranks", pa.int64())])
 )
 CHOICES = {
     "default": Choices(ties="item_asc"),
@@ -46,11 +44,11 @@ def _few_partitions(spark: SparkSession) -> Iterator[None]:
 def test_levels_become_lists() -> None:
     """By hand: relevance 2 on ranks 1 and 4 of three such items, unjudged on rank 2, 0 on none of a hundred."""
     first = [
-        {"relevance": 0.0, "n_judged": 100, "n_within": 0, "ranks": 0},
-        {"relevance": 2.0, "n_judged": 3, "n_within": 2, "ranks": 0b1001},
-        {"relevance": None, "n_judged": 7, "n_within": 1, "ranks": 0b0010},
+        {"relevance": 0.0, "n_ideal": 100, "n_within": 0, "ranks": 0},
+        {"relevance": 2.0, "n_ideal": 3, "n_within": 2, "ranks": 0b1001},
+        {"relevance": None, "n_ideal": 7, "n_within": 1, "ranks": 0b0010},
     ]
-    second = [{"relevance": -1.0, "n_judged": 1, "n_within": 1, "ranks": 1 << (LONGEST - 1)}]
+    second = [{"relevance": -1.0, "n_ideal": 1, "n_within": 1, "ranks": 1 << (LONGEST - 1)}]
     batch = pa.record_batch({"query": ["a", "b", "c"], "levels": pa.array([first, [], second], type=LEVELS)})
     assert with_lists(batch, 4).to_pylist() == [
         {"query": "a", "ranked": [2.0, None, 2.0], "ranks": [1, 2, 4], "ideal": [2.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0]},
@@ -61,7 +59,7 @@ def test_levels_become_lists() -> None:
 
 
 def test_one_level_twice_on_a_rank_is_seen() -> None:
-    levels = [{"relevance": 1.0, "n_judged": 2, "n_within": 2, "ranks": 0b1}]
+    levels = [{"relevance": 1.0, "n_ideal": 2, "n_within": 2, "ranks": 0b1}]
     assert repeated_rank(pa.record_batch({"levels": pa.array([[], levels], type=LEVELS)})) == 1
 
 
@@ -102,6 +100,7 @@ def test_two_items_on_one_rank_are_refused(spark: SparkSession, relevances: tupl
         ({"cutoffs": (None,)}, False),
         ({"check_duplicates": "top"}, False),
         ({"check_duplicates": "top", "columns": Columns(rank="rank", item=None)}, True),
+        ({"check_duplicates": "top", "columns": Columns(rank="rank", item="no such column")}, True),
         ({"check_duplicates": "all"}, True),
         ({"way": "top_k"}, False),
         ({"columns": Columns(rank="rank", relevance="fraction")}, False),

@@ -70,7 +70,7 @@ def _layout(inputs: Inputs, config: JobConfig) -> str:
 
 def _cost(inputs: Inputs) -> str:
     parts = [_COSTS["levels" if inputs.way.ideal == "levels" else inputs.way.ranked]]
-    if inputs.plan.layout == "scattered":
+    if inputs.plan.layout == "scattered" and inputs.way.ranked != "arrays":
         parts = ["a shuffle of all rows in every pass over them"]
     convention = inputs.plan.convention
     if inputs.judgments is not None:

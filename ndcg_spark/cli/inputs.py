@@ -111,6 +111,7 @@ def look_at_input(inputs: Inputs, config: JobConfig) -> Inputs:
     """
     if not decides_by_rows(inputs, config):
         return inputs
+    inputs.rankings()  # finds missing columns and wrong types
     layout = look_at_layout(inputs.table.frame, inputs.plan)
     return replace(inputs, plan=replace(inputs.plan, layout=layout))
 

@@ -20,9 +20,11 @@ from ndcg_spark.spark.expressions import columns_of
 
 FIRST_ROWS = 20_000
 ROWS_OF_A_PARTITION = 1_000_000
+"""About as many as tens of megabytes of parquet hold, which is what Spark reads at once."""
 WORTH_CUTTING = 4
 """Rows per entry of a cut list from which cutting paid (20 million rows, 10, 30 and 100 a query, k = 10)."""
 LARGEST_SHARE = 0.1
+"""Of the rows, in one query: more would make one task of the moved rows much longer than the others."""
 SMALL = 64.0
 """Megabytes below which nothing is gained by looking."""
 _UNITS = {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0}

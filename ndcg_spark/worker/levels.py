@@ -45,7 +45,7 @@ def with_lists(batch: pa.RecordBatch, k: int) -> pa.RecordBatch:
     Parameters
     ----------
     batch : pyarrow record batch
-        Rankings with `levels`: lists of structs of `relevance` (null: unjudged), `n_judged` (how many items of the
+        Rankings with `levels`: lists of structs of `relevance` (null: unjudged), `n_ideal` (how many items of the
         ideal list are of this relevance), `n_within` (how many have a rank up to k) and `ranks` (bit r - 1: one is
         on rank r).
     k : int
@@ -60,7 +60,7 @@ def with_lists(batch: pa.RecordBatch, k: int) -> pa.RecordBatch:
     offsets, fields = list_offsets(levels), levels.flatten()
     relevance, judged = float_values(fields.field("relevance"))
     ranked, ranks, lengths = _by_rank(int_values(fields.field("ranks")), query_of_rows(offsets), batch.num_rows)
-    best, n_best = _best_first(relevance, judged, int_values(fields.field("n_judged")), offsets, k)
+    best, n_best = _best_first(relevance, judged, int_values(fields.field("n_ideal")), offsets, k)
     lists = {
         "ranked": _lists(float_column(relevance[ranked], judged[ranked]), lengths),
         "ranks": _lists(pa.array(ranks + 1), lengths),
@@ -84,10 +84,10 @@ def _by_rank(ranks: IntArray, query: IntArray, n_queries: int) -> tuple[IntArray
 
 
 def _best_first(
-    relevance: FloatArray, judged: BoolArray, n_judged: IntArray, offsets: IntArray, k: int
+    relevance: FloatArray, judged: BoolArray, n_ideal: IntArray, offsets: IntArray, k: int
 ) -> tuple[FloatArray, IntArray]:
     query = query_of_rows(offsets)
-    n_listed = np.where(judged, np.minimum(n_judged, k), 0)
+    n_listed = np.where(judged, np.minimum(n_ideal, k), 0)
     order = np.lexsort((-relevance, query))  # within queries only, so that offsets stay as they are
     lengths = segment_sum(n_listed.astype(np.float64), offsets).astype(np.int64)
     return np.repeat(relevance[order], n_listed[order]), lengths

@@ -99,9 +99,8 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
 def _by_levels(frame: DataFrame, plan: EvaluationPlan) -> bool:
     """Whether few levels of relevance hold all there is to know: no items, short lists, whole relevances."""
     columns, k = plan.columns, plan.longest
-    looks_at_items = (
-        columns.item is not None and plan.convention.duplicates == "error" and plan.check_duplicates == "top"
-    )
+    looks = plan.convention.duplicates == "error" and plan.check_duplicates == "top"
+    looks_at_items = looks and columns.item in frame.columns
     if looks_at_items or plan.way not in ("auto", "given") or k is None or k > LONGEST:
         return False
     kind = frame.schema[columns.relevance].dataType if columns.relevance in frame.columns else None

@@ -39,7 +39,7 @@ def rank_by_levels(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     in_ideal = F.count("rank") if plan.convention.ideal == "retrieved" else F.count(F.lit(1))
     within = F.col("rank") <= (plan.longest or 0)
     level = {
-        "n_judged": in_ideal,
+        "n_ideal": in_ideal,
         "n_within": F.sum(F.when(within, 1).otherwise(0)),
         "ranks": F.coalesce(F.bit_or(F.when(within, F.expr("shiftleft(1L, int(rank - 1))"))), F.lit(0)),
     }
