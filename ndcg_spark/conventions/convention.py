@@ -108,6 +108,11 @@ class Convention:
         """Whether the tie rule looks at all items with one score together."""
         return self.ties in TIE_GROUP_RULES
 
+    @property
+    def has_gain_table(self) -> bool:
+        """Whether gains are a table, and so need not rise with relevance."""
+        return isinstance(self.gain, str) and self.gain.startswith("table:")
+
     @classmethod
     def parse(cls, text: str) -> Convention:
         """Read what `str()` of a convention printed, or what a user wrote in that form.

@@ -86,6 +86,7 @@ def rank_arrays(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     best = in_ideal if plan.convention.ideal == "unsorted" else F.sort_array(in_ideal, asc=False)
     if plan.convention.ideal == "k_ones":
         best = empty_list()
+    by_kernel = plan.convention.has_gain_table  # which alone knows what comes first then
     counted = {
         "n_rows": F.lit(1).cast("bigint"),
         "n_left_out": F.lit(0).cast("bigint"),
@@ -93,7 +94,7 @@ def rank_arrays(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
         "n_judged": F.size(judged).cast("bigint"),
         "n_relevant": F.size(F.filter(judged, lambda one: one > 0)).cast("bigint"),
         "ranked": _cut(ranked, plan),
-        "ideal": _cut(best, plan) if not _unordered(plan) else best,
+        "ideal": best if by_kernel else _cut(best, plan),
     }
     passed = [*keys_of(plan), *plan.carried_segments, *(["weight"] if plan.columns.weight else [])]
     return rows.select(*columns_of(passed), *[column.alias(name) for name, column in counted.items()])
@@ -101,12 +102,6 @@ def rank_arrays(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 def _condensed(plan: EvaluationPlan) -> bool:
     return plan.convention.unjudged == "condensed"
-
-
-def _unordered(plan: EvaluationPlan) -> bool:
-    """Whether gains need not rise with relevance, so that only the kernel can cut the ideal list."""
-    gain = plan.convention.gain
-    return isinstance(gain, str) and gain.startswith("table:")
 
 
 def _cut(values: Column, plan: EvaluationPlan) -> Column:

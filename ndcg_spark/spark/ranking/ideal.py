@@ -45,7 +45,7 @@ def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
     """
     convention = plan.convention
     order = F.col("relevance")
-    if has_gain_table(plan):
+    if convention.has_gain_table:
         level = F.when(order < 0, F.lit(0.0)).otherwise(order) if convention.negative == "clip" else order
         gain = F.lit(None).cast("double")
         for relevance, value in parse_gain_table(str(convention.gain).partition(":")[2]).items():
@@ -54,21 +54,6 @@ def ideal_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
     if convention.ideal == "retrieved" and not every_row_ranks(rows, plan):
         order = F.when(rankable(rows, plan), order)
     return order
-
-
-def has_gain_table(plan: EvaluationPlan) -> bool:
-    """Whether gains are a table, and so need not rise with relevance.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    bool
-    """
-    gain = plan.convention.gain
-    return isinstance(gain, str) and gain.startswith("table:")
 
 
 def zero_gains_nothing(plan: EvaluationPlan) -> bool:
@@ -82,7 +67,7 @@ def zero_gains_nothing(plan: EvaluationPlan) -> bool:
     -------
     bool
     """
-    return isinstance(plan.convention.gain, str) and not has_gain_table(plan)
+    return isinstance(plan.convention.gain, str) and not plan.convention.has_gain_table
 
 
 def listed_order(rows: DataFrame, plan: EvaluationPlan) -> Column:
@@ -147,7 +132,7 @@ def top_relevant(rows: DataFrame, plan: EvaluationPlan, order: Column, *, with_i
     if not with_item:
         return {"ideal": best(F.col("relevance"))}
     found = {"best": best(F.col("judged" if "judged" in rows.columns else "entry"))}
-    return found | ({"orders": best(order)} if has_gain_table(plan) else {})
+    return found | ({"orders": best(order)} if plan.convention.has_gain_table else {})
 
 
 def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.ideal import has_gain_table, listed_order
+from ndcg_spark.spark.ranking.ideal import listed_order
 from ndcg_spark.spark.ranking.lists import every_row_ranks, rankable, tie_order
 
 
@@ -148,5 +148,6 @@ def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *,
     entry = F.struct("rank", "relevance", by_gain.alias("order"), *(["item"] if with_item else []))
     grouped = best.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("best"))
     if with_item:
-        return grouped.withColumn("orders", F.col("best").getField("order")) if has_gain_table(plan) else grouped
+        with_orders = grouped.withColumn("orders", F.col("best").getField("order"))
+        return with_orders if plan.convention.has_gain_table else grouped
     return grouped.select(*columns_of(keys), F.col("best").getField("relevance").alias("ideal"))
