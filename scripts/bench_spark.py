@@ -22,6 +22,7 @@ def make_session(memory: str) -> SparkSession:
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.files.maxPartitionBytes": "32m",
         "spark.sql.shuffle.partitions": "64",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

@@ -51,6 +51,22 @@ def test_the_defaults_are_those_of_the_specification():
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "short"),
+    [
+        ((), True),
+        (("--k", "5,200"), True),
+        (("--k", "201"), False),
+        (("--k", "10,all"), False),
+        (("--ties", "expected"), False),
+        (("--gain", "table:0=1,1=0"), False),
+        (("--explain-difference", "sklearn"), False),
+    ],
+)
+def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], short: bool) -> None:
+    assert config_of(*words).short_lists == short
+
+
 CONTRACT = """
     --input --input-format --judgments --judgments-format --query-col --item-col --score-col --rank-col
     --relevance-col --run-col --segment-cols --weight-col --order-col --k --convention --gain --discount --ties

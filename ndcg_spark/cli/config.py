@@ -14,6 +14,8 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of, segment_sets_of
 from ndcg_spark.plan import Columns, EvaluationPlan
 
+SHORT = 200
+"""Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
 CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
 
 
@@ -54,6 +56,13 @@ class JobConfig:
     explain_difference: Convention | None
     allow_empty: bool
     spark_settings: dict[str, str]
+
+    @property
+    def short_lists(self) -> bool:
+        """Whether no list of a ranking can be much longer than a small k: ties in groups and whole lists can."""
+        conventions = [self.plan.convention, *([self.explain_difference] if self.explain_difference else [])]
+        cut = not any(one.groups_ties or one.has_gain_table for one in conventions)
+        return cut and self.plan.longest is not None and self.plan.longest <= SHORT
 
 
 def job_config(options: dict[str, Any]) -> JobConfig:

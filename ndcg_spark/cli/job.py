@@ -43,7 +43,7 @@ def run_job(config: JobConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written to the metric table then.
     """
-    with spark_session("ndcg-spark mean-ndcg", config.spark_settings) as spark:
+    with spark_session("ndcg-spark mean-ndcg", config.spark_settings, short_lists=config.short_lists) as spark:
         return _run(spark, config, Progress())
 
 

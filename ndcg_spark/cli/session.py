@@ -22,10 +22,12 @@ _PROVIDED = (
     "SPARK_CONNECT_MODE_ENABLED",
 )
 """Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
+_UNWEIGHED = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
+"""Below this Spark asks for the size of a batch at every row, which takes longer than to write the row."""
 
 
 @contextmanager
-def spark_session(app_name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bool) -> Iterator[SparkSession]:
     """Give the session to run in, and stop it afterwards if it was made here.
 
     Parameters
@@ -33,6 +35,8 @@ def spark_session(app_name: str, settings: Mapping[str, str]) -> Iterator[SparkS
     app_name : str
     settings : mapping
         Spark settings of the user, for a local session; under spark-submit and on a server they belong there.
+    short_lists : bool
+        Whether ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python.
 
     Yields
     ------
@@ -57,7 +61,8 @@ def spark_session(app_name: str, settings: Mapping[str, str]) -> Iterator[SparkS
         yield SparkSession.builder.appName(app_name).getOrCreate()
         return
     with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
-        spark = _start_local(app_name, {**_local_settings(str(log_settings)), **settings})
+        ours = _local_settings(str(log_settings)) | (_UNWEIGHED if short_lists else {})
+        spark = _start_local(app_name, {**ours, **settings})
         try:
             yield spark
         finally:
