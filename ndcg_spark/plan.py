@@ -20,7 +20,7 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks",
-            "scores", "tied", "ideal", "levels", "item", "score", "rank", "relevance", "position", "copies",
+            "scores", "tied", "ideal", "grades", "others", "item", "score", "rank", "relevance", "position", "copies",
             "segment_by", "segment", "metric", "value", "n_queries", "n_no_relevant", "n_missing",
             "n_unjudged")  # fmt: skip
 """Names that tables on the way have for themselves; query and segment columns may not have them."""

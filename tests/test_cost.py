@@ -59,6 +59,17 @@ def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path
     assert plan.count("partial_min_by") == 1
 
 
+def test_packed_grades_need_no_list_and_no_sort(spark: SparkSession, table: Path) -> None:
+    """The second scan and its two shuffles are of relevances that are no grades."""
+    rows = spark.read.parquet(str(table))
+    found = evaluate(rows, k=[1, 3, 10], rank="rank", check_duplicates="none").rankings
+    assert costs(found) == {"scans": 2, "shuffles": 3, "python": 0}
+    plan = plan_of(found)
+    assert "Sort" not in plan
+    assert "_by(" not in plan
+    assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,10))" in plan
+
+
 def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSession, table: Path) -> None:
     rows = spark.read.parquet(str(table))
     assert "array_distinct" in plan_of(evaluate(rows, k=3).rankings)

@@ -18,7 +18,7 @@ _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
     "window": "two shuffles and two sorts, of about K rows a query and input partition where K <= 1000",
     "given": "two shuffles: of a row a query and input partition that counts, and of its rows that matter",
-    "levels": "two shuffles of a row for every relevance in a query, and input partition",
+    "grades": "one shuffle of a row a query and input partition; a second pass over relevances that are not 0 to 10",
     "arrays": "no shuffle",
 }
 
@@ -69,7 +69,7 @@ def _layout(inputs: Inputs, config: JobConfig) -> str:
 
 
 def _cost(inputs: Inputs) -> str:
-    parts = [_COSTS["levels" if inputs.way.ideal == "levels" else inputs.way.ranked]]
+    parts = [_COSTS["grades" if inputs.way.ideal == "grades" else inputs.way.ranked]]
     if inputs.plan.layout == "scattered" and inputs.way.ranked != "arrays":
         parts = ["a shuffle of all rows in every pass over them"]
     convention = inputs.plan.convention

@@ -58,7 +58,7 @@ def scoring_task(rankings: DataFrame, plan: EvaluationPlan) -> ScoringTask:
 
 
 def _carried(rankings: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
-    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "levels"}
+    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "grades", "others"}
     return tuple(name for name in rankings.columns if name not in passed)
 
 

@@ -14,7 +14,7 @@ from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
 from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
-from ndcg_spark.worker.levels import repeated_rank, with_lists
+from ndcg_spark.worker.grades import with_lists
 from ndcg_spark.worker.lists import TWO_ON_ONE_RANK, RankedLists, one_gain, read_lists, refuse_query
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
@@ -85,9 +85,9 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     ------
     pyarrow record batch
     """
-    if "levels" in batch.schema.names:
-        refuse_query(batch, task.keys, repeated_rank(batch), TWO_ON_ONE_RANK)
-        batch = with_lists(batch, task.cutoffs[-1] or 0)
+    if "grades" in batch.schema.names:
+        batch, crowded = with_lists(batch, task.cutoffs[-1] or 0, any_order=task.convention.has_gain_table)
+        refuse_query(batch, task.keys, crowded, TWO_ON_ONE_RANK)
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)

@@ -6,7 +6,7 @@ items, null = unjudged), `ranks` (only where ranks are given: 1-based, ascending
 `tied` (only where the tie rule takes tied items together: `ranked` then has an element for each different score
 and relevance, `tied` says how many items it stands for, and the last score may reach beyond rank K), and `ideal`
 (the K best judged relevances; zeros at its end may be left out where they gain nothing). Instead of `ranked`, `ranks`
-and `ideal` it may have `levels`: what is known of each different relevance (see `levels`).
+and `ideal` it may have `grades` and `others`: the same, packed (see `worker.grades`).
 """
 
 from ndcg_spark.spark.ranking.rank import rank_queries

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.worker.levels import LONGEST
+from ndcg_spark.worker.grades import LONGEST
 
 LARGEST_TOP_K = 99_999
 """Spark takes up to 100,000, and lists in which duplicates are looked for hold one more than k."""
@@ -25,7 +25,7 @@ class Way:
     ranked : str
         `given`, `top_k`, `window` or `arrays`.
     ideal : str
-        `top_k`, `window`, `arrays`, or `levels`: counts of each relevance.
+        `top_k`, `window`, `arrays`, or `grades`: counts of each relevance.
     reason : str
         For a person.
     """
@@ -84,9 +84,9 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
     lists, reason = _list_way(frame, plan)
     if columns.rank is not None and plan.convention.unjudged != "condensed":
         _only(plan, "given", f"ranks are given in column {columns.rank!r}")
-        if judged and _by_levels(frame, plan):
-            reason = f"ranks are given in column {columns.rank!r}; counts of each whole relevance are all it takes"
-            return Way(ranked="given", ideal="levels", reason=reason)
+        if judged and _by_grades(frame, plan):
+            reason = "grades on ranks and counts of them are all it takes"
+            return Way(ranked="given", ideal="grades", reason=f"ranks are given in column {columns.rank!r}; {reason}")
         return Way(ranked="given", ideal=lists, reason=f"ranks are given in column {columns.rank!r}; {reason}")
     if plan.way in ("given", "arrays"):
         missing = "a rank column (rank-col)" if plan.way == "given" else "an array column of relevances"
@@ -96,8 +96,8 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
     return Way(ranked=lists, ideal=lists, reason=reason)
 
 
-def _by_levels(frame: DataFrame, plan: EvaluationPlan) -> bool:
-    """Whether few levels of relevance hold all there is to know: no items, short lists, whole relevances."""
+def _by_grades(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether grades on ranks and their counts hold all there is to know: no items, short lists, whole relevances."""
     columns, k = plan.columns, plan.longest
     looks = plan.convention.duplicates == "error" and plan.check_duplicates == "top"
     looks_at_items = looks and columns.item in frame.columns

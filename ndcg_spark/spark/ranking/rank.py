@@ -11,8 +11,8 @@ from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking.arrays import rank_arrays
 from ndcg_spark.spark.ranking.choose import choose_way
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
+from ndcg_spark.spark.ranking.grades import rank_by_grades
 from ndcg_spark.spark.ranking.judged import rank_with_judgments
-from ndcg_spark.spark.ranking.levels import rank_by_levels
 from ndcg_spark.spark.ranking.single import rank_single
 from ndcg_spark.spark.rows import judgment_rows, keys_of, require_carried, run_rows, usable
 
@@ -63,7 +63,7 @@ def rank_queries(
     rows = _moved(rows, plan, keys_of(plan))
     if judgments is None:
         require_carried(plan, frame)
-        rank = rank_by_levels(rows, plan) if way.ideal == "levels" else rank_single(rows, plan, way)
+        rank = rank_by_grades(rows, plan) if way.ideal == "grades" else rank_single(rows, plan, way)
         return _finished(rank, plan)
     require_carried(plan, frame, judgments)
     judged = usable(judgment_rows(judgments, plan, parse_text=parse_judgment_text), plan, "relevance")
@@ -88,5 +88,6 @@ def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names = ["run", *plan.columns.query, "n_rows", "n_left_out", "n_items", "n_judged", "n_relevant"]
     names += plan.carried_segments
     names += ["weight"] if plan.columns.weight is not None else []
-    names += [name for name in ("ranked", "ranks", "scores", "tied", "ideal", "levels") if name in rankings.columns]
+    lists = ("ranked", "ranks", "scores", "tied", "ideal", "grades", "others")
+    names += [name for name in lists if name in rankings.columns]
     return rankings.select(*columns_of(names))

@@ -1,0 +1,160 @@
+"""Packed grades to lists: which grade stands on each rank, and how many items have each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.worker.batches import float_column, float_values, int_values, list_offsets
+
+HIGHEST = 10
+"""Grades from 0 to this are packed; it is even, as counts are packed in pairs from 1 on."""
+DIGIT_BITS = 4
+RANKS_OF_A_WORD = 15
+"""Digits that fit into a bigint with its sign left alone."""
+LONGEST = 60
+"""Ranks that four words hold; and bits of a bigint, for relevances that are no grades."""
+COUNT_BITS = 31
+"""Of a count: a query has fewer than two billion rows of a grade."""
+UNJUDGED, OTHER = 1, 15
+"""Digits of an unjudged item and of one whose relevance is no grade; 0 stands for a rank without item."""
+
+
+def digit_of(grade: int) -> int:
+    """Digit that stands for a grade.
+
+    Parameters
+    ----------
+    grade : int
+
+    Returns
+    -------
+    int
+    """
+    return grade + UNJUDGED + 1
+
+
+@dataclass(slots=True)
+class Others:
+    """Relevances that are no grades, one entry for each different one of a query.
+
+    Parameters
+    ----------
+    query : int64, shape (n_others,)
+        Index into the batch.
+    relevance : float64
+    n_ideal : int64
+        How many items of the ideal list have it.
+    ranks : int64
+        Bit r - 1: an item of it is on rank r.
+    """
+
+    query: IntArray
+    relevance: FloatArray
+    n_ideal: IntArray
+    ranks: IntArray
+
+
+def with_lists(batch: pa.RecordBatch, k: int, *, any_order: bool = False) -> tuple[pa.RecordBatch, int | None]:
+    """Replace `grades` and `others` by `ranked`, `ranks` and `ideal`.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Rankings with `grades`, structs of `words` (digits of the ranks, the first lowest, fifteen in each),
+        `n_within` (items with a rank up to k), `counts` (of grades 1 to 10 in the ideal list, in pairs, the lower
+        in the lower bits) and `n_ideal` (of all its items); and with `others`, lists of structs of `relevance`,
+        `n_ideal` and `ranks`, as in `Others`, or null.
+    k : int
+        The largest cutoff, at most 60.
+    any_order : bool
+        Whether gains need not rise with relevance: the ideal list then holds up to k items of each.
+
+    Returns
+    -------
+    tuple
+        The batch, and the index of the first query that has two items on one rank, or None.
+    """
+    packed = batch.column("grades")
+    fields = {field.name: packed.field(at) for at, field in enumerate(packed.type)}
+    others = _others(batch.column("others"))
+    digits = _digits(_matrix(fields["words"], batch.num_rows), k)
+    crowded = np.flatnonzero(np.count_nonzero(digits, axis=1) != int_values(fields["n_within"]))
+    query, rank = np.nonzero(digits)
+    relevance, judged = _relevances(digits[query, rank], query, rank, others)
+    best, n_best = _best_first(_grade_counts(fields, batch.num_rows, others), others, k, any_order=any_order)
+    lengths = np.bincount(query, minlength=batch.num_rows).astype(np.int64)
+    lists = {
+        "ranked": _lists(float_column(relevance, judged), lengths),
+        "ranks": _lists(pa.array(rank + 1), lengths),
+        "ideal": _lists(pa.array(best), n_best),
+    }
+    kept = [name for name in batch.schema.names if name not in ("grades", "others")]
+    columns = [*(batch.column(name) for name in kept), *lists.values()]
+    found = pa.RecordBatch.from_arrays(columns, names=[*kept, *lists])
+    return found, int(crowded[0]) if len(crowded) else None
+
+
+def _others(column: pa.Array) -> Others:
+    fields = column.flatten()
+    relevance = float_values(fields.field("relevance"))[0]
+    n_ideal, ranks = int_values(fields.field("n_ideal")), int_values(fields.field("ranks"))
+    return Others(query_of_rows(list_offsets(column)), relevance, n_ideal, ranks)
+
+
+def _matrix(column: pa.Array, n_rows: int) -> IntArray:
+    values = int_values(column.flatten())
+    return values.reshape(n_rows, -1) if n_rows else values.reshape(0, 0)
+
+
+def _digits(words: IntArray, k: int) -> IntArray:
+    """Digit of every rank, shape (n_queries, k)."""
+    spread = words[:, :, None] >> (DIGIT_BITS * np.arange(RANKS_OF_A_WORD)) & 2**DIGIT_BITS - 1
+    return np.asarray(spread.reshape(len(words), words.shape[1] * RANKS_OF_A_WORD)[:, :k], dtype=np.int64)
+
+
+def _relevances(digit: IntArray, query: IntArray, rank: IntArray, others: Others) -> tuple[FloatArray, BoolArray]:
+    judged = digit != UNJUDGED
+    relevance = np.where(judged, digit - digit_of(0), 0).astype(np.float64)
+    if len(others.query):
+        one, place = np.nonzero(others.ranks[:, None] >> np.arange(LONGEST) & 1)
+        at = np.searchsorted(query * LONGEST + rank, others.query[one] * LONGEST + place)
+        relevance[at] = others.relevance[one]
+    return relevance, judged
+
+
+def _grade_counts(fields: dict[str, pa.Array], n_rows: int, others: Others) -> IntArray:
+    """Items of the ideal list of every grade, the highest first, shape (n_queries, 11)."""
+    pairs = _matrix(fields["counts"], n_rows)
+    counts = np.zeros((n_rows, HIGHEST + 1), dtype=np.int64)
+    counts[:, -2::-2], counts[:, -3::-2] = pairs & 2**COUNT_BITS - 1, pairs >> COUNT_BITS
+    n_other = np.bincount(others.query, weights=others.n_ideal, minlength=n_rows).astype(np.int64)
+    counts[:, -1] = int_values(fields["n_ideal"]) - n_other - counts.sum(axis=1)
+    return counts
+
+
+def _best_first(counts: IntArray, others: Others, k: int, *, any_order: bool) -> tuple[FloatArray, IntArray]:
+    """Relevances of the ideal lists, each with the best first, and their lengths."""
+    n_queries = len(counts)
+    query = np.repeat(np.arange(n_queries), HIGHEST + 1)
+    relevance = np.tile(np.arange(HIGHEST, -1.0, -1.0), n_queries)
+    n_items = counts.reshape(-1)
+    if len(others.query):
+        query, relevance = np.append(query, others.query), np.append(relevance, others.relevance)
+        order = np.lexsort((-relevance, query))
+        n_items = np.append(n_items, others.n_ideal)[order]
+        query, relevance = query[order], relevance[order]
+    n_listed = np.minimum(n_items, k)
+    if not any_order:
+        before = np.cumsum(n_listed) - n_listed
+        before -= before[np.searchsorted(query, np.arange(n_queries))][query]
+        n_listed = np.clip(k - before, 0, n_listed)
+    lengths = np.bincount(query, weights=n_listed, minlength=n_queries).astype(np.int64)
+    return np.repeat(relevance, n_listed), lengths
+
+
+def _lists(values: pa.Array, lengths: IntArray) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets_of(lengths).astype(np.int32)), values)

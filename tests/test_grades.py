@@ -1,0 +1,141 @@
+"""Given ranks by packed grades: the numbers of the definition, without a list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from oracle import Choices, evaluate
+from pyspark.sql import functions as F
+from random_rankings import random_rows
+from spark_rankings import RANKED, Case, collect_cases, convention_of, differences, scored_table, session_settings
+from test_duplicates import refusal
+
+from ndcg_spark import rank_queries, score_queries
+from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.spark.ranking.choose import choose_way
+from ndcg_spark.worker.grades import with_lists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+GRADES = pa.struct(
+    [
+        ("words", pa.list_(pa.int64())),
+        ("n_within", pa.int64()),
+        ("counts", pa.list_(pa.int64())),
+        ("n_ideal", pa.int64()),
+    ]
+)
+OTHERS = pa.list_(pa.struct([("relevance", pa.float64()), ("n_ideal", pa.int64()), ("ranks", pa.int64())]))
+CHOICES = {
+    "default": Choices(ties="item_asc"),
+    "clip, drop": Choices(gain="linear", ties="item_desc", negative="clip", missing_query="drop"),
+    "table, retrieved": Choices(gain="table:0=0.5,1=3,2=1,3=2,4=0.25", ties="item_asc", ideal="retrieved"),
+    "beyond grades": Choices(gain="linear", ties="item_asc"),
+    "k_ones, padded": Choices(ties="item_asc", ideal="k_ones", pad_to_k=0.5, unjudged_query="zero"),
+}
+WITHOUT_LOOK = {"check_duplicates": "none", "columns": RANKED}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_partitions(spark: SparkSession) -> Iterator[None]:
+    with session_settings(spark, spark__sql__shuffle__partitions=2):
+        yield
+
+
+def test_grades_become_lists() -> None:
+    """By hand: a hex digit a rank from the right, 0 no item, 1 unjudged, else the grade and 2, F what is no grade."""
+    graded = {"words": [0x4014, 0], "n_within": 3, "counts": [3 << 31, 1, 0, 0, 0], "n_ideal": 104}
+    empty = {"words": [0, 0], "n_within": 0, "counts": [0] * 5, "n_ideal": 0}
+    highest = {"words": [0xF << 56, 0xC], "n_within": 2, "counts": [0, 0, 0, 0, 1 << 31], "n_ideal": 3}
+    below = [{"relevance": -1.0, "n_ideal": 2, "ranks": 1 << 14}]
+    columns = {
+        "query": ["a", "b", "c"],
+        "grades": pa.array([graded, empty, highest], type=GRADES),
+        "others": pa.array([None, None, below], type=OTHERS),
+    }
+    found, crowded = with_lists(pa.record_batch(columns), 20)
+    assert crowded is None
+    assert found.to_pylist() == [
+        {"query": "a", "ranked": [2.0, None, 2.0], "ranks": [1, 2, 4], "ideal": [3.0, 2.0, 2.0, 2.0, *[0.0] * 16]},
+        {"query": "b", "ranked": [], "ranks": [], "ideal": []},
+        {"query": "c", "ranked": [-1.0, 10.0], "ranks": [15, 16], "ideal": [10.0, -1.0, -1.0]},
+    ]
+
+
+def test_relevances_that_are_no_grades_take_their_place_in_the_ideal_list() -> None:
+    """By hand: 64 before the grades, -3 after them; of each up to k where gains need not rise."""
+    graded = {"words": [0xF0F], "n_within": 2, "counts": [1, 0, 0, 0, 0], "n_ideal": 8}
+    others = [{"relevance": -3.0, "n_ideal": 1, "ranks": 0b001}, {"relevance": 64.0, "n_ideal": 4, "ranks": 0b100}]
+    columns = {"grades": pa.array([graded], type=GRADES), "others": pa.array([others], type=OTHERS)}
+    (found,) = with_lists(pa.record_batch(columns), 3)[0].to_pylist()
+    assert found == {"ranked": [-3.0, 64.0], "ranks": [1, 3], "ideal": [64.0, 64.0, 64.0]}
+    (found,) = with_lists(pa.record_batch(columns), 3, any_order=True)[0].to_pylist()
+    assert found["ideal"] == [64.0, 64.0, 64.0, 1.0, 0.0, 0.0, -3.0]
+
+
+def test_two_items_on_one_rank_are_seen() -> None:
+    once = {"words": [0x3], "n_within": 1, "counts": [1, 0, 0, 0, 0], "n_ideal": 2}
+    columns = {
+        "grades": pa.array([once, {**once, "n_within": 2}], type=GRADES),
+        "others": pa.array([None, None], type=OTHERS),
+    }
+    assert with_lists(pa.record_batch(columns), 1)[1] == 1
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_grades_equal_the_oracle(spark: SparkSession, name: str) -> None:
+    """Unjudged, unretrieved and negative items among them; every value of the definition, to the last digits."""
+    choices = CHOICES[name]
+    rows = random_rows(50 + list(CHOICES).index(name), negatives="table" not in name)
+    if name == "beyond grades":
+        rows = [replace(row, relevance=row.relevance and 5 * row.relevance) for row in rows]
+    table = scored_table(spark, rows, choices).withColumn("relevance", F.col("relevance").cast("int"))
+    plan = EvaluationPlan(
+        cutoffs=(1, 3, 10), convention=convention_of(choices), null_score="unretrieved", **WITHOUT_LOOK
+    )
+    assert choose_way(table, plan).ideal == "grades"
+    cases = {"grades": Case(data=table, plan=plan), "moved": Case(data=table, plan=replace(plan, layout="scattered"))}
+    expected = evaluate(rows, choices, (1, 3, 10))
+    for way, got in collect_cases(cases).items():
+        assert not differences(got, expected), (way, differences(got, expected))
+
+
+@pytest.mark.parametrize("relevances", [(1, 1), (1, 2), (None, None)], ids=["one grade", "two grades", "unjudged"])
+def test_two_items_on_one_rank_are_refused(spark: SparkSession, relevances: tuple[int | None, int | None]) -> None:
+    cells = [("q1", "a", 1, 1), *(("q9", item, 2, r) for item, r in zip("ab", relevances, strict=True))]
+    table = spark.createDataFrame(cells, "query_id string, item_id string, rank int, relevance int")
+    plan = EvaluationPlan(cutoffs=(2,), **WITHOUT_LOOK)
+    message = refusal(score_queries(rank_queries(table, plan), plan))
+    assert message is not None
+    assert "query_id=q9 has two items on one rank" in message
+    beyond = replace(plan, cutoffs=(1,))
+    assert refusal(score_queries(rank_queries(table, beyond), beyond)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "by_grades"),
+    [
+        ({}, True),
+        ({"cutoffs": (60,)}, True),
+        ({"cutoffs": (61,)}, False),
+        ({"cutoffs": (None,)}, False),
+        ({"check_duplicates": "top"}, False),
+        ({"check_duplicates": "top", "columns": Columns(rank="rank", item=None)}, True),
+        ({"check_duplicates": "top", "columns": Columns(rank="rank", item="no such column")}, True),
+        ({"check_duplicates": "all"}, True),
+        ({"way": "top_k"}, False),
+        ({"columns": Columns(rank="rank", relevance="fraction")}, False),
+    ],
+)
+def test_when_grades_are_all_it_takes(spark: SparkSession, change: dict[str, object], by_grades: bool) -> None:
+    schema = "query_id string, item_id string, rank int, relevance int, fraction double"
+    plan = EvaluationPlan(**{"cutoffs": (3,), **WITHOUT_LOOK, **change})
+    table = spark.createDataFrame([], schema)
+    assert (choose_way(table, plan).ideal == "grades") == by_grades
+    assert choose_way(table, plan, judged=False).ideal != "grades"
