@@ -39,6 +39,7 @@ CHOICES = {
     "beyond grades": Choices(gain="linear", ties="item_asc"),
     "k_ones, padded": Choices(ties="item_asc", ideal="k_ones", pad_to_k=0.5, unjudged_query="zero"),
 }
+BEYOND = {1.0: 9.0, 2.0: 10.0, 3.0: 11.0, 4.0: 31.0}
 WITHOUT_LOOK = {"check_duplicates": "none", "columns": RANKED}
 
 
@@ -94,7 +95,7 @@ def test_grades_equal_the_oracle(spark: SparkSession, name: str) -> None:
     choices = CHOICES[name]
     rows = random_rows(50 + list(CHOICES).index(name), negatives="table" not in name)
     if name == "beyond grades":
-        rows = [replace(row, relevance=row.relevance and 5 * row.relevance) for row in rows]
+        rows = [replace(row, relevance=BEYOND.get(row.relevance, row.relevance)) for row in rows]
     table = scored_table(spark, rows, choices).withColumn("relevance", F.col("relevance").cast("int"))
     plan = EvaluationPlan(
         cutoffs=(1, 3, 10), convention=convention_of(choices), null_score="unretrieved", **WITHOUT_LOOK
