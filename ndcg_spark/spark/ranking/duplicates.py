@@ -165,6 +165,6 @@ def refuse_repeats(relevances: Column, items: Column, keys: tuple[str, ...], kin
     Column
         Array of double.
     """
-    twice = F.size(F.array_distinct(items)) < F.size(items)
+    twice = (F.size(items) > 1) & (F.size(F.array_distinct(items)) < F.size(items))  # makes no set of one
     message = (f"an item comes twice in the {kind} of query ", key_text(keys), f".{_ADVICE}")
     return guarded(relevances, twice, *message, kind=ENTRIES)

@@ -69,7 +69,7 @@ def tie_order(plan: EvaluationPlan) -> tuple[bool, dict[str, Column]]:
     return False, {"falling": -F.col("score"), second: F.col(second)}
 
 
-def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataFrame:
+def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool, only_order: bool = False) -> DataFrame:
     """Add `entry`: what a ranked list holds of a row, in a struct that orders as rows rank.
 
     Parameters
@@ -79,6 +79,8 @@ def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataF
     plan : EvaluationPlan
     given : bool
         Whether ranks are given.
+    only_order : bool
+        Whether an entry is only to order rows by their score: it is then as small as can be.
 
     Returns
     -------
@@ -86,7 +88,7 @@ def with_entries(rows: DataFrame, plan: EvaluationPlan, *, given: bool) -> DataF
         `entry` is null for a row that is not in the ranking, or beyond the largest cutoff by its given rank.
         Lazy. A column of its own, as an aggregate would build a struct of arguments twice for every row.
     """
-    held = {name: F.col(name) for name in ("item", "relevance") if name in rows.columns}
+    held = {name: F.col(name) for name in ("item", "relevance") if name in rows.columns and not only_order}
     if given:
         entry = _struct({"rank": F.col("rank")} | held)
         within = F.col("rank").isNotNull() if plan.longest is None else F.col("rank") <= plan.longest

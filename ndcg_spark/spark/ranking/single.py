@@ -48,7 +48,7 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
     wanted, apart = counts(rows, plan), []
     together = way.ranked == way.ideal == "top_k"
     if together:
-        rows = with_entries(rows, plan, given=False)
+        rows = with_entries(rows, plan, given=False, only_order=not with_item)
         rows = rows if every_row_ranks(rows, plan) else with_judged(rows)  # entries may be null then
         wanted |= _top_lists(rows, plan, with_item=with_item)
     else:
