@@ -22,6 +22,7 @@ import bench_spark as on_spark
 from bench_data import KINDS, Shape, generate
 from bench_fixed import fixed_costs
 from bench_memory import PeakMemory
+from bench_steps import time_steps
 from pyspark.sql import SparkSession
 
 import ndcg_spark
@@ -37,11 +38,14 @@ def main() -> None:
         print("\n".join([heading(arguments), *fixed_costs(arguments.rounds)]))
         return
     spark = on_spark.make_session(arguments.memory)
+    if arguments.steps:
+        print("\n".join([heading(arguments), *steps_of(spark, arguments)]))
+        spark.stop()
+        return
     lines = [heading(arguments), "| data | contender | seconds | to DuckDB max_by | peak memory, GB |"]
     lines.append("| --- | --- | ---: | ---: | ---: |")
     for order in arguments.order:
-        shape = Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
-        path = generate(shape, arguments.folder)
+        shape, path = data_of(order, arguments)
         lines += race(all_contenders(spark, path, arguments), shape, arguments.rounds, warm_ups=arguments.warm_ups)
     spark.stop()
     print("\n".join(lines))
@@ -58,12 +62,30 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--warm-ups", type=int, default=1, help="rounds before those that count")
     options.add_argument("--fixed", action="store_true", help="time whole processes on six rows instead")
+    options.add_argument(
+        "--steps", action="store_true", help="time what ranking takes, operation by operation, instead"
+    )
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
     options.add_argument("--only", nargs="+", default=[], help="contenders whose names have one of these texts")
     options.add_argument("--memory", default="4g", help="heap of the JVM")
     options.add_argument("--engine-memory", default="4g", help="limit of DuckDB, which needs 6g for a billion rows")
     options.add_argument("--folder", type=Path, default=Path(".bench"), help="where generated files are kept")
     return options
+
+
+def data_of(order: str, arguments: argparse.Namespace) -> tuple[Shape, Path]:
+    shape = Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
+    return shape, generate(shape, arguments.folder)
+
+
+def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
+    path = data_of(arguments.order[0], arguments)[1]
+    k, rows = arguments.k, spark.read.parquet(str(path))
+
+    def reference() -> float:
+        return engines.in_own_process(engines.in_duckdb, engines.MAX_BY, str(path), k, arguments.engine_memory)[1]
+
+    return time_steps(rows, k, reference, arguments.rounds, warm_ups=arguments.warm_ups)
 
 
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
