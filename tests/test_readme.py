@@ -28,6 +28,7 @@ OTHER_FLAGS = {
         "--warm-ups",
         "--rivals",
         "--fixed",
+        "--steps",
         "--kind",
         "--engine-memory",
     ),  # of scripts/bench

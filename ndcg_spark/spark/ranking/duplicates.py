@@ -146,11 +146,13 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None, *, w
         n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
         ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
     looked_at = F.array_compact(certain) if with_nulls else certain
-    ideal = refuse_repeats(ideal, looked_at, keys, "judgments")
+    ideal = refuse_repeats(ideal, looked_at, keys, "judgments", plain=not with_nulls)
     return grouped.withColumn("ideal", F.when(best.isNotNull(), ideal)).drop("best", "orders")
 
 
-def refuse_repeats(relevances: Column, items: Column, keys: tuple[str, ...], kind: str) -> Column:
+def refuse_repeats(
+    relevances: Column, items: Column, keys: tuple[str, ...], kind: str, *, plain: bool = True
+) -> Column:
     """Give relevances, or raise where the items beside them repeat.
 
     Parameters
@@ -159,12 +161,16 @@ def refuse_repeats(relevances: Column, items: Column, keys: tuple[str, ...], kin
         Arrays.
     keys : tuple of str
     kind : str
+    plain : bool
+        Whether `items` is cheap to compute: behind a condition Spark would compute it anew at each use.
 
     Returns
     -------
     Column
         Array of double.
     """
-    twice = (F.size(items) > 1) & (F.size(F.array_distinct(items)) < F.size(items))  # makes no set of one
+    twice = F.size(F.array_distinct(items)) < F.size(items)
+    if plain:
+        twice = (F.size(items) > 1) & twice  # makes no set of one
     message = (f"an item comes twice in the {kind} of query ", key_text(keys), f".{_ADVICE}")
     return guarded(relevances, twice, *message, kind=ENTRIES)
