@@ -115,7 +115,9 @@ def relevances_of(entries: Column, keys: tuple[str, ...], kind: str, *, with_ite
         Array of double.
     """
     relevances = entries.getField("relevance").cast(ENTRIES)
-    return refuse_repeats(relevances, entries.getField("item"), keys, kind) if with_item else relevances
+    if not with_item:
+        return relevances
+    return refuse_repeats(relevances, entries.getField("item"), F.size(entries), keys, kind)
 
 
 def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None, *, with_nulls: bool) -> DataFrame:
@@ -146,31 +148,27 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None, *, w
         n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
         ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
     looked_at = F.array_compact(certain) if with_nulls else certain
-    ideal = refuse_repeats(ideal, looked_at, keys, "judgments", plain=not with_nulls)
+    ideal = refuse_repeats(ideal, looked_at, F.size(best), keys, "judgments")
     return grouped.withColumn("ideal", F.when(best.isNotNull(), ideal)).drop("best", "orders")
 
 
-def refuse_repeats(
-    relevances: Column, items: Column, keys: tuple[str, ...], kind: str, *, plain: bool = True
-) -> Column:
+def refuse_repeats(relevances: Column, items: Column, n_listed: Column, keys: tuple[str, ...], kind: str) -> Column:
     """Give relevances, or raise where the items beside them repeat.
 
     Parameters
     ----------
     relevances, items : Column
         Arrays.
+    n_listed : Column
+        At least the number of items, and cheap to compute: of one item no set is made.
     keys : tuple of str
     kind : str
-    plain : bool
-        Whether `items` is cheap to compute: behind a condition Spark would compute it anew at each use.
 
     Returns
     -------
     Column
         Array of double.
     """
-    twice = F.size(F.array_distinct(items)) < F.size(items)
-    if plain:
-        twice = (F.size(items) > 1) & twice  # makes no set of one
+    twice = (n_listed > 1) & (F.size(F.array_distinct(items)) < F.size(items))
     message = (f"an item comes twice in the {kind} of query ", key_text(keys), f".{_ADVICE}")
     return guarded(relevances, twice, *message, kind=ENTRIES)
