@@ -14,6 +14,7 @@ from spark_rankings import RANKED, Case, collect_cases, convention_of, differenc
 from test_duplicates import refusal
 
 from ndcg_spark import rank_queries, score_queries
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.ranking.choose import choose_way
 from ndcg_spark.worker.grades import with_lists
@@ -60,8 +61,7 @@ def test_grades_become_lists() -> None:
         "grades": pa.array([graded, empty, highest], type=GRADES),
         "others": pa.array([None, None, below], type=OTHERS),
     }
-    found, crowded = with_lists(pa.record_batch(columns), 20)
-    assert crowded is None
+    found = with_lists(pa.record_batch(columns), 20, ("query",))
     assert found.to_pylist() == [
         {"query": "a", "ranked": [2.0, None, 2.0], "ranks": [1, 2, 4], "ideal": [3.0, 2.0, 2.0, 2.0, *[0.0] * 16]},
         {"query": "b", "ranked": [], "ranks": [], "ideal": []},
@@ -74,35 +74,43 @@ def test_relevances_that_are_no_grades_take_their_place_in_the_ideal_list() -> N
     graded = {"words": [0xF0F], "n_within": 2, "counts": [1, 0, 0, 0, 0], "n_ideal": 8}
     others = [{"relevance": -3.0, "n_ideal": 1, "ranks": 0b001}, {"relevance": 64.0, "n_ideal": 4, "ranks": 0b100}]
     columns = {"grades": pa.array([graded], type=GRADES), "others": pa.array([others], type=OTHERS)}
-    (found,) = with_lists(pa.record_batch(columns), 3)[0].to_pylist()
+    (found,) = with_lists(pa.record_batch(columns), 3, ()).to_pylist()
     assert found == {"ranked": [-3.0, 64.0], "ranks": [1, 3], "ideal": [64.0, 64.0, 64.0]}
-    (found,) = with_lists(pa.record_batch(columns), 3, any_order=True)[0].to_pylist()
+    (found,) = with_lists(pa.record_batch(columns), 3, (), any_order=True).to_pylist()
     assert found["ideal"] == [64.0, 64.0, 64.0, 1.0, 0.0, 0.0, -3.0]
 
 
-def test_two_items_on_one_rank_are_seen() -> None:
-    once = {"words": [0x3], "n_within": 1, "counts": [1, 0, 0, 0, 0], "n_ideal": 2}
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"n_within": 2}, "query=b has two items on one rank"), ({"n_ideal": 2**31}, "query=b has more judged items")],
+)
+def test_what_cannot_be_told_from_grades_is_refused(wrong: dict[str, int], message: str) -> None:
+    """Two items on one rank leave one digit; a count beyond 31 bits runs into that of the next grade."""
+    right = {"words": [0x3], "n_within": 1, "counts": [1, 0, 0, 0, 0], "n_ideal": 2**31 - 1}
     columns = {
-        "grades": pa.array([once, {**once, "n_within": 2}], type=GRADES),
+        "query": ["a", "b"],
+        "grades": pa.array([right, {**right, **wrong}], type=GRADES),
         "others": pa.array([None, None], type=OTHERS),
     }
-    assert with_lists(pa.record_batch(columns), 1)[1] == 1
+    with pytest.raises(InputRefusedError, match=message):
+        with_lists(pa.record_batch(columns), 1, ("query",))
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_grades_equal_the_oracle(spark: SparkSession, name: str) -> None:
     """Unjudged, unretrieved and negative items among them; every value of the definition, to the last digits."""
     choices = CHOICES[name]
-    rows = random_rows(50 + list(CHOICES).index(name), negatives="table" not in name)
+    rows = random_rows(50 + list(CHOICES).index(name), max_items=70, negatives="table" not in name)
     if name == "beyond grades":
         rows = [replace(row, relevance=BEYOND.get(row.relevance, row.relevance)) for row in rows]
     table = scored_table(spark, rows, choices).withColumn("relevance", F.col("relevance").cast("int"))
+    cutoffs = (1, 3, 20, 60)  # 15 ranks to a number
     plan = EvaluationPlan(
-        cutoffs=(1, 3, 10), convention=convention_of(choices), null_score="unretrieved", **WITHOUT_LOOK
+        cutoffs=cutoffs, convention=convention_of(choices), null_score="unretrieved", **WITHOUT_LOOK
     )
     assert choose_way(table, plan).ideal == "grades"
     cases = {"grades": Case(data=table, plan=plan), "moved": Case(data=table, plan=replace(plan, layout="scattered"))}
-    expected = evaluate(rows, choices, (1, 3, 10))
+    expected = evaluate(rows, choices, cutoffs)
     for way, got in collect_cases(cases).items():
         assert not differences(got, expected), (way, differences(got, expected))
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, offsets_of, query_of_rows
 from ndcg_spark.worker.batches import float_column, float_values, int_values, list_offsets
+from ndcg_spark.worker.lists import TWO_ON_ONE_RANK, refuse_query
 
 HIGHEST = 10
 """Grades from 0 to this are packed; it is even, as counts are packed in pairs from 1 on."""
@@ -18,7 +19,8 @@ RANKS_OF_A_WORD = 15
 LONGEST = 60
 """Ranks that four words hold; and bits of a bigint, for relevances that are no grades."""
 COUNT_BITS = 31
-"""Of a count: a query has fewer than two billion rows of a grade."""
+"""Of a count, of which two share a number: a query with as many items as do not fit into one is refused."""
+TOO_MANY = "has more judged items than ranks by grades can count (2^31); choose another way (way=top_k or way=window)"
 UNJUDGED, OTHER = 1, 15
 """Digits of an unjudged item and of one whose relevance is no grade; 0 stands for a rank without item."""
 
@@ -58,7 +60,7 @@ class Others:
     ranks: IntArray
 
 
-def with_lists(batch: pa.RecordBatch, k: int, *, any_order: bool = False) -> tuple[pa.RecordBatch, int | None]:
+def with_lists(batch: pa.RecordBatch, k: int, keys: tuple[str, ...], *, any_order: bool = False) -> pa.RecordBatch:
     """Replace `grades` and `others` by `ranked`, `ranks` and `ideal`.
 
     Parameters
@@ -70,19 +72,27 @@ def with_lists(batch: pa.RecordBatch, k: int, *, any_order: bool = False) -> tup
         `n_ideal` and `ranks`, as in `Others`, or null.
     k : int
         The largest cutoff, at most 60.
+    keys : tuple of str
+        Columns that name a query.
     any_order : bool
         Whether gains need not rise with relevance: the ideal list then holds up to k items of each.
 
     Returns
     -------
-    tuple
-        The batch, and the index of the first query that has two items on one rank, or None.
+    pyarrow record batch
+
+    Raises
+    ------
+    InputRefusedError
+        When a query has two items on one rank, or too many to count.
     """
     packed = batch.column("grades")
     fields = {field.name: packed.field(at) for at, field in enumerate(packed.type)}
     others = _others(batch.column("others"))
     digits = _digits(_matrix(fields["words"], batch.num_rows), k)
-    crowded = np.flatnonzero(np.count_nonzero(digits, axis=1) != int_values(fields["n_within"]))
+    crowded = np.count_nonzero(digits, axis=1) != int_values(fields["n_within"])
+    refuse_query(batch, keys, _first(crowded), TWO_ON_ONE_RANK)
+    refuse_query(batch, keys, _first(int_values(fields["n_ideal"]) >> COUNT_BITS > 0), TOO_MANY)
     query, rank = np.nonzero(digits)
     relevance, judged = _relevances(digits[query, rank], query, rank, others)
     best, n_best = _best_first(_grade_counts(fields, batch.num_rows, others), others, k, any_order=any_order)
@@ -94,8 +104,11 @@ def with_lists(batch: pa.RecordBatch, k: int, *, any_order: bool = False) -> tup
     }
     kept = [name for name in batch.schema.names if name not in ("grades", "others")]
     columns = [*(batch.column(name) for name in kept), *lists.values()]
-    found = pa.RecordBatch.from_arrays(columns, names=[*kept, *lists])
-    return found, int(crowded[0]) if len(crowded) else None
+    return pa.RecordBatch.from_arrays(columns, names=[*kept, *lists])
+
+
+def _first(wrong: BoolArray) -> int | None:
+    return first_where(wrong, np.arange(len(wrong) + 1))
 
 
 def _others(column: pa.Array) -> Others:

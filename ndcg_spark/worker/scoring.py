@@ -15,7 +15,7 @@ from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, segment
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
 from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
 from ndcg_spark.worker.grades import with_lists
-from ndcg_spark.worker.lists import TWO_ON_ONE_RANK, RankedLists, one_gain, read_lists, refuse_query
+from ndcg_spark.worker.lists import RankedLists, one_gain, read_lists, refuse_query
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
@@ -86,8 +86,7 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     pyarrow record batch
     """
     if "grades" in batch.schema.names:
-        batch, crowded = with_lists(batch, task.cutoffs[-1] or 0, any_order=task.convention.has_gain_table)
-        refuse_query(batch, task.keys, crowded, TWO_ON_ONE_RANK)
+        batch = with_lists(batch, task.cutoffs[-1] or 0, task.keys, any_order=task.convention.has_gain_table)
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)
