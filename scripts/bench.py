@@ -37,7 +37,7 @@ def main() -> None:
     if arguments.fixed:
         print("\n".join([heading(arguments), *fixed_costs(arguments.rounds)]))
         return
-    spark = on_spark.make_session(arguments.memory)
+    spark = on_spark.make_session(arguments.memory, arguments.k)
     if arguments.steps:
         print("\n".join([heading(arguments), *steps_of(spark, arguments)]))
         spark.stop()
@@ -85,7 +85,7 @@ def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     def reference() -> float:
         return engines.in_own_process(engines.in_duckdb, engines.MAX_BY, str(path), k, arguments.engine_memory)[1]
 
-    return time_steps(rows, k, reference, arguments.rounds, warm_ups=arguments.warm_ups)
+    return time_steps(rows, k, {REFERENCE: reference}, arguments.rounds, warm_ups=arguments.warm_ups)
 
 
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:

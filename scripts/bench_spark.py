@@ -8,27 +8,24 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
+from ndcg_spark.cli.config import SHORT
+from ndcg_spark.cli.session import local_settings
 from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.layout import look_at_layout
 
 
-def make_session(memory: str) -> SparkSession:
-    settings = {
+def make_session(memory: str, k: int) -> SparkSession:
+    """The session that a job would make for itself, on two cores."""
+    settings = local_settings(short_lists=k <= SHORT) | {
+        "spark.master": "local[2]",
         "spark.driver.memory": memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(Path(".bench/spark").absolute()),
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.files.maxPartitionBytes": "32m",
         "spark.sql.shuffle.partitions": "64",
-        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
-    builder = SparkSession.builder.master("local[2]").appName("ndcg-spark bench")
-    return builder.config(map=settings).getOrCreate()
+    return SparkSession.builder.appName("ndcg-spark bench").config(map=settings).getOrCreate()
 
 
 def by_library(rows: DataFrame, k: int, **options: object) -> float:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ndcg_spark
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
+HANDED_OVER = "all rows, four columns, to Python"
+WEIGHED = f"{HANDED_OVER}, each weighed (Spark's default)"
+BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+DEFAULT_LIMIT = str(64 * 2**20)
 
 
 def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
     """Frames to compute, by what they show."""
+
+    def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # local, as workers lack this module
+        for _ in batches:
+            yield from ()
+
     ordered = rows.withColumn("entry", F.struct((-F.col("score")).alias("falling"), "item_id"))
     by_query, by_order = rows.groupBy("query_id"), ordered.groupBy("query_id")
     by_score = F.expr(f"max_by(relevance, score, {k})")
@@ -32,6 +42,8 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
         "sort, one top-K by score": by_query.agg(by_score),
         "sort, one top-K by score and item": by_order.agg(by_score_and_item),
         "sort, the same and the ideal list": by_order.agg(by_score_and_item, best),
+        HANDED_OVER: rows.select(*COLUMNS).mapInArrow(nothing, "n int"),
+        WEIGHED: rows.select(*COLUMNS).mapInArrow(nothing, "n int"),
         "ndcg-spark, no look: rankings": scored.rankings,
         "ndcg-spark, no look: means": scored.summary,
         "ndcg-spark, rank given, no look: rankings": given.rankings,
@@ -39,13 +51,16 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
     }
 
 
-def time_steps(rows: DataFrame, k: int, reference: Callable[[], float], rounds: int, *, warm_ups: int) -> list[str]:
-    """Lines of a table: medians of rounds in which every step runs once; `reference` gives DuckDB's seconds."""
+def time_steps(
+    rows: DataFrame, k: int, others: dict[str, Callable[[], float]], rounds: int, *, warm_ups: int
+) -> list[str]:
+    """Lines of a table: medians of rounds in which every step runs once; `others` are functions that give seconds."""
+    session = rows.sparkSession
     frames = steps(rows, k)
-    taken: dict[str, list[float]] = {name: [] for name in [*frames, "DuckDB, max_by(x, y, k)"]}
+    taken: dict[str, list[float]] = {name: [] for name in [*frames, *others]}
     for turn in range(warm_ups + rounds):
         for name in taken:
-            seconds = _timed(frames[name]) if name in frames else reference()
+            seconds = _timed(session, frames[name], name) if name in frames else others[name]()
             print(f"{name}: {seconds:.2f} s", file=sys.stderr, flush=True)
             if turn >= warm_ups:
                 taken[name].append(seconds)
@@ -53,7 +68,12 @@ def time_steps(rows: DataFrame, k: int, reference: Callable[[], float], rounds: 
     return lines + [f"| {name} | {statistics.median(found):.2f} |" for name, found in taken.items()]
 
 
-def _timed(frame: DataFrame) -> float:
+def _timed(session: SparkSession, frame: DataFrame, name: str) -> float:
+    limit = session.conf.get(BATCH_LIMIT)
+    if name == WEIGHED:
+        session.conf.set(BATCH_LIMIT, DEFAULT_LIMIT)
     began = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    session.conf.set(BATCH_LIMIT, limit)
+    return seconds

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import date, datetime, timezone
+from unittest.mock import Mock
 
 import click
 import pytest
+from pyspark.sql import SparkSession
 
+from ndcg_spark.cli import session
 from ndcg_spark.cli.config import JobConfig, Source, Target, job_config
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
@@ -65,6 +68,19 @@ def test_the_defaults_are_those_of_the_specification():
 )
 def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], short: bool) -> None:
     assert config_of(*words).short_lists == short
+
+
+@pytest.mark.parametrize(("short", "most"), [(True, "2147483647"), (False, None)])
+def test_a_session_of_our_own_weighs_batches_of_long_lists_only(monkeypatch, short, most):
+    started: list[dict[str, str]] = []
+    for name in session.PROVIDED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())
+    with session.spark_session("a job", {"spark.ui.enabled": "true"}, short_lists=short):
+        (settings,) = started
+    assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
+    assert settings["spark.ui.enabled"] == "true"  # the user has the last word
 
 
 CONTRACT = """

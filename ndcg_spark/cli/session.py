@@ -15,15 +15,15 @@ from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PROVIDED = (
+PROVIDED = (
     "PYSPARK_GATEWAY_PORT",
     "SPARK_REMOTE",
     "DATABRICKS_RUNTIME_VERSION",
     "SPARK_CONNECT_MODE_ENABLED",
 )
 """Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
-_UNWEIGHED = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
-"""Below this Spark asks for the size of a batch at every row, which takes longer than to write the row."""
+LARGEST_BATCH = str(2**31 - 1)
+"""Bytes; below this Spark asks for the size of a batch at every row, which takes longer than to write the row."""
 
 
 @contextmanager
@@ -54,29 +54,40 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
             "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
         ) from None
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
-    provided = any(name in os.environ for name in _PROVIDED) or SparkSession.getActiveSession() is not None
+    provided = any(name in os.environ for name in PROVIDED) or SparkSession.getActiveSession() is not None
     if provided:
         if settings:
             raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
         yield SparkSession.builder.appName(app_name).getOrCreate()
         return
     with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
-        ours = _local_settings(str(log_settings)) | (_UNWEIGHED if short_lists else {})
-        spark = _start_local(app_name, {**ours, **settings})
+        quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
+        spark = _start_local(app_name, {**local_settings(short_lists=short_lists), **quiet, **settings})
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def _local_settings(log_settings: str) -> dict[str, str]:
+def local_settings(*, short_lists: bool) -> dict[str, str]:
+    """Settings of a session of our own.
+
+    Parameters
+    ----------
+    short_lists : bool
+        As for `spark_session`.
+
+    Returns
+    -------
+    dict from name to value
+    """
     cores = os.cpu_count() or 1
-    return {
+    unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
+    return unweighed | {
         "spark.master": f"local[{cores}]",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_memory_share()}m",
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"',
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # it takes the stack at every column expression
         "spark.sql.files.maxPartitionBytes": "32m",  # what a core sorts at once then fits its caches better
         "spark.sql.shuffle.partitions": str(32 * cores),  # adaptive execution puts small ones together
