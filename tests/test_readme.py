@@ -17,22 +17,10 @@ from ndcg_spark.conventions import PRESETS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
-OTHER_FLAGS = {
-    *("--help", "--py-files", "--master"),
-    *(
-        "--rounds",
-        "--rows",
-        "--order",
-        "--only",
-        "--warm-ups",
-        "--rivals",
-        "--fixed",
-        "--steps",
-        "--kind",
-        "--engine-memory",
-    ),  # of scripts/bench
-}
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OF_OTHER_TOOLS = {"--help", "--py-files", "--master"}
+OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -65,7 +53,7 @@ def flags_of_the_job() -> set[str]:
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    assert flag in flags_of_the_job() | OTHER_FLAGS
+    assert flag in flags_of_the_job() | OF_THE_BENCH | OF_OTHER_TOOLS
 
 
 def test_every_flag_of_a_choice_is_in_the_readme() -> None:
