@@ -110,6 +110,8 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    from ndcg_spark.spark.failures import condition_of
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
@@ -117,7 +119,7 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkException as error:
-        if "JAVA_GATEWAY" in (error.getCondition() or ""):
+        if "JAVA_GATEWAY" in condition_of(error):
             raise NdcgSparkError(
                 "Spark could not start Java: install Java 17 or later, or set JAVA_HOME to one."
             ) from error

@@ -16,6 +16,22 @@ else:
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
+def condition_of(error: PySparkException) -> str:
+    """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`.
+
+    Parameters
+    ----------
+    error : PySparkException
+
+    Returns
+    -------
+    str
+        Empty where it has none.
+    """
+    name = getattr(error, "getCondition", None) or error.getErrorClass  # the former came with Spark 4.0
+    return name() or ""
+
+
 def first_line(error: Exception) -> str:
     """Take the line that says what went wrong out of an error of Spark.
 
@@ -29,7 +45,8 @@ def first_line(error: Exception) -> str:
     str
     """
     if isinstance(error, PySparkException):
-        text = error.getMessage() or str(error)
+        message = getattr(error, "getMessage", None)  # it came with Spark 4.0
+        text = (message() if message else None) or str(error)
     else:
         found = _JAVA_LINE.search(str(error))
         text = found.group(1) if found else str(error)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.spark.reasons import MALFORMED
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
@@ -155,7 +155,7 @@ def _read_trec(spark: SparkSession, path: str, fields: tuple[str, ...]) -> DataF
 
 
 def _unreadable(reference: str, kind: str, error: AnalysisException) -> str:
-    condition = error.getCondition() or ""
+    condition = condition_of(error)
     if "PATH_NOT_FOUND" in condition:
         return f"there is no path {reference!r}."
     if "TABLE_OR_VIEW_NOT_FOUND" in condition and kind == "table":
