@@ -72,6 +72,8 @@ class Columns:
             raise InvalidParameterError(f"score-col names a column twice: {', '.join(self.score)}.")
         if len(self.score) > 1 and self.run is not None:
             raise InvalidParameterError("several score columns are runs themselves: leave run-col out.")
+        if len(self.score) > 1 and self.rank is not None:
+            raise InvalidParameterError("several score columns are ranked by their scores: leave rank-col out.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

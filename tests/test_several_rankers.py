@@ -97,6 +97,11 @@ def test_score_columns_and_a_run_column_exclude_each_other():
         Columns(score=("a", "b"), run="model")
 
 
+def test_score_columns_and_a_rank_column_exclude_each_other():
+    with pytest.raises(InvalidParameterError, match="several score columns are ranked by their scores"):
+        Columns(score=("a", "b"), rank="rank")
+
+
 # --- Keys
 
 
