@@ -94,6 +94,16 @@ def refusal(frame) -> str:
     return message
 
 
+def test_a_relevance_far_below_zero_is_bad_only_where_its_gain_is(spark):
+    """2^-100 - 1 is next to -1, and clipped it is 0; -100 to the tenth is below -2^63."""
+    kept = table_of(spark, *GOOD_ROWS, {"item_id": "z", "score": 0.25, "relevance": -100.0})
+    for convention in (Convention(), Convention(gain="power:10", negative="clip")):
+        plan = EvaluationPlan(columns=SCORED, convention=convention, cutoffs=(1,))
+        assert rank_queries(kept, plan).count() == 2
+    plan = EvaluationPlan(columns=SCORED, convention=Convention(gain="power:10"), cutoffs=(1,))
+    assert refusal(rank_queries(kept, plan)).startswith("bad row: gain_overflow")
+
+
 # --- Every reason
 
 

@@ -98,6 +98,8 @@ def test_an_item_twice_in_an_array_of_structs_is_an_error(spark):
     assert "an item comes twice in the list of query query_id=q9" in str(
         refusal(score_queries(rank_queries(table, plan), plan))
     )
+    unseen = replace(plan, check_duplicates="none")
+    assert [row["ndcg"] for row in score_queries(rank_queries(table, unseen), unseen).collect()] == [1.0]
 
 
 # --- best and first

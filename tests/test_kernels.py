@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights, sort_within_queries
 from ndcg_spark.kernels.discounts import check_discount, discount_table
-from ndcg_spark.kernels.gains import exponential, gain_function, largest_relevance
+from ndcg_spark.kernels.gains import exponential, gain_function, relevance_range
 from ndcg_spark.kernels.ragged import first_where, offsets_of, query_of_rows, rank_of_rows, segment_sum
 
 LOG2 = np.array([1 / math.log2(rank + 1) for rank in range(1, 41)])
@@ -111,7 +111,7 @@ def test_the_exponential_gain_does_not_depend_on_its_neighbours(monkeypatch):
 @pytest.mark.parametrize(
     "spec",
     [
-        "", "Exponential", "exponential:x", "linear:", "log2",
+        "", "Exponential", "exponential:x", "linear:", "linear:-1", "log2",
         "power", "power:", "power:0", "power:-1", "power:x", "power:inf", "power:nan",
         "table", "table:", "table:1", "table:a=1", "table:1=b", "table:1=", "table:1=1,1.0=2", "table:nan=1",
         "table:1=inf", "table:1=nan", "table:1=1e19",
@@ -129,22 +129,25 @@ def test_a_relevance_outside_the_gain_table_is_named():
         gain_function("table:0=0,1=1,2=4")(np.array([3.0]))
 
 
-@pytest.mark.parametrize("spec", ["exponential", "linear", "power:2", "power:3", "power:0.5", "power:0.05"])
-def test_the_largest_relevance_is_where_the_gain_reaches_2_to_63(spec):
-    largest = largest_relevance(spec)
-    if math.isinf(largest):
-        assert gain_function(spec)(np.array([1.7e308]))[0] <= 2.0**63
-        return
-    with np.errstate(over="ignore"):
-        above = gain_function(spec)(np.array([largest * (1 + 1e-9)]))[0]
-        below = gain_function(spec)(np.array([largest * (1 - 1e-9)]))[0]
-    assert below <= 2.0**63
-    assert above >= 2.0**63
+@pytest.mark.parametrize(
+    "spec", ["exponential", "linear", "linear:2", "power:2", "power:3", "power:0.5", "power:0.05"]
+)
+def test_the_range_of_relevances_ends_where_the_gain_reaches_2_to_63(spec):
+    for end in relevance_range(spec):
+        if math.isinf(end):
+            sign = math.copysign(1.0, end)
+            assert abs(gain_function(spec)(np.array([sign * 1.7e308]))[0]) <= 2.0**63
+            continue
+        with np.errstate(over="ignore"):
+            outside = abs(gain_function(spec)(np.array([end * (1 + 1e-9)]))[0])
+            inside = abs(gain_function(spec)(np.array([end * (1 - 1e-9)]))[0])
+        assert inside <= 2.0**63
+        assert outside >= 2.0**63
 
 
-def test_nothing_bounds_the_relevance_of_tables_and_functions():
-    assert largest_relevance("table:0=0,1e300=5") == math.inf
-    assert largest_relevance(lambda relevance: relevance) == math.inf
+@pytest.mark.parametrize("spec", ["binary", "table:0=0,1e300=5", lambda relevance: relevance])
+def test_what_has_no_bounds(spec):
+    assert relevance_range(spec) == (-math.inf, math.inf)
 
 
 # --- Discounts

@@ -181,7 +181,10 @@ def gain_function(spec: str | GainFunction) -> GainFunction:
     if spec in _NAMED:
         return _NAMED[spec]
     if form in _NAMED and argument:
-        return _from_level(_NAMED[form], _number(argument, "gain level"))
+        level = _number(argument, "gain level")
+        if level < 0:  # negative gains from there on, 0 below: the best would not come first in the ideal list
+            raise InvalidParameterError(f"gain level must be 0 or more; got {argument!r}.")
+        return _from_level(_NAMED[form], level)
     if form == "table" and argument:
         return _table(parse_gain_table(argument))
     if form == "power" and argument:
@@ -202,8 +205,8 @@ def _number(text: str, what: str) -> float:
     return number
 
 
-def largest_relevance(spec: str | GainFunction) -> float:
-    """Return the largest relevance whose gain stays within 2^63.
+def relevance_range(spec: str | GainFunction) -> tuple[float, float]:
+    """Return the lowest and the highest relevance whose gain stays within 2^63 in size.
 
     Parameters
     ----------
@@ -212,19 +215,23 @@ def largest_relevance(spec: str | GainFunction) -> float:
 
     Returns
     -------
-    float
-        Infinity where nothing can be said beforehand (a callable), or nothing needs to be (a table).
+    tuple of float
+        Infinite where any will do, where nothing can be said beforehand (a callable), and for tables.
 
     Examples
     --------
-    >>> largest_relevance("exponential")
-    63.0
+    >>> relevance_range("exponential")
+    (-inf, 63.0)
     """
-    if callable(spec) or spec.startswith("table:"):
-        return math.inf
-    if spec.partition(":")[0] == "exponential":
-        return 63.0
-    if spec.startswith("power:"):
-        bits = 63.0 / float(spec.partition(":")[2])
-        return 2.0**bits if bits < 1023 else math.inf
-    return LARGEST_GAIN
+    if callable(spec):
+        return -math.inf, math.inf
+    form, _, argument = spec.partition(":")
+    if form == "exponential":
+        return -math.inf, 63.0
+    if form == "power":
+        bits = 63.0 / float(argument)
+        largest = 2.0**bits if bits < 1023 else math.inf
+        return -largest, largest
+    if form == "linear":
+        return -math.inf if argument else -LARGEST_GAIN, LARGEST_GAIN
+    return -math.inf, math.inf

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.kernels.gains import largest_relevance, parse_gain_table
+from ndcg_spark.conventions import Convention
+from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import named
 
@@ -76,7 +78,7 @@ def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan, *, w
     Parameters
     ----------
     relevance : Column
-        Double.
+        Double, or of whole numbers where `whole`.
     column : str
         What it was read from.
     plan : EvaluationPlan
@@ -95,9 +97,7 @@ def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan, *, w
             ("nan_relevance", F.isnan(relevance)),
             ("infinite_relevance", F.abs(relevance) == float("inf")),
         ]
-    largest = largest_relevance(convention.gain)
-    if largest < float("inf"):
-        reasons.append(("gain_overflow", F.abs(relevance) > largest))
+    reasons += [("gain_overflow", overflows(relevance)) for overflows in gain_overflows(convention)]
     if isinstance(convention.gain, str) and convention.gain.startswith("table:"):
         levels = list(parse_gain_table(convention.gain.partition(":")[2]))
         clipped = (
@@ -107,6 +107,27 @@ def relevance_reasons(relevance: Column, column: str, plan: EvaluationPlan, *, w
     if convention.negative == "error":
         reasons.append(("negative_relevance", relevance < 0))
     return reasons
+
+
+def gain_overflows(convention: Convention) -> list[Callable[[Column], Column]]:
+    """Tell relevances whose gain would be above 2^63 in size.
+
+    Parameters
+    ----------
+    convention : Convention
+
+    Returns
+    -------
+    list of callable
+        Conditions on a column of relevances; none where no gain can be too large.
+    """
+    lowest, highest = relevance_range(convention.gain)
+    found: list[Callable[[Column], Column]] = []
+    if highest < float("inf"):
+        found.append(lambda relevance: relevance > highest)
+    if lowest > -float("inf") and convention.negative != "clip":
+        found.append(lambda relevance: relevance < lowest)
+    return found
 
 
 def with_reason(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, originals: bool) -> DataFrame:

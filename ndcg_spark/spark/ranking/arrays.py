@@ -7,12 +7,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.kernels.gains import largest_relevance
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.ranking.duplicates import relevances_of
 from ndcg_spark.spark.ranking.lists import ENTRIES, empty_list
-from ndcg_spark.spark.reasons import with_reason
+from ndcg_spark.spark.reasons import gain_overflows, with_reason
 from ndcg_spark.spark.rows import keys_of, usable
 from ndcg_spark.spark.sampling import sampled
 
@@ -116,9 +115,8 @@ def _relevances(frame: DataFrame, column: str, plan: EvaluationPlan) -> Column:
     if isinstance(element, T.StructType) and "relevance" in element.names:
         if "item" in element.names and plan.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
-        if "item" in element.names:
-            return relevances_of(named(column), keys_of(plan), "list", with_item=True)
-        return relevances_of(named(column), keys_of(plan), "list", with_item=False)
+        with_item = "item" in element.names and plan.check_duplicates != "none"
+        return relevances_of(named(column), keys_of(plan), "list", with_item=with_item)
     raise InputRefusedError(
         f"column {column!r} must be an array of numbers, or of structs with a field 'relevance'; it is "
         f"{kind.simpleString()}."
@@ -126,14 +124,12 @@ def _relevances(frame: DataFrame, column: str, plan: EvaluationPlan) -> Column:
 
 
 def _list_reasons(values: Column, plan: EvaluationPlan) -> list[tuple[str, Column]]:
-    largest = largest_relevance(plan.convention.gain)
     reasons = [
         ("null_list", values.isNull()),
         ("nan_relevance", F.exists(values, F.isnan)),
         ("infinite_relevance", F.exists(values, lambda one: F.abs(one) == float("inf"))),
     ]
-    if largest < float("inf"):
-        reasons.append(("gain_overflow", F.exists(values, lambda one: F.abs(one) > largest)))
+    reasons += [("gain_overflow", F.exists(values, overflows)) for overflows in gain_overflows(plan.convention)]
     if plan.convention.negative == "error":
         reasons.append(("negative_relevance", F.exists(values, lambda one: one < 0)))
     return reasons
