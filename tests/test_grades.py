@@ -40,6 +40,7 @@ CHOICES = {
     "beyond grades": Choices(gain="linear", ties="item_asc"),
     "k_ones, padded": Choices(ties="item_asc", ideal="k_ones", pad_to_k=0.5, unjudged_query="zero"),
 }
+WHOLE = {"clip, drop": "tinyint", "beyond grades": "bigint"}
 BEYOND = {1.0: 9.0, 2.0: 10.0, 3.0: 11.0, 4.0: 31.0}
 WITHOUT_LOOK = {"check_duplicates": "none", "columns": RANKED}
 
@@ -80,6 +81,17 @@ def test_relevances_that_are_no_grades_take_their_place_in_the_ideal_list() -> N
     assert found["ideal"] == [64.0, 64.0, 64.0, 1.0, 0.0, 0.0, -3.0]
 
 
+def test_a_batch_without_queries_is_none_to_refuse() -> None:
+    columns = {
+        "query": pa.array([], type=pa.string()),
+        "grades": pa.array([], GRADES),
+        "others": pa.array([], OTHERS),
+    }
+    found = with_lists(pa.record_batch(columns), 20, ("query",))
+    assert found.schema.names == ["query", "ranked", "ranks", "ideal"]
+    assert found.num_rows == 0
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [({"n_within": 2}, "query=b has two items on one rank"), ({"n_ideal": 2**31}, "query=b has more judged items")],
@@ -103,7 +115,8 @@ def test_grades_equal_the_oracle(spark: SparkSession, name: str) -> None:
     rows = random_rows(50 + list(CHOICES).index(name), max_items=70, negatives="table" not in name)
     if name == "beyond grades":
         rows = [replace(row, relevance=BEYOND.get(row.relevance, row.relevance)) for row in rows]
-    table = scored_table(spark, rows, choices).withColumn("relevance", F.col("relevance").cast("int"))
+    kind = WHOLE.get(name, "int")
+    table = scored_table(spark, rows, choices).withColumn("relevance", F.col("relevance").cast(kind))
     cutoffs = (1, 3, 20, 60)  # 15 ranks to a number
     plan = EvaluationPlan(
         cutoffs=cutoffs, convention=convention_of(choices), null_score="unretrieved", **WITHOUT_LOOK

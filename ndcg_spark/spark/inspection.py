@@ -46,6 +46,7 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     if plan.columns.item is None:
         raise InvalidParameterError("rank_rows shows items: name the item column.")
     rows = usable(run_rows(frame, plan, judged=True), plan, "score")
+    rows = rows.withColumn("relevance", F.col("relevance").cast("double"))
     keys = keys_of(plan)
     ranked = ranked_rows(rows, plan, keys, None)
     if plan.null_score == "unretrieved":

@@ -89,7 +89,7 @@ def with_lists(batch: pa.RecordBatch, k: int, keys: tuple[str, ...], *, any_orde
     packed = batch.column("grades")
     fields = {field.name: packed.field(at) for at, field in enumerate(packed.type)}
     others = _others(batch.column("others"))
-    digits = _digits(_matrix(fields["words"], batch.num_rows), k)
+    digits = _digits(_matrix(fields["words"], -(-k // RANKS_OF_A_WORD)), k)
     crowded = np.count_nonzero(digits, axis=1) != int_values(fields["n_within"])
     refuse_query(batch, keys, _first(crowded), TWO_ON_ONE_RANK)
     refuse_query(batch, keys, _first(int_values(fields["n_ideal"]) >> COUNT_BITS > 0), TOO_MANY)
@@ -118,9 +118,8 @@ def _others(column: pa.Array) -> Others:
     return Others(query_of_rows(list_offsets(column)), relevance, n_ideal, ranks)
 
 
-def _matrix(column: pa.Array, n_rows: int) -> IntArray:
-    values = int_values(column.flatten())
-    return values.reshape(n_rows, -1) if n_rows else values.reshape(0, 0)
+def _matrix(column: pa.Array, width: int) -> IntArray:
+    return int_values(column.flatten()).reshape(-1, width)
 
 
 def _digits(words: IntArray, k: int) -> IntArray:
@@ -141,7 +140,7 @@ def _relevances(digit: IntArray, query: IntArray, rank: IntArray, others: Others
 
 def _grade_counts(fields: dict[str, pa.Array], n_rows: int, others: Others) -> IntArray:
     """Items of the ideal list of every grade, the highest first, shape (n_queries, 11)."""
-    pairs = _matrix(fields["counts"], n_rows)
+    pairs = _matrix(fields["counts"], HIGHEST // 2)
     counts = np.zeros((n_rows, HIGHEST + 1), dtype=np.int64)
     counts[:, -2::-2], counts[:, -3::-2] = pairs & 2**COUNT_BITS - 1, pairs >> COUNT_BITS
     n_other = np.bincount(others.query, weights=others.n_ideal, minlength=n_rows).astype(np.int64)

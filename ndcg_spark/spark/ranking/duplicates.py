@@ -140,8 +140,8 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None, *, w
         the refusal must not depend on the order of rows.
     """
     best = F.col("best")
-    ideal, items = best.getField("relevance"), best.getField("item")
-    orders = F.col("orders") if "orders" in grouped.columns else ideal
+    ideal, items = best.getField("relevance").cast(ENTRIES), best.getField("item")
+    orders = F.col("orders") if "orders" in grouped.columns else best.getField("relevance")
     certain = items
     if k is not None:
         beyond = F.get(orders, F.lit(k))  # null where the list is not longer than k

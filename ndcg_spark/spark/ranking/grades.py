@@ -106,5 +106,5 @@ def _others(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     }
     other = rows.where((relevance < 0) | (relevance > HIGHEST))
     levels = other.groupBy(*columns_of([*keys, "relevance"])).agg(*[c.alias(name) for name, c in each.items()])
-    listed = F.collect_list(F.struct("relevance", *each))
+    listed = F.collect_list(F.struct(relevance.cast("double").alias("relevance"), *each))
     return levels.groupBy(*columns_of(keys)).agg(listed.alias("others"))

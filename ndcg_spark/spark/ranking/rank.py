@@ -13,6 +13,7 @@ from ndcg_spark.spark.ranking.choose import choose_way
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.grades import rank_by_grades
 from ndcg_spark.spark.ranking.judged import rank_with_judgments
+from ndcg_spark.spark.ranking.lists import ENTRIES
 from ndcg_spark.spark.ranking.single import rank_single
 from ndcg_spark.spark.rows import judgment_rows, keys_of, require_carried, run_rows, usable
 
@@ -90,4 +91,7 @@ def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names += ["weight"] if plan.columns.weight is not None else []
     lists = ("ranked", "ranks", "scores", "tied", "ideal", "grades", "others")
     names += [name for name in lists if name in rankings.columns]
+    for name in ("ranked", "ideal"):
+        if name in rankings.columns:
+            rankings = rankings.withColumn(name, F.col(name).cast(ENTRIES))
     return rankings.select(*columns_of(names))
