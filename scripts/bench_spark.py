@@ -16,7 +16,7 @@ from ndcg_spark.spark.layout import look_at_layout
 
 
 def make_session(memory: str, k: int) -> SparkSession:
-    """The session that a job would make for itself, on two cores."""
+    """The session that a job with the default convention would make for itself, on two cores."""
     settings = local_settings(short_lists=k <= SHORT) | {
         "spark.master": "local[2]",
         "spark.driver.memory": memory,

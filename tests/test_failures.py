@@ -12,13 +12,13 @@ class OldError(PySparkException):
     """As Spark 3.5 has it: `getCondition` and `getMessage` came with 4.0."""
 
     getCondition = property()  # noqa: N815  # looked up, it is not there
-    getMessage = property()  # noqa: N815
+    getMessage = property()  # noqa: N815  # the same
 
     def __init__(self, text: str, name: str | None) -> None:
         Exception.__init__(self, text)
         self.text, self.name = text, name
 
-    def getErrorClass(self) -> str | None:  # noqa: N802
+    def getErrorClass(self) -> str | None:  # noqa: N802  # Spark's name
         return self.name
 
     def __str__(self) -> str:
