@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from datetime import date, datetime, timezone
 from unittest.mock import Mock
@@ -81,6 +82,27 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(monkeypatch, sho
         (settings,) = started
     assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
+
+
+@pytest.mark.parametrize(
+    ("of_environment", "of_user", "ours"),
+    [
+        (None, None, True),
+        ("/other/python", None, False),
+        (None, "/other/python", False),
+        ("/other", sys.executable, True),
+    ],
+)
+def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
+    monkeypatch: pytest.MonkeyPatch, of_environment: str | None, of_user: str | None, *, ours: bool
+) -> None:
+    builder = Mock()
+    builder.appName.return_value = builder.config.return_value = builder
+    monkeypatch.setattr(SparkSession, "builder", builder)
+    monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
+    session._start_local("a job", {} if of_user is None else {"spark.pyspark.python": of_user})
+    settings = dict(call.args for call in builder.config.call_args_list)
+    assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
 
 
 CONTRACT = """

@@ -36,7 +36,7 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     str
         Several lines.
     """
-    inputs.rankings()  # finds missing columns and wrong types
+    _ = inputs.rankings  # finds missing columns and wrong types
     plan, way = inputs.plan, inputs.way
     cutoffs = ", ".join("all" if k is None else str(k) for k in plan.cutoffs)
     changed = plan.convention.differences()

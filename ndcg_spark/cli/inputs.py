@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,7 +17,7 @@ from ndcg_spark.spark.ranking.choose import Way, choose_way
 from ndcg_spark.spark.rows import judgment_rows, run_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inputs:
     """What was read, and the plan that fits it."""
 
@@ -37,8 +38,9 @@ class Inputs:
         """The tables that are read."""
         return (self.table,) if self.judgments is None else (self.table, self.judgments)
 
+    @cached_property
     def rankings(self) -> DataFrame:
-        """Lazy rankings of every query."""
+        """Lazy rankings of every query; Spark takes half a second to analyse them."""
         judgments = self.judgments
         return rank_queries(
             self.table.frame,
@@ -111,9 +113,9 @@ def look_at_input(inputs: Inputs, config: JobConfig) -> Inputs:
     """
     if not decides_by_rows(inputs, config):
         return inputs
-    inputs.rankings()  # finds missing columns and wrong types
+    _ = inputs.rankings  # finds missing columns and wrong types
     layout = look_at_layout(inputs.table.frame, inputs.plan)
-    return replace(inputs, plan=replace(inputs.plan, layout=layout))
+    return inputs if layout == inputs.plan.layout else replace(inputs, plan=replace(inputs.plan, layout=layout))
 
 
 def decides_by_rows(inputs: Inputs, config: JobConfig) -> bool:

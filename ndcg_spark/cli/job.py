@@ -87,7 +87,7 @@ def _check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> No
 
     planned = [(config.output, METRIC_COLUMNS), (config.rejects, REJECT_COLUMNS)]
     if config.per_query_output is not None:
-        planned.append((config.per_query_output, per_query_columns(inputs.rankings(), inputs.plan)))
+        planned.append((config.per_query_output, per_query_columns(inputs.rankings, inputs.plan)))
     for target, columns in planned:
         if target is not None:
             check_output(spark, target.reference, target.kind, columns)
@@ -123,7 +123,7 @@ def _evaluate(
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import summarize, summarize_rankings
 
-    plan, rankings = inputs.plan, inputs.rankings()
+    plan, rankings = inputs.plan, inputs.rankings
     per_query = None
     if config.per_query_output is not None:
         per_query = score_queries(rankings, plan)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
+from ndcg_spark.cli import worker_daemon
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     from ndcg_spark.spark.failures import condition_of
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"]) == sys.executable:
+        settings = {worker_daemon.SETTING: worker_daemon.__name__, **settings}
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
