@@ -35,5 +35,5 @@ def test_workers_come_from_the_installed_pyspark():
     )
     told = ended.stderr.decode()
     assert len(ended.stdout) == 4, told[-2000:]
-    assert "import 'pyspark.worker'" in told
+    assert "import 'pyspark.daemon'" in told
     assert "pyspark.zip/" not in told
