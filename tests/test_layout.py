@@ -69,6 +69,18 @@ def test_large_tables_are_looked_at(spark: SparkSession, tmp_path: Path, any_siz
     assert look_at_layout(long, EvaluationPlan(cutoffs=(3,))) == "together"
 
 
+def test_only_the_first_partition_is_looked_at(spark: SparkSession, any_size: None) -> None:
+    table = spark.range(0, 8_000, 1, numPartitions=8).withColumnRenamed("id", "query_id")
+    spark.sparkContext.setJobGroup("a look", "a look")
+    try:
+        look_at_layout(table, EvaluationPlan(cutoffs=(3,)))
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    tracker = spark.sparkContext.statusTracker()
+    stages = [stage for job in tracker.getJobIdsForGroup("a look") for stage in tracker.getJobInfo(job).stageIds]
+    assert [tracker.getStageInfo(stage).numTasks for stage in stages] == [1]
+
+
 def test_small_tables_are_not_looked_at(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "single.parquet", FIRST_ROWS, 1)
     assert look_at_layout(spark.read.parquet(str(path)), EvaluationPlan(cutoffs=(3,))) == "together"

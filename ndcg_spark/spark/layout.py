@@ -69,13 +69,15 @@ def look_at_layout(frame: DataFrame, plan: EvaluationPlan) -> str:
 
     Notes
     -----
-    Spark cost: one job of one task as a rule; a column of 20,000 hashes comes to the driver.
+    Spark cost: one job of one task where the first partition has so many rows; a column of 20,000 hashes comes to
+    the driver.
     """
     keys = [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query]
     if plan.longest is None or _is_small(frame):
         return "together"
-    hashes = frame.select(F.xxhash64(*columns_of(keys)).alias("query")).limit(FIRST_ROWS).toPandas()
-    return layout_of(hashes["query"].to_numpy(dtype=np.int64), plan.longest)
+    first = frame.select(F.xxhash64(*columns_of(keys))).limit(FIRST_ROWS)
+    hashes = [query for (query,) in first.collect()]  # toPandas would take so many rows of every file
+    return layout_of(np.array(hashes, dtype=np.int64), plan.longest)
 
 
 def layout_of(queries: IntArray, k: int) -> str:
