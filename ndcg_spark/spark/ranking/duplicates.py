@@ -145,7 +145,8 @@ def certain_ideal(grouped: DataFrame, keys: tuple[str, ...], k: int | None, *, w
     certain = items
     if k is not None:
         beyond = F.get(orders, F.lit(k))  # null where the list is not longer than k
-        n_certain = F.coalesce((F.array_position(orders, beyond) - 1).cast("int"), F.size(items))
+        first_beyond = F.call_function("array_position", orders, beyond)  # F.array_position of 3.5 takes no column
+        n_certain = F.coalesce((first_beyond - 1).cast("int"), F.size(items))
         ideal, certain = F.slice(ideal, 1, k), F.slice(items, F.lit(1), n_certain)
     looked_at = F.array_compact(certain) if with_nulls else certain
     ideal = refuse_repeats(ideal, looked_at, F.size(best), keys, "judgments")
