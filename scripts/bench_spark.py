@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -17,7 +18,7 @@ from ndcg_spark.spark.layout import look_at_layout
 
 def make_session(memory: str, k: int) -> SparkSession:
     """The session that a job with the default convention would make for itself, on two cores."""
-    settings = local_settings(short_lists=k <= SHORT) | {
+    settings = local_settings(sys.executable, short_lists=k <= SHORT) | {
         "spark.master": "local[2]",
         "spark.driver.memory": memory,
         "spark.local.dir": str(Path(".bench/spark").absolute()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import date, datetime, timezone
 from unittest.mock import Mock
@@ -71,15 +72,25 @@ def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], sho
     assert config_of(*words).short_lists == short
 
 
-@pytest.mark.parametrize(("short", "most"), [(True, "2147483647"), (False, None)])
-def test_a_session_of_our_own_weighs_batches_of_long_lists_only(monkeypatch, short, most):
+@pytest.fixture
+def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """What a session of our own starts with, in an environment where nobody else has set one up."""
     started: list[dict[str, str]] = []
     for name in session.PROVIDED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())
-    with session.spark_session("a job", {"spark.ui.enabled": "true"}, short_lists=short):
-        (settings,) = started
+
+    def settings_of(of_user: dict[str, str], *, short: bool = True) -> dict[str, str]:
+        with session.spark_session("a job", of_user, short_lists=short):
+            return started[-1]
+
+    return settings_of
+
+
+@pytest.mark.parametrize(("short", "most"), [(True, "2147483647"), (False, None)])
+def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, short, most):
+    settings = settings_of({"spark.ui.enabled": "true"}, short=short)
     assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
 
@@ -90,18 +101,14 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(monkeypatch, sho
         (None, None, True),
         ("/other/python", None, False),
         (None, "/other/python", False),
-        ("/other", sys.executable, True),
+        ("/other/python", sys.executable, True),
     ],
 )
 def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
-    monkeypatch: pytest.MonkeyPatch, of_environment: str | None, of_user: str | None, *, ours: bool
+    monkeypatch: pytest.MonkeyPatch, settings_of, of_environment: str | None, of_user: str | None, *, ours: bool
 ) -> None:
-    builder = Mock()
-    builder.appName.return_value = builder.config.return_value = builder
-    monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
-    session._start_local("a job", {} if of_user is None else {"spark.pyspark.python": of_user})
-    settings = dict(call.args for call in builder.config.call_args_list)
+    settings = settings_of({} if of_user is None else {"spark.pyspark.python": of_user})
     assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
 
 

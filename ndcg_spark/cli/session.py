@@ -63,18 +63,21 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
         return
     with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
         quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
-        spark = _start_local(app_name, {**local_settings(short_lists=short_lists), **quiet, **settings})
+        python = settings.get("spark.pyspark.python", os.environ.setdefault("PYSPARK_PYTHON", sys.executable))
+        spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def local_settings(*, short_lists: bool) -> dict[str, str]:
+def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
     """Settings of a session of our own.
 
     Parameters
     ----------
+    python : str
+        Path of the Python that workers run.
     short_lists : bool
         As for `spark_session`.
 
@@ -84,7 +87,10 @@ def local_settings(*, short_lists: bool) -> dict[str, str]:
     """
     cores = os.cpu_count() or 1
     unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
-    return unweighed | {
+    own_daemon = {worker_daemon.SETTING: worker_daemon.__name__} if python == sys.executable else {}
+    return {
+        **unweighed,
+        **own_daemon,
         "spark.master": f"local[{cores}]",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -113,9 +119,6 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
 
     from ndcg_spark.spark.failures import condition_of
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"]) == sys.executable:
-        settings = {worker_daemon.SETTING: worker_daemon.__name__, **settings}
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
