@@ -125,7 +125,12 @@ class Case:
 
 
 def every_way(spark: SparkSession, rows: Sequence[Row], choices: Choices, whole: Sequence[Cutoff]) -> dict[str, Case]:
-    """Long table, run and judgments, given ranks, arrays; by windows (cutoffs `whole`) and by top-K aggregates."""
+    """Long table, run and judgments, given ranks, arrays; by windows (cutoffs `whole`) and by top-K aggregates.
+
+    Without the latter on a Spark that has none.
+    """
+    from ndcg_spark.spark.ranking.choose import has_top_k
+
     convention = convention_of(choices)
     capped = tuple(k for k in whole if k is not None)
     missing = "unretrieved" if any(row.score is None for row in rows) else "bad"
@@ -148,6 +153,8 @@ def every_way(spark: SparkSession, rows: Sequence[Row], choices: Choices, whole:
         "numbers": Case(data=arrays, plan=plan(NUMBERS, convention=in_order)),
         "structs": Case(data=arrays, plan=plan(STRUCTS, convention=in_order)),
     }
+    if not has_top_k(table):
+        cases = {name: case for name, case in cases.items() if not name.endswith("top_k")}
     if choices.ties == "input_order":
         cases = {name: _with_order(case) for name, case in cases.items()}
     return cases

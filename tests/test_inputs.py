@@ -212,7 +212,7 @@ def test_text_in_a_typed_table_is_refused_not_cast(table, column):
 @pytest.mark.parametrize("key", ["query_id", "item_id"])
 def test_keys_of_different_types_are_refused(table, key):
     judgments = table.drop("score")
-    numbers = judgments.withColumn(key, judgments[key].try_cast("bigint"))
+    numbers = judgments.withColumn(key, F.expr(f"try_cast({key} as bigint)"))
     with pytest.raises(InputRefusedError, match=r"is string in the run and bigint in the judgments; cast"):
         evaluate_frame(table.drop("relevance"), judgments=numbers).per_query.collect()
 
