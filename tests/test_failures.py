@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from ndcg_spark.cli.accounts import refusal_of
+from ndcg_spark.errors import mark_refusal
 from ndcg_spark.spark.failures import condition_of, first_line
 
 
@@ -30,3 +35,11 @@ def test_errors_of_spark_3_5(name: str | None, condition: str) -> None:
     error = OldError("[PATH_NOT_FOUND] Path does not exist: /x\n  at org.apache", name)
     assert condition_of(error) == condition
     assert first_line(error) == "[PATH_NOT_FOUND] Path does not exist: /x"
+
+
+def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
+    raised = mark_refusal("an item comes twice in the ranking of query q=1.")
+    error = Py4JError(
+        f"An error occurred while calling o1.collectToPython.\n: java.lang.RuntimeException: {raised}\n\tat x"
+    )
+    assert str(refusal_of(error, Mock())) == "an item comes twice in the ranking of query q=1. Nothing was written."
