@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import fields
 from datetime import date, datetime, timezone
-from unittest.mock import Mock
 
 import click
 import pytest
-from pyspark.sql import SparkSession
 
-from ndcg_spark.cli import session
 from ndcg_spark.cli.config import JobConfig, Source, Target, job_config
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
@@ -70,46 +65,6 @@ def test_the_defaults_are_those_of_the_specification():
 )
 def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], short: bool) -> None:
     assert config_of(*words).short_lists == short
-
-
-@pytest.fixture
-def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
-    """What a session of our own starts with, in an environment where nobody else has set one up."""
-    started: list[dict[str, str]] = []
-    for name in session.PROVIDED:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())
-
-    def settings_of(of_user: dict[str, str], *, short: bool = True) -> dict[str, str]:
-        with session.spark_session("a job", of_user, short_lists=short):
-            return started[-1]
-
-    return settings_of
-
-
-@pytest.mark.parametrize(("short", "most"), [(True, "2147483647"), (False, None)])
-def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, short, most):
-    settings = settings_of({"spark.ui.enabled": "true"}, short=short)
-    assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
-    assert settings["spark.ui.enabled"] == "true"  # the user has the last word
-
-
-@pytest.mark.parametrize(
-    ("of_environment", "of_user", "ours"),
-    [
-        (None, None, True),
-        ("/other/python", None, False),
-        (None, "/other/python", False),
-        ("/other/python", sys.executable, True),
-    ],
-)
-def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
-    monkeypatch: pytest.MonkeyPatch, settings_of, of_environment: str | None, of_user: str | None, *, ours: bool
-) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
-    settings = settings_of({} if of_user is None else {"spark.pyspark.python": of_user})
-    assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
 
 
 CONTRACT = """

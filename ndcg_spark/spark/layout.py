@@ -76,7 +76,7 @@ def look_at_layout(frame: DataFrame, plan: EvaluationPlan) -> str:
     if plan.longest is None or _is_small(frame):
         return "together"
     first = frame.select(F.xxhash64(*columns_of(keys))).limit(FIRST_ROWS)
-    hashes = [query for (query,) in first.collect()]  # toPandas would take so many rows of every file
+    hashes = [query for (query,) in first.collect()]  # toPandas would take so many of every partition
     return layout_of(np.array(hashes, dtype=np.int64), plan.longest)
 
 
