@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.exact import N_LIMBS, from_limbs, to_limbs, two_product
-from ndcg_spark.kernels.moments import N_MOMENTS, STATE_SIZE, estimate, query_states
+from ndcg_spark.kernels.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
+from ndcg_spark.kernels.moments import N_MOMENTS, STATE_SIZE, estimate, fill_unweighted, query_states
 
 GRID = Fraction(1, 2**256)
 LARGEST = 2.0**159
@@ -32,7 +32,20 @@ weights = st.floats(1e-3, 1e3)
 
 
 def summed(values: list[float]) -> np.ndarray:
-    return to_limbs(np.array(values, dtype=np.float64)).sum(axis=1)
+    return totals(to_limbs(np.array(values, dtype=np.float64)), N_LIMBS)
+
+
+def totals(limbs: Limbs, size: int) -> np.ndarray:
+    assert set(limbs) <= set(range(size))
+    return np.array([limbs[at].sum() if at in limbs else 0 for at in range(size)])
+
+
+def state_of(values: list[float] | np.ndarray, its_weights: list[float] | np.ndarray | None = None) -> np.ndarray:
+    values = np.asarray(values, dtype=np.float64)
+    state = totals(query_states(values, None if its_weights is None else np.asarray(its_weights)), STATE_SIZE)
+    if its_weights is None:
+        fill_unweighted(state[None, :], np.array([len(values)]))
+    return state
 
 
 # --- Sums
@@ -68,9 +81,18 @@ def test_what_lies_below_the_grid_is_cut_off_of_each_value(value):
 @given(st.lists(wide, max_size=10))
 def test_limbs_are_small_enough_for_2_to_31_of_them(values):
     limbs = to_limbs(np.array(values, dtype=np.float64))
-    assert limbs.shape == (N_LIMBS, len(values))
-    assert limbs.dtype == np.int64
-    assert (np.abs(limbs) < 2**32).all()
+    assert set(limbs) <= set(range(N_LIMBS))
+    for limb in limbs.values():
+        assert (limb.shape, limb.dtype) == ((len(values),), np.int64)
+        assert (np.abs(limb) < 2**32).all()
+
+
+@given(st.lists(st.tuples(exact, exact), max_size=10))
+@example([(2.0**100, 2.0**-200), (-(2.0**100), 0.0)])
+def test_limbs_add_as_the_values_do(pairs):
+    parts = [to_limbs(np.array(values)) for values in ([a for a, _ in pairs], [b for _, b in pairs])]
+    both = sum((Fraction(a) + Fraction(b) for a, b in pairs), Fraction(0))
+    assert from_limbs(totals(add_limbs(*parts), N_LIMBS)) == both
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, LARGEST, -LARGEST, 1e300])
@@ -106,9 +128,7 @@ def plain_estimate(values: list[float], its_weights: list[float]) -> tuple[Fract
 
 
 def estimate_of(values: list[float], its_weights: list[float] | None = None, confidence: float = 0.95):
-    states = query_states(np.array(values), None if its_weights is None else np.array(its_weights))
-    assert states.shape == (STATE_SIZE, len(values))
-    return estimate(states.sum(axis=1), len(values), confidence=confidence)
+    return estimate(state_of(values, its_weights), len(values), confidence=confidence)
 
 
 @given(st.lists(st.tuples(values_between_0_and_1, weights), min_size=2, max_size=20))
@@ -165,7 +185,7 @@ def test_constant_values_have_no_error_whatever_their_weights():
 @pytest.mark.parametrize("its_weights", [[0.3, 0.7, 1.1], [1e-3, 5.0, 0.1]])
 def test_each_of_the_five_moments_is_an_exact_sum(its_weights):
     values = [0.1, 0.9, 1 / 3]
-    state = query_states(np.array(values), np.array(its_weights)).sum(axis=1)
+    state = state_of(values, its_weights)
     got = [from_limbs(part) for part in state.reshape(N_MOMENTS, N_LIMBS)]
     pairs = [(Fraction(v), Fraction(w)) for v, w in zip(values, its_weights, strict=True)]
     powers = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
@@ -191,5 +211,10 @@ def test_means_and_errors_that_are_not_defined_are_none():
 @given(st.lists(st.tuples(values_between_0_and_1, weights), min_size=1, max_size=12), st.integers(0, 12))
 def test_states_of_disjoint_queries_merge(pairs, cut):
     values, its_weights = np.array([v for v, _ in pairs]), np.array([w for _, w in pairs])
-    parts = [query_states(values[at], its_weights[at]).sum(axis=1) for at in (slice(cut), slice(cut, None))]
-    assert sum(parts).tolist() == query_states(values, its_weights).sum(axis=1).tolist()
+    parts = [state_of(values[at], its_weights[at]) for at in (slice(cut), slice(cut, None))]
+    assert sum(parts).tolist() == state_of(values, its_weights).tolist()
+
+
+@given(st.lists(values_between_0_and_1, max_size=12))
+def test_a_state_without_weights_is_that_of_weights_of_one(values):
+    assert state_of(values).tolist() == state_of(values, [1.0] * len(values)).tolist()

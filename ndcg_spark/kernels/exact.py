@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
+
+Limbs: TypeAlias = dict[int, IntArray]
+"""Whole numbers by the number of the limb, the lowest 0; what is not there is zero."""
 
 LIMB_BITS = 32
 LOWEST_BIT = -256
@@ -21,7 +25,7 @@ N_LIMBS = 13
 _LIMIT = 2.0 ** (LOWEST_BIT + LIMB_BITS * N_LIMBS - 1)
 
 
-def to_limbs(values: FloatArray) -> IntArray:
+def to_limbs(values: FloatArray) -> Limbs:
     """Cut every value into limbs.
 
     Parameters
@@ -31,8 +35,9 @@ def to_limbs(values: FloatArray) -> IntArray:
 
     Returns
     -------
-    int64, shape (N_LIMBS, n)
-        Lowest limb first; value = sum of limb[j] * 2^(32 j - 256). Up to 2^31 of them add without overflow.
+    dict from int to int64, shape (n,)
+        value = sum of limb[j] * 2^(32 j - 256). Limbs that are zero for every value may be left out. Up to 2^31 of
+        them add without overflow.
 
     Raises
     ------
@@ -42,14 +47,14 @@ def to_limbs(values: FloatArray) -> IntArray:
     Examples
     --------
     >>> limbs = to_limbs(np.array([0.1, 1e16, -0.1]))
-    >>> float(from_limbs(limbs.sum(axis=1)))
+    >>> float(from_limbs(limbs[j].sum() if j in limbs else 0 for j in range(N_LIMBS)))
     1e+16
     """
-    if not (np.abs(values) < _LIMIT).all():
+    largest = np.abs(values).max(initial=0.0)
+    if not largest < _LIMIT:
         raise InputRefusedError("a metric or weight is not finite or too large to add exactly (limit 2^159).")
-    limbs = np.zeros((N_LIMBS, len(values)), dtype=np.int64)
-    rest = values.astype(np.float64)
-    largest = np.abs(rest).max(initial=0.0)
+    limbs: Limbs = {}
+    rest = values
     for j in range(N_LIMBS - 1, -1, -1):
         unit = 2.0 ** (LOWEST_BIT + LIMB_BITS * j)
         if largest < unit:
@@ -60,6 +65,24 @@ def to_limbs(values: FloatArray) -> IntArray:
         if not rest.any():
             break
     return limbs
+
+
+def add_limbs(*parts: Limbs) -> Limbs:
+    """Add sums of the same values, limb by limb.
+
+    Parameters
+    ----------
+    parts : dict from int to int64, shape (n,)
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+    """
+    total: Limbs = {}
+    for part in parts:
+        for j, limb in part.items():
+            total[j] = total[j] + limb if j in total else limb
+    return total
 
 
 def from_limbs(limbs: Iterable[int]) -> Fraction:

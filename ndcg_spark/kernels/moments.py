@@ -11,13 +11,23 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
-import numpy as np
-
-from ndcg_spark.kernels.exact import N_LIMBS, from_limbs, to_limbs, two_product
+from ndcg_spark.kernels.exact import (
+    LIMB_BITS,
+    LOWEST_BIT,
+    N_LIMBS,
+    Limbs,
+    add_limbs,
+    from_limbs,
+    to_limbs,
+    two_product,
+)
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 
 N_MOMENTS = 5
 STATE_SIZE = N_MOMENTS * N_LIMBS
+_W, _WV, _WW, _WWV, _WWVV = range(N_MOMENTS)
+_ONE = -LOWEST_BIT // LIMB_BITS
+"""The limb that counts ones."""
 
 
 class Estimate(NamedTuple):
@@ -30,7 +40,7 @@ class Estimate(NamedTuple):
     ci_high: float | None
 
 
-def query_states(values: FloatArray, weights: FloatArray | None) -> IntArray:
+def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
     """State of each query by itself, to be added up.
 
     Parameters
@@ -42,31 +52,47 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> IntArray:
 
     Returns
     -------
-    int64, shape (STATE_SIZE, n_queries)
-        The moments one after the other, each lowest limb first.
+    dict from int to int64, shape (n_queries,)
+        By the place in a state; what is zero for every query may be left out. Without weights the places of v and
+        v^2 alone: `fill_unweighted` gives a sum of them the others.
     """
     if weights is None:
-        ones = to_limbs(np.ones(1))
-        count = np.repeat(ones, len(values), axis=1)
-        first = to_limbs(values)
-        second = _product_limbs(values, values)
-        return np.concatenate([count, first, count, first, second])
-    first = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
+        return _placed({_WV: to_limbs(values), _WWVV: _product_limbs(values, values)})
+    w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
     product, error = two_product(weights, values)  # w v = product + error, exactly
-    return np.concatenate(
-        [
-            first,
-            to_limbs(product) + to_limbs(error),
-            _product_limbs(weights, weights),
-            _product_limbs(weights, product) + _product_limbs(weights, error),
-            _product_limbs(product, product) + _product_limbs(2 * product, error) + _product_limbs(error, error),
-        ]
-    )
+    moments = {
+        _W: w,
+        _WV: add_limbs(to_limbs(product), to_limbs(error)),
+        _WW: _product_limbs(weights, weights),
+        _WWV: add_limbs(_product_limbs(weights, product), _product_limbs(weights, error)),
+        _WWVV: add_limbs(
+            _product_limbs(product, product), _product_limbs(2 * product, error), _product_limbs(error, error)
+        ),
+    }
+    return _placed(moments)
 
 
-def _product_limbs(a: FloatArray, b: FloatArray) -> IntArray:
+def _product_limbs(a: FloatArray, b: FloatArray) -> Limbs:
     product, error = two_product(a, b)
-    return to_limbs(product) + to_limbs(error)
+    return add_limbs(to_limbs(product), to_limbs(error))
+
+
+def _placed(moments: dict[int, Limbs]) -> Limbs:
+    return {moment * N_LIMBS + j: limb for moment, limbs in moments.items() for j, limb in limbs.items()}
+
+
+def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
+    """Fill in, where every weight is 1, the moments that v and v^2 leave: w, w^2 and w^2 v.
+
+    Parameters
+    ----------
+    states : int64, shape (n_groups, STATE_SIZE)
+        Sums of `query_states`; changed in place.
+    n_queries : int64, shape (n_groups,)
+    """
+    moments = states.reshape(-1, N_MOMENTS, N_LIMBS)
+    moments[:, _W, _ONE] = moments[:, _WW, _ONE] = n_queries
+    moments[:, _WWV] = moments[:, _WV]
 
 
 def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
@@ -93,8 +119,10 @@ def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
 
     Examples
     --------
-    >>> states = query_states(np.array([0.5, 1.0]), None)
-    >>> estimate(states.sum(axis=1), 2, confidence=0.95)[:3]
+    >>> import numpy as np
+    >>> states = query_states(np.array([0.5, 1.0]), np.array([1.0, 1.0]))
+    >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
+    >>> estimate(state, 2, confidence=0.95)[:3]
     (0.75, 2.0, 0.25)
     """
     moments = [from_limbs(part) for part in state.reshape(N_MOMENTS, N_LIMBS).tolist()]

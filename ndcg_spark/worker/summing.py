@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.moments import STATE_SIZE, estimate, query_states
-from ndcg_spark.kernels.ragged import BoolArray, IntArray
+from ndcg_spark.kernels.moments import STATE_SIZE, estimate, fill_unweighted, query_states
+from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import METRICS
 from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, marked
 
@@ -87,17 +87,17 @@ def _add_up(
             if names in held:
                 grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
             if grouped.num_rows > MOST_GROUPS_HELD:
-                yield from _partial_batches(grouped, names, task.metrics)
+                yield from _partial_batches(grouped, names, task)
                 held.pop(names, None)
             else:
                 held[names] = grouped
     for names, grouped in held.items():
-        yield from _partial_batches(grouped, names, task.metrics)
+        yield from _partial_batches(grouped, names, task)
 
 
 def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
     """Every query's counts and the limbs of its states that are not all zero, a column each."""
-    values, kept = float_values(batch.column("ndcg"))
+    kept = float_values(batch.column("ndcg"))[1]
     status = batch.column("status")
     keys = {"run", "k", *(name for names in task.segment_sets for name in names)}
     columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names if name in keys}
@@ -108,17 +108,13 @@ def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
         columns[f"n_{name}"] = pa.compute.equal(status, name).cast(pa.int64())
     columns["n_rows"] = np.where(dropped, 0, rows - left_out)
     columns["n_left_out"] = np.where(dropped, rows, left_out)
-    weights = float_values(batch.column("weight"))[0] if task.weighted else None
+    weights = None
+    if task.weighted:
+        weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
     for metric in task.metrics:
-        values, _ = float_values(batch.column(metric))
-        states = query_states(np.where(kept, values, 0.0), weights)
-        columns |= _limb_columns(metric, states, kept)
+        values = np.where(kept, float_values(batch.column(metric))[0], 0.0)
+        columns |= {f"{metric}{_LIMB}{at}": limb for at, limb in query_states(values, weights).items()}
     return pa.table(columns)
-
-
-def _limb_columns(metric: str, states: IntArray, kept: BoolArray) -> dict[str, IntArray]:
-    states[:, ~kept] = 0
-    return {f"{metric}{_LIMB}{at}": states[at] for at in np.flatnonzero(states.any(axis=1))}
 
 
 def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
@@ -128,16 +124,18 @@ def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
     return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
 
 
-def _partial_batches(grouped: pa.Table, names: tuple[str, ...], metrics: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     n = grouped.num_rows
     segments = segment_texts([grouped.column(name).to_pylist() for name in names], n)
-    for metric in metrics:
+    for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric:
                 limb = grouped.column(name).combine_chunks()
                 states[:, int(at)] = int_values(pa.compute.fill_null(limb, 0))
+        if not task.weighted:
+            fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(
             {
                 "run": grouped.column("run"),
