@@ -42,6 +42,8 @@ def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
     tuple of float64 and bool arrays, shape (n,)
         Nulls are 0.0 and False.
     """
+    if not values.null_count:
+        return values.cast(pa.float64()).to_numpy(), np.ones(len(values), dtype=np.bool_)
     known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
     filled = pc.fill_null(values.cast(pa.float64()), 0.0)
     return filled.to_numpy(zero_copy_only=False), known

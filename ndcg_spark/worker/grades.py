@@ -39,6 +39,10 @@ def digit_of(grade: int) -> int:
     return grade + UNJUDGED + 1
 
 
+_RELEVANCES: FloatArray = np.maximum(np.arange(2.0**DIGIT_BITS) - digit_of(0), 0.0)
+"""Relevance by digit: what is unjudged counts 0 where a number is needed, what is no grade is filled in later."""
+
+
 @dataclass(slots=True)
 class Others:
     """Relevances that are no grades, one entry for each different one of a query.
@@ -90,16 +94,16 @@ def with_lists(batch: pa.RecordBatch, k: int, keys: tuple[str, ...], *, any_orde
     fields = {field.name: packed.field(at) for at, field in enumerate(packed.type)}
     others = _others(batch.column("others"))
     digits = _digits(_matrix(fields["words"], -(-k // RANKS_OF_A_WORD)), k)
-    crowded = np.count_nonzero(digits, axis=1) != int_values(fields["n_within"])
-    refuse_query(batch, keys, _first(crowded), TWO_ON_ONE_RANK)
+    filled = digits > 0
+    lengths = filled.sum(axis=1)
+    refuse_query(batch, keys, _first(lengths != int_values(fields["n_within"])), TWO_ON_ONE_RANK)
     refuse_query(batch, keys, _first(int_values(fields["n_ideal"]) >> COUNT_BITS > 0), TOO_MANY)
-    query, rank = np.nonzero(digits)
-    relevance, judged = _relevances(digits[query, rank], query, rank, others)
+    relevance, judged = _relevances(digits, filled, others)
+    ranks = np.broadcast_to(np.arange(1, k + 1), digits.shape)[filled]
     best, n_best = _best_first(_grade_counts(fields, batch.num_rows, others), others, k, any_order=any_order)
-    lengths = np.bincount(query, minlength=batch.num_rows).astype(np.int64)
     lists = {
         "ranked": _lists(float_column(relevance, judged), lengths),
-        "ranks": _lists(pa.array(rank + 1), lengths),
+        "ranks": _lists(pa.array(ranks), lengths),
         "ideal": _lists(pa.array(best), n_best),
     }
     kept = [name for name in batch.schema.names if name not in ("grades", "others")]
@@ -125,17 +129,18 @@ def _matrix(column: pa.Array, width: int) -> IntArray:
 def _digits(words: IntArray, k: int) -> IntArray:
     """Digit of every rank, shape (n_queries, k)."""
     spread = words[:, :, None] >> (DIGIT_BITS * np.arange(RANKS_OF_A_WORD)) & 2**DIGIT_BITS - 1
-    return np.asarray(spread.reshape(len(words), words.shape[1] * RANKS_OF_A_WORD)[:, :k], dtype=np.int64)
+    return np.asarray(spread.reshape(len(words), words.shape[1] * RANKS_OF_A_WORD)[:, :k])
 
 
-def _relevances(digit: IntArray, query: IntArray, rank: IntArray, others: Others) -> tuple[FloatArray, BoolArray]:
-    judged = digit != UNJUDGED
-    relevance = np.where(judged, digit - digit_of(0), 0).astype(np.float64)
+def _relevances(digits: IntArray, filled: BoolArray, others: Others) -> tuple[FloatArray, BoolArray]:
+    """Relevances of the ranks that are filled, and which of them are known."""
+    digit = digits[filled]
+    relevance = _RELEVANCES[digit]
     if len(others.query):
-        one, place = np.nonzero(others.ranks[:, None] >> np.arange(LONGEST) & 1)
-        at = np.searchsorted(query * LONGEST + rank, others.query[one] * LONGEST + place)
+        one, rank = np.nonzero(others.ranks[:, None] >> np.arange(LONGEST) & 1)
+        at = np.searchsorted(np.flatnonzero(filled), others.query[one] * filled.shape[1] + rank)
         relevance[at] = others.relevance[one]
-    return relevance, judged
+    return relevance, digit != UNJUDGED
 
 
 def _grade_counts(fields: dict[str, pa.Array], n_rows: int, others: Others) -> IntArray:
@@ -150,21 +155,21 @@ def _grade_counts(fields: dict[str, pa.Array], n_rows: int, others: Others) -> I
 
 def _best_first(counts: IntArray, others: Others, k: int, *, any_order: bool) -> tuple[FloatArray, IntArray]:
     """Relevances of the ideal lists, each with the best first, and their lengths."""
-    n_queries = len(counts)
-    query = np.repeat(np.arange(n_queries), HIGHEST + 1)
-    relevance = np.tile(np.arange(HIGHEST, -1.0, -1.0), n_queries)
-    n_items = counts.reshape(-1)
+    n_queries, n_grades = counts.shape
+    relevance, n_items = np.tile(np.arange(HIGHEST, -1.0, -1.0), n_queries), counts.reshape(-1)
+    starts = np.arange(n_queries) * n_grades
     if len(others.query):
-        query, relevance = np.append(query, others.query), np.append(relevance, others.relevance)
+        query = np.append(np.repeat(np.arange(n_queries), n_grades), others.query)
+        relevance = np.append(relevance, others.relevance)
         order = np.lexsort((-relevance, query))
-        n_items = np.append(n_items, others.n_ideal)[order]
-        query, relevance = query[order], relevance[order]
+        relevance, n_items = relevance[order], np.append(n_items, others.n_ideal)[order]
+        starts = np.searchsorted(query[order], np.arange(n_queries))
     n_listed = np.minimum(n_items, k)
     if not any_order:
         before = np.cumsum(n_listed) - n_listed
-        before -= before[np.searchsorted(query, np.arange(n_queries))][query]
+        before -= np.repeat(before[starts], np.diff(starts, append=len(before)))
         n_listed = np.clip(k - before, 0, n_listed)
-    lengths = np.bincount(query, weights=n_listed, minlength=n_queries).astype(np.int64)
+    lengths = np.add.reduceat(n_listed, starts) if n_queries else np.zeros(0, dtype=np.int64)
     return np.repeat(relevance, n_listed), lengths
 
 

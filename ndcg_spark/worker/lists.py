@@ -128,13 +128,16 @@ def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray
 
 
 def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
-    gains = np.zeros(len(relevance))
-    levels = relevance[known]
+    all_known = known.all()
+    levels = relevance.copy() if all_known else relevance[known]  # a gain function may write to it
     if convention.negative == "clip":
         levels = np.maximum(levels, 0.0)
     found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
     if found.shape != levels.shape:
         raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
+    if all_known:
+        return found
+    gains = np.zeros(len(relevance))
     gains[known] = found
     return gains
 
