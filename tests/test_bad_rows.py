@@ -118,6 +118,30 @@ def test_fail_stops_with_the_reason_and_the_key(spark, name):
     assert f"query_id={query}" in message
 
 
+WAYS = {
+    "window": EvaluationPlan(columns=SCORED, cutoffs=(1,), way="window"),
+    "whole lists": EvaluationPlan(columns=SCORED, cutoffs=(None,)),
+    "ties": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(ties="expected")),
+    "no ideal": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(ideal="k_ones"), way="window"),
+    "ranks": EvaluationPlan(columns=BY_RANK, cutoffs=(1,)),
+    "ranks and windows": EvaluationPlan(columns=BY_RANK, cutoffs=(1,), way="window"),
+    "best copy": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(duplicates="best"), way="window"),
+    "judgments": EvaluationPlan(columns=SCORED, cutoffs=(1,), way="window"),
+}
+
+
+@pytest.mark.parametrize("key", ["query", "run"])
+@pytest.mark.parametrize("name", WAYS)
+def test_a_row_without_a_key_is_refused_whichever_way_lists_come_about(spark, name, key):
+    """Lists made apart meet the counts in a join by key, for which Spark leaves rows without one away."""
+    table = table_of(spark, *GOOD_ROWS, {"query_id" if key == "query" else key: None})
+    judgments = None
+    if name == "judgments":
+        judgments = table_of(spark, *GOOD_ROWS).drop("run", "score", "rank", "place")
+        table = table.drop("relevance")
+    assert refusal(rank_queries(table, WAYS[name], judgments=judgments)).startswith(f"bad row: null_{key} at ")
+
+
 @pytest.mark.parametrize("columns", [SCORED, BY_RANK], ids=["score", "rank"])
 def test_counts_per_reason(spark, columns):
     """All reasons of one plan in one table, and good rows: nothing is counted twice or not at all."""

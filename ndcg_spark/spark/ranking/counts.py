@@ -22,13 +22,16 @@ def counts(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     dict from name to aggregate
         `low:NAME` and `high:NAME` for a carried column: they differ where it is not constant in a query.
     """
-    n_rows = F.sum("copies") if "copies" in rows.columns else F.count(F.lit(1))
-    found = {"n_rows": n_rows}
     ranks = "rank" if "rank" in rows.columns else "score" if "score" in rows.columns else None
-    left_out = n_rows - F.count(F.lit(1)) if "copies" in rows.columns else F.lit(0).cast("bigint")
+    n_used = F.count(F.lit(1))
+    if ranks is not None and plan.null_score == "bad":
+        # Counts rows as well and refuses bad ones. Lists may not: joined by key, they see no row that has none.
+        n_used = F.count(named(ranks))
+    n_rows = F.sum("copies") if "copies" in rows.columns else n_used
+    found = {"n_rows": n_rows}
+    left_out = n_rows - n_used if "copies" in rows.columns else F.lit(0).cast("bigint")
     if ranks is not None:
-        n_retrieved = F.count(F.lit(1)) if plan.null_score == "bad" else F.count(F.when(named(ranks).isNotNull(), 1))
-        found["n_items"] = n_retrieved
+        found["n_items"] = n_used if plan.null_score == "bad" else F.count(F.when(named(ranks).isNotNull(), 1))
         if plan.convention.unjudged == "condensed" and "relevance" in rows.columns:
             left_out = left_out + F.count(F.when(named(ranks).isNotNull() & F.col("relevance").isNull(), 1))
     found["n_left_out"] = left_out
