@@ -10,9 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
+from importlib import metadata
 from typing import TYPE_CHECKING
 
+import pytest
 from oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
+from packaging.version import Version
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.plan import Columns, EvaluationPlan
@@ -28,6 +31,16 @@ LONG = Columns(order="position")
 RANKED = Columns(rank="rank", order=None)
 NUMBERS = Columns(item=None, relevance="ranked", ideal="judged")
 STRUCTS = Columns(relevance="ranked_items", ideal="judged_items")
+
+
+def since_spark(version: str, what: str) -> pytest.MarkDecorator:
+    """Skip a test on a Spark that lacks what it is about."""
+    lacks_it = Version(metadata.version("pyspark")) < Version(version)
+    return pytest.mark.skipif(lacks_it, reason=f"{what} came with Spark {version}")
+
+
+needs_top_k = since_spark("4.2", "max_by(value, order, K)")
+TOP_K = pytest.param("top_k", marks=needs_top_k)
 
 
 def convention_of(choices: Choices) -> Convention:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from main_job import done
+from spark_rankings import needs_top_k, since_spark
 
 from ndcg_spark import evaluate
 
@@ -43,6 +44,7 @@ def costs(frame: DataFrame) -> dict[str, int]:
     }
 
 
+@needs_top_k
 def test_top_k_reads_once_and_shuffles_once(spark: SparkSession, table: Path) -> None:
     found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
     assert costs(found.rankings) == {"scans": 1, "shuffles": 1, "python": 0}
@@ -50,6 +52,7 @@ def test_top_k_reads_once_and_shuffles_once(spark: SparkSession, table: Path) ->
     assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
 
 
+@needs_top_k
 def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path) -> None:
     """One pass counts all rows by hashing, the other makes lists of few of them; neither sorts by rank or score."""
     found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], rank="rank")
@@ -67,9 +70,15 @@ def test_packed_grades_need_no_list_and_no_sort(spark: SparkSession, table: Path
     plan = plan_of(found)
     assert "Sort" not in plan
     assert "_by(" not in plan
-    assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,10))" in plan
 
 
+@since_spark("4.0", "filters that pass a check of rows")
+def test_statistics_spare_most_of_the_read_for_what_is_no_grade(spark: SparkSession, table: Path) -> None:
+    found = evaluate(spark.read.parquet(str(table)), k=3, rank="rank", check_duplicates="none").rankings
+    assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,10))" in plan_of(found)
+
+
+@needs_top_k
 def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSession, table: Path) -> None:
     rows = spark.read.parquet(str(table))
     assert "array_distinct" in plan_of(evaluate(rows, k=3).rankings)
@@ -78,6 +87,7 @@ def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSes
     assert "min_by(relevance" in plan
 
 
+@needs_top_k
 def test_scattered_rows_are_shuffled_once_and_not_cut_before(spark: SparkSession, table: Path) -> None:
     rankings = evaluate(spark.read.parquet(str(table)), k=3, layout="scattered").rankings
     assert costs(rankings) == {"scans": 1, "shuffles": 1, "python": 0}
@@ -86,6 +96,7 @@ def test_scattered_rows_are_shuffled_once_and_not_cut_before(spark: SparkSession
     assert "min_by" not in before_the_shuffle
 
 
+@needs_top_k
 def test_rows_that_are_by_query_already_are_not_shuffled_again(spark: SparkSession, table: Path) -> None:
     rows = spark.read.parquet(str(table)).repartition(2, "query_id")
     assert costs(evaluate(rows, k=3).rankings) == {"scans": 1, "shuffles": 1, "python": 0}
@@ -112,6 +123,7 @@ def jobs_of(spark: SparkSession, *arguments: object) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
+@needs_top_k
 def test_jobs_of_a_run(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     options = ("--input", table, "--k", "1,10", "--run-date", "2026-01-31")
     assert jobs_of(spark, *options) == 4  # the schema, two shuffles, the result

@@ -12,7 +12,7 @@ from oracle import Choices, Row
 from oracle import evaluate as by_definition
 from oracle import mean as mean_by_definition
 from random_rankings import random_rows
-from spark_rankings import scored_table, session_settings, shuffled
+from spark_rankings import needs_top_k, scored_table, session_settings, shuffled
 
 from ndcg_spark import evaluate, merge_summaries, rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.plan import Columns, EvaluationPlan
@@ -68,7 +68,12 @@ def reference(collected) -> dict[tuple, tuple]:
 
 @pytest.mark.parametrize(
     ("partitions", "adaptive", "way"),
-    [(1, True, "window"), (7, False, "window"), (64, True, "top_k"), (16, False, "top_k")],
+    [
+        (1, True, "window"),
+        (7, False, "window"),
+        pytest.param(64, True, "top_k", marks=needs_top_k),
+        pytest.param(16, False, "top_k", marks=needs_top_k),
+    ],
 )
 def test_row_order_partitions_and_plan_do_not_change_a_bit(spark, reference, partitions, adaptive, way):
     plan = EvaluationPlan(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from oracle import Choices, Row, evaluate
 from random_rankings import random_rows
-from spark_rankings import Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
+from spark_rankings import TOP_K, Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
 
 from ndcg_spark import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.conventions import Convention
@@ -48,7 +48,7 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("way", ["top_k", "window"])
+@pytest.mark.parametrize("way", [TOP_K, "window"])
 @pytest.mark.parametrize("rows", [AMONG_THE_FIRST, IN_THE_IDEAL], ids=["first k", "ideal"])
 def test_duplicates_that_matter_are_an_error(spark, rows, way):
     """k=3 sees both copies of x among the first three; the ideal list has both at k=2, the ranking only one."""
@@ -65,7 +65,7 @@ def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     assert message == "item x comes 2 times in query query_id=q9."
 
 
-@pytest.mark.parametrize("way", ["top_k", "window", "given"])
+@pytest.mark.parametrize("way", [TOP_K, "window", "given"])
 def test_duplicates_are_rows_like_any_other_where_nobody_looks(spark, way):
     """Ranks 1 to 3 have x, y, x with relevance 2, 1, 2; by hand: (3 + 1/log2(3) + 3/2) / (3 + 3/log2(3) + 1/2)."""
     rows = [("q9", "x", 3.0, 2.0, 1, 1), ("q9", "y", 2.0, 1.0, 2, 2), ("q9", "x", 1.0, 2.0, 3, 3)]

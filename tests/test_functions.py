@@ -10,7 +10,7 @@ from chispa import assert_column_equality
 from oracle import Choices, Row, evaluate, gain_function
 from random_rankings import random_rows
 from small_rankings import only, ranked
-from spark_rankings import array_table, close, convention_of, scored_table
+from spark_rankings import array_table, close, convention_of, needs_top_k, scored_table
 
 from ndcg_spark import dcg, ndcg, rank_queries, rank_rows, score_queries
 from ndcg_spark import evaluate as evaluate_frame
@@ -192,6 +192,7 @@ def plan_text(frame) -> str:
     return frame._jdf.queryExecution().executedPlan().toString()
 
 
+@needs_top_k
 @pytest.mark.parametrize("form", ["arrays", "top_k", "rank", "score columns", "check all"])
 def test_shuffles_in_the_plan_of_the_metrics(spark, form):
     """Arrays need none, top-K aggregates one; given ranks and looking for duplicates everywhere cost one more."""
@@ -213,6 +214,7 @@ def test_shuffles_in_the_plan_of_the_metrics(spark, form):
         assert "Exchange" not in text
 
 
+@needs_top_k
 def test_the_run_is_cut_before_it_is_joined(spark):
     """In a plan with judgments the aggregate of the K best lies below the join by item."""
     rows = random_rows(83, special=False, unretrieved=False)

@@ -10,7 +10,16 @@ import pytest
 from oracle import Choices, evaluate
 from pyspark.sql import functions as F
 from random_rankings import random_rows
-from spark_rankings import RANKED, Case, collect_cases, convention_of, differences, scored_table, session_settings
+from spark_rankings import (
+    RANKED,
+    Case,
+    collect_cases,
+    convention_of,
+    differences,
+    needs_top_k,
+    scored_table,
+    session_settings,
+)
 from test_duplicates import refusal
 
 from ndcg_spark import rank_queries, score_queries
@@ -151,7 +160,7 @@ def test_two_items_on_one_rank_are_refused(spark: SparkSession, relevances: tupl
         ({"check_duplicates": "top", "columns": Columns(rank="rank", item=None)}, True),
         ({"check_duplicates": "top", "columns": Columns(rank="rank", item="no such column")}, True),
         ({"check_duplicates": "all"}, True),
-        ({"way": "top_k"}, False),
+        pytest.param({"way": "top_k"}, False, marks=needs_top_k),
         ({"columns": Columns(rank="rank", relevance="fraction")}, False),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from main_job import done, mean_ndcg
 from oracle import Choices
 from random_rankings import random_rows
-from spark_rankings import scored_table
+from spark_rankings import TOP_K, scored_table
 
 from ndcg_spark import evaluate
 from ndcg_spark.plan import EvaluationPlan
@@ -97,7 +97,7 @@ def test_results_of_queries_are_known_to_be_computed(spark: SparkSession, tmp_pa
     spark.catalog.dropTempView("seen_rows")
 
 
-@pytest.mark.parametrize("form", ["top_k", "window", "expected", "given", "judgments"])
+@pytest.mark.parametrize("form", [TOP_K, "window", "expected", "given", "judgments"])
 def test_moving_rows_first_changes_no_number(spark: SparkSession, form: str) -> None:
     rows_of_all = random_rows(31, special=False, unretrieved=False)
     table = scored_table(spark, rows_of_all, Choices(ties="item_asc"))
