@@ -72,7 +72,7 @@ def test_packed_grades_need_no_list_and_no_sort(spark: SparkSession, table: Path
     assert "_by(" not in plan
 
 
-@since_spark("4.0", "filters that pass a check of rows")
+@since_spark("4.2", "safe filters below a check of rows")
 def test_statistics_spare_most_of_the_read_for_what_is_no_grade(spark: SparkSession, table: Path) -> None:
     found = evaluate(spark.read.parquet(str(table)), k=3, rank="rank", check_duplicates="none").rankings
     assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,10))" in plan_of(found)

@@ -134,9 +134,9 @@ def guarded(value: Column, bad: Column, *message: Column | str, kind: str) -> Co
     -------
     Column
     """
-    if not hasattr(DataFrame, "toArrow"):
-        # Before 4.0 Spark does not know that this may raise, moves later filters below it, and may then meet rows
-        # that an earlier filter takes out. Filters stay above what may differ from run to run, as this number may.
+    if not hasattr(DataFrame, "zipWithIndex"):
+        # Before 4.2 Spark may move later filters below what raises, and so meet rows that an earlier filter takes
+        # out. Filters stay above what may differ from run to run, as this number may.
         bad = bad & (F.spark_partition_id() >= 0)
     return F.when(bad, refuse(*message).cast(kind)).otherwise(value)
 
