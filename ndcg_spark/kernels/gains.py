@@ -17,7 +17,7 @@ GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table
 LARGEST_GAIN = 2.0**63
 """Gains up to here leave room for sums over a long list and exact sums over all queries."""
 _OF_GRADES: FloatArray = np.ldexp(1.0, np.arange(32)) - 1.0
-"""2^n - 1: nearly all relevances are small whole numbers, and to look up is several times as fast."""
+"""2^n - 1: nearly all relevances are small whole numbers, for which looking up is quicker."""
 
 
 def exponential(relevance: FloatArray) -> FloatArray:
