@@ -7,10 +7,22 @@ from pathlib import Path
 
 import duckdb
 
-KINDS = ("even", "skewed", "zipf", "tied", "constant-score", "constant-label", "fractional", "single", "nulls")
+KINDS = (
+    "even",
+    "skewed",
+    "zipf",
+    "tied",
+    "constant-score",
+    "constant-label",
+    "levels",
+    "fractional",
+    "single",
+    "nulls",
+)
 """even: all queries have the same number of items, few ties. skewed: one query has half of the rows. zipf: the n-th
 query has rows in proportion to 1/n. tied: eleven different scores. constant-score, constant-label: one value.
-fractional: labels are fractions. single: one item a query. nulls: nine of ten relevances are null."""
+levels: fifty labels, so that most are no grades. fractional: labels are fractions. single: one item a query.
+nulls: nine of ten relevances are null."""
 CHUNK = 100_000_000
 
 
@@ -106,6 +118,8 @@ def _relevance(shape: Shape) -> str:
     drawn = f"greatest(0, {shape.grades} - 1 - floor(ln(1 + (hash(i, 1) % 1000)) / ln(1000) * {shape.grades}))::int"
     if shape.kind == "constant-label":
         return "1::int"
+    if shape.kind == "levels":
+        return "(hash(i, 1) % 50)::int"
     if shape.kind == "fractional":
         return "(hash(i, 1) % 1000)::double / 250"
     if shape.kind == "nulls":

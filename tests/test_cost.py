@@ -62,20 +62,32 @@ def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path
     assert plan.count("partial_min_by") == 1
 
 
+@needs_top_k
 def test_packed_grades_need_no_list_and_no_sort(spark: SparkSession, table: Path) -> None:
-    """The second scan and its two shuffles are of relevances that are no grades."""
+    """The second scan and its shuffle are of relevances that are no grades: those are listed."""
     rows = spark.read.parquet(str(table))
     found = evaluate(rows, k=[1, 3, 10], rank="rank", check_duplicates="none").rankings
-    assert costs(found) == {"scans": 2, "shuffles": 3, "python": 0}
-    plan = plan_of(found)
-    assert "Sort" not in plan
-    assert "_by(" not in plan
+    assert costs(found) == {"scans": 2, "shuffles": 2, "python": 0}
+    counted, _, listed = plan_of(found).partition("BroadcastExchange")
+    assert "bit_or" in counted
+    assert "Sort" not in counted
+    assert "min_by" in listed
+
+
+def test_windows_sort_once_where_counts_of_grades_make_the_ideal_list(spark: SparkSession, table: Path) -> None:
+    """The last scan is of relevances that are no grades: no other column is read for them."""
+    rows = spark.read.parquet(str(table))
+    found = evaluate(rows, k=[1, 3, 10], way="window", check_duplicates="none").rankings
+    assert costs(found) == {"scans": 3, "shuffles": 3, "python": 0}
+    last = plan_of(found).rpartition("PushedFilters: ")[2]
+    assert last.startswith("[Or(LessThan(relevance,0),GreaterThan(relevance,9))")
+    assert "ReadSchema: struct<query_id:string,relevance:int>" in last
 
 
 @since_spark("4.2", "safe filters below a check of rows")
 def test_statistics_spare_most_of_the_read_for_what_is_no_grade(spark: SparkSession, table: Path) -> None:
     found = evaluate(spark.read.parquet(str(table)), k=3, rank="rank", check_duplicates="none").rankings
-    assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,10))" in plan_of(found)
+    assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,9))" in plan_of(found)
 
 
 @needs_top_k

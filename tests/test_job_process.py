@@ -15,6 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import SHORT_LIVED
 from main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
@@ -234,6 +236,16 @@ def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
     assert list(tmp_path.iterdir()) == []
     told = ("unexplained", "3, 10", "default", "shuffle", str(tmp_path / "metrics"), "2026-01-31", "'shop'")
     assert [one for one in told if one not in ended.out] == []
+
+
+def test_explain_tells_whether_the_ideal_list_is_sorted(spark, tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"query_id": ["q"], "item_id": ["a"], "score": [1.0], "relevance": [1]}), path)
+    asked = ("--input", path, "--explain", "--way", "window")
+    assert "two sorts" in done(*asked).out
+    told = done(*asked, "--check-duplicates", "none").out
+    assert "ideal        judged, by grades" in told
+    assert "with a sort of about K rows" in told
 
 
 def test_explain_refuses_what_the_job_would_refuse(spark, tmp_path):

@@ -14,11 +14,14 @@ from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.inputs import Inputs, decides_by_rows
 from ndcg_spark.spark.layout import size_in_words
 
+_OTHERS = "a second pass over relevances that are not 0 to 9"
 _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
     "window": "two shuffles and two sorts, of about K rows a query and input partition where K <= 1000",
     "given": "two shuffles: of a row a query and input partition that counts, and of its rows that matter",
-    "grades": "one shuffle of a row a query and input partition; a second pass over relevances that are not 0 to 10",
+    "given by grades": f"one shuffle of a row a query and input partition; {_OTHERS}",
+    "window by grades": "two shuffles, of a row a query and input partition that counts, and with a sort of about K "
+    f"rows where K <= 1000; {_OTHERS}",
     "arrays": "no shuffle",
 }
 
@@ -69,7 +72,8 @@ def _layout(inputs: Inputs, config: JobConfig) -> str:
 
 
 def _cost(inputs: Inputs) -> str:
-    parts = [_COSTS["grades" if inputs.way.ideal == "grades" else inputs.way.ranked]]
+    by_grades = " by grades" if inputs.way.ideal == "grades" else ""
+    parts = [_COSTS[inputs.way.ranked + by_grades]]
     if inputs.plan.layout == "scattered" and inputs.way.ranked != "arrays":
         parts = ["a shuffle of all rows in every pass over them"]
     convention = inputs.plan.convention

@@ -5,8 +5,8 @@ A ranking has `run` (empty where there is one unnamed ranker), the query columns
 items, null = unjudged), `ranks` (only where ranks are given: 1-based, ascending, maybe with gaps), `scores` and
 `tied` (only where the tie rule takes tied items together: `ranked` then has an element for each different score
 and relevance, `tied` says how many items it stands for, and the last score may reach beyond rank K), and `ideal`
-(the K best judged relevances; zeros at its end may be left out where they gain nothing). Instead of `ranked`, `ranks`
-and `ideal` it may have `grades` and `others`: the same, packed (see `worker.grades`).
+(the K best judged relevances; zeros at its end may be left out where they gain nothing). Instead of `ideal`, and of
+`ranked` and `ranks` where ranks are given, it may have `grades` and `others`: the same, packed (see `worker.grades`).
 """
 
 from ndcg_spark.spark.ranking.rank import rank_queries

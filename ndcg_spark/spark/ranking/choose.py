@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.ranking.ideal import needs_ideal
 from ndcg_spark.worker.grades import LONGEST
 
 LARGEST_TOP_K = 99_999
@@ -25,14 +26,17 @@ class Way:
     ranked : str
         `given`, `top_k`, `window` or `arrays`.
     ideal : str
-        `top_k`, `window`, `arrays`, or `grades`: counts of each relevance.
+        `top_k`, `window`, `arrays`, or `grades`: counts of each relevance, and where ranks are given both lists.
     reason : str
         For a person.
+    others : str
+        With `grades`: how the ideal list comes by what is no grade, `top_k` or `window`.
     """
 
     ranked: str
     ideal: str
     reason: str
+    others: str = ""
 
 
 def has_top_k(frame: DataFrame) -> bool:
@@ -82,38 +86,41 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     lists, reason = _list_way(frame, plan)
+    by_grades = judged and _by_grades(frame, plan)
     if columns.rank is not None and plan.convention.unjudged != "condensed":
-        _only(plan, "given", f"ranks are given in column {columns.rank!r}")
-        if judged and _by_grades(frame, plan):
+        given = f"ranks are given in column {columns.rank!r}"
+        _only(plan, "given", given)
+        if by_grades and plan.way in ("auto", "given") and (plan.longest or 0) <= LONGEST:
             reason = "grades on ranks and counts of them are all it takes"
-            return Way(ranked="given", ideal="grades", reason=f"ranks are given in column {columns.rank!r}; {reason}")
-        return Way(ranked="given", ideal=lists, reason=f"ranks are given in column {columns.rank!r}; {reason}")
+            return Way(ranked="given", ideal="grades", reason=f"{given}; {reason}", others=lists)
+        return Way(ranked="given", ideal=lists, reason=f"{given}; {reason}")
     if plan.way in ("given", "arrays"):
         missing = "a rank column (rank-col)" if plan.way == "given" else "an array column of relevances"
         raise InvalidParameterError(f"way={plan.way} needs {missing}.")
+    ranked = lists
     if plan.convention.groups_ties:
-        return _tied(plan, lists)
-    return Way(ranked=lists, ideal=lists, reason=reason)
+        ranked, reason = "window", _why_tied(plan)
+    if by_grades and ranked == "window" and needs_ideal(plan):
+        return Way(ranked=ranked, ideal="grades", reason=reason, others=lists)
+    return Way(ranked=ranked, ideal=lists, reason=reason)
 
 
 def _by_grades(frame: DataFrame, plan: EvaluationPlan) -> bool:
-    """Whether grades on ranks and their counts hold all there is to know: no items, short lists, whole relevances."""
-    columns, k = plan.columns, plan.longest
+    """Whether counts of grades hold all there is to know of an ideal list: no items, whole relevances."""
+    columns = plan.columns
     looks = plan.convention.duplicates == "error" and plan.check_duplicates == "top"
     looks_at_items = looks and columns.item in frame.columns
-    if looks_at_items or plan.way not in ("auto", "given") or k is None or k > LONGEST:
+    if looks_at_items or plan.longest is None:
         return False
     kind = frame.schema[columns.relevance].dataType if columns.relevance in frame.columns else None
     return isinstance(kind, T.IntegralType | T.BooleanType)
 
 
-def _tied(plan: EvaluationPlan, lists: str) -> Way:
+def _why_tied(plan: EvaluationPlan) -> str:
     ties = f"ties={plan.convention.ties}"
     if plan.way == "top_k":
         raise InvalidParameterError(f"way=top_k does not fit: {ties} takes all items that tie at rank k.")
-    return Way(
-        ranked="window", ideal=lists, reason=f"{ties} takes all items that tie at rank k, which a window finds"
-    )
+    return f"{ties} takes all items that tie at rank k, which a window finds"
 
 
 def _only(plan: EvaluationPlan, way: str, why: str) -> None:

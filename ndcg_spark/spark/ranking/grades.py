@@ -1,7 +1,8 @@
-"""Rankings of a table whose ranks are given and whose relevances are grades, without a list and without a sort.
+"""Lists without lists: which grade is on each of the first K ranks, and how many items have each grade.
 
-All that NDCG needs to know of such a query is which grade stands on each of the first K ranks, and how many items
-have each grade: digits and counts packed into a few whole numbers, which hash aggregation keeps in place.
+Where relevances are whole and no duplicates are looked for, that is all that NDCG needs to know of a query: digits
+and counts packed into a few whole numbers, which hash aggregation keeps in place. Counts make the ideal list; digits
+make the ranked list where ranks are given. Rows whose relevance is no grade are listed like any others, apart.
 """
 
 from __future__ import annotations
@@ -10,57 +11,55 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of, named
-from ndcg_spark.spark.ranking.counts import carried, counts, settled
+from ndcg_spark.spark.expressions import named
 from ndcg_spark.spark.ranking.ideal import needs_ideal
-from ndcg_spark.spark.ranking.lists import every_row_ranks
-from ndcg_spark.spark.rows import keys_of
+from ndcg_spark.spark.ranking.lists import ENTRIES, every_row_ranks, rankable
 from ndcg_spark.worker.grades import COUNT_BITS, DIGIT_BITS, HIGHEST, OTHER, RANKS_OF_A_WORD, UNJUDGED, digit_of
 
 _DIGIT = "relevance:digit"
+_OTHER_ENTRIES, _OTHER_IDEAL = "entries:others", "ideal:others"
 
 
-def rank_by_grades(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Rank a long table with ranks and whole relevances, most of which are grades from 0 to 10.
+def with_digits(rows: DataFrame) -> DataFrame:
+    """Add what stands for a row's relevance in packed grades.
 
     Parameters
     ----------
     rows : DataFrame
-        Canonical rows with ranks and relevances.
-    plan : EvaluationPlan
-        With a largest cutoff up to 60, and no look for duplicates among lists.
+        Canonical rows whose relevances are whole.
 
     Returns
     -------
     DataFrame
-        Rankings with `grades` and `others` (see `worker.grades`) in place of lists; lazy.
-
-    Notes
-    -----
-    Spark cost: one shuffle of a row a query and input partition, by hash aggregation. A second pass over the rows
-    that have another relevance, of which parquet need not read what its statistics rule out: two shuffles of a row
-    for every such relevance in a query, and a join that adaptive execution leaves away where there are none.
+        Lazy.
     """
-    keys = keys_of(plan)
-    graded = rows.withColumn(_DIGIT, _digit())
-    wanted = counts(rows, plan)
-    packed = {
-        "words": F.array(*_words(plan)),
-        "n_within": F.sum(F.when(_within(plan), 1).otherwise(0)),
-        "counts": F.array(*_grade_counts(rows, plan)),
-        "n_ideal": F.count(F.when(_in_ideal(rows, plan), F.col("relevance"))),
-    }
-    wanted |= {"grades": F.struct(*[column.alias(name) for name, column in packed.items()])}
-    grouped = graded.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
-    grouped = settled(grouped, keys, carried(rows, plan), plan)
-    return grouped.join(_others(rows, plan), list(keys), "left")
-
-
-def _digit() -> Column:
-    """What stands for a row's relevance in the packed ranks."""
     relevance = F.col("relevance")
     graded = F.when(relevance.between(0, HIGHEST), (relevance + digit_of(0)).cast("int"))
-    return F.when(relevance.isNull(), UNJUDGED).otherwise(F.coalesce(graded, F.lit(OTHER)))
+    digit = F.when(relevance.isNull(), UNJUDGED).otherwise(F.coalesce(graded, F.lit(OTHER)))
+    return rows.withColumn(_DIGIT, digit)
+
+
+def packed_grades(rows: DataFrame, plan: EvaluationPlan, *, ranks: bool) -> Column:
+    """Aggregate the grades of a query, which `worker.grades` turns into lists.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        From `with_digits`.
+    plan : EvaluationPlan
+        With a largest cutoff, up to 60 where `ranks`.
+    ranks : bool
+        Whether ranks are given, and grades packed by rank.
+
+    Returns
+    -------
+    Column
+        Struct of `counts`, for the ideal list; with `ranks` also of `words` and `n_within`.
+    """
+    packed = {"counts": F.array(*_grade_counts(rows, plan))}
+    if ranks:
+        packed |= {"words": F.array(*_words(plan)), "n_within": F.sum(F.when(_within(plan), 1).otherwise(0))}
+    return F.struct(*[column.alias(name) for name, column in packed.items()])
 
 
 def _within(plan: EvaluationPlan) -> Column:
@@ -79,9 +78,9 @@ def _words(plan: EvaluationPlan) -> list[Column]:
 
 
 def _grade_counts(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
-    """Numbers of items of the ideal list of each grade from 1 on, two grades in a number."""
+    """Numbers of items of the ideal list of each grade, two grades in a number."""
     found = []
-    for low in range(1, HIGHEST, 2):
+    for low in range(0, HIGHEST, 2):
         one = F.when(named(_DIGIT) == digit_of(low), F.lit(1).cast("bigint"))
         one = one.when(named(_DIGIT) == digit_of(low + 1), F.lit(2**COUNT_BITS)).otherwise(F.lit(0).cast("bigint"))
         found.append(F.sum(F.when(_in_ideal(rows, plan), one).otherwise(0)))
@@ -92,19 +91,59 @@ def _in_ideal(rows: DataFrame, plan: EvaluationPlan) -> Column:
     """Whether the ideal list takes an item if it is judged."""
     if not needs_ideal(plan) or plan.convention.ideal != "retrieved" or every_row_ranks(rows, plan):
         return F.lit(needs_ideal(plan))
-    return F.col("rank").isNotNull()
+    return rankable(rows, plan)
 
 
-def _others(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """One row per query that has relevances which are no grades: `others`."""
-    keys = keys_of(plan)
+def other_rows(rows: DataFrame) -> DataFrame:
+    """Take the rows whose relevances are no grades from 0 to 9, without their items.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows.
+
+    Returns
+    -------
+    DataFrame
+        Lazy; of parquet, what statistics rule out is not read.
+    """
     relevance = F.col("relevance")
-    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), (F.col("rank") - 1).cast("int"))
-    each = {
-        "n_ideal": F.count(F.when(_in_ideal(rows, plan), 1)),
-        "ranks": F.coalesce(F.bit_or(F.when(_within(plan), bit)), F.lit(0).cast("bigint")),
-    }
-    other = rows.where((relevance < 0) | (relevance > HIGHEST))
-    levels = other.groupBy(*columns_of([*keys, "relevance"])).agg(*[c.alias(name) for name, c in each.items()])
-    listed = F.collect_list(F.struct(relevance.cast("double").alias("relevance"), *each))
-    return levels.groupBy(*columns_of(keys)).agg(listed.alias("others"))
+    return rows.where((relevance < 0) | (relevance > HIGHEST)).drop("item")
+
+
+def named_others(lists: DataFrame) -> DataFrame:
+    """Rename lists of `other_rows` so that they can stand beside the ranked list of a query.
+
+    Parameters
+    ----------
+    lists : DataFrame
+        One row per query, with `entries`, `ideal` or both.
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    return lists.withColumnsRenamed({"entries": _OTHER_ENTRIES, "ideal": _OTHER_IDEAL})
+
+
+def with_others(grouped: DataFrame) -> DataFrame:
+    """Put the lists of `named_others` into one column: `others`.
+
+    Parameters
+    ----------
+    grouped : DataFrame
+
+    Returns
+    -------
+    DataFrame
+        `others` is a struct of `ranked` (relevances on given ranks, in rank order) and `ideal` (best first), each
+        null where there is none. Lazy.
+    """
+    found = {"ranked": F.lit(None), "ideal": F.lit(None)}
+    if _OTHER_ENTRIES in grouped.columns:
+        found["ranked"] = named(_OTHER_ENTRIES).getField("relevance")
+    if _OTHER_IDEAL in grouped.columns:
+        found["ideal"] = named(_OTHER_IDEAL)
+    others = F.struct(*[column.cast(ENTRIES).alias(name) for name, column in found.items()])
+    return grouped.withColumn("others", others).drop(_OTHER_ENTRIES, _OTHER_IDEAL)

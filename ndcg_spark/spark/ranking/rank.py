@@ -11,7 +11,6 @@ from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking.arrays import rank_arrays
 from ndcg_spark.spark.ranking.choose import choose_way
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
-from ndcg_spark.spark.ranking.grades import rank_by_grades
 from ndcg_spark.spark.ranking.judged import rank_with_judgments
 from ndcg_spark.spark.ranking.lists import ENTRIES
 from ndcg_spark.spark.ranking.single import rank_single
@@ -64,8 +63,7 @@ def rank_queries(
     rows = _moved(rows, plan, keys_of(plan))
     if judgments is None:
         require_carried(plan, frame)
-        rank = rank_by_grades(rows, plan) if way.ideal == "grades" else rank_single(rows, plan, way)
-        return _finished(rank, plan)
+        return _finished(rank_single(rows, plan, way), plan)
     require_carried(plan, frame, judgments)
     judged = usable(judgment_rows(judgments, plan, parse_text=parse_judgment_text), plan, "relevance")
     judged = _moved(resolve_duplicates(judged, plan, plan.columns.query), plan, plan.columns.query)

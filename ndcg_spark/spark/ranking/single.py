@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -12,6 +14,7 @@ from ndcg_spark.spark.ranking.choose import Way
 from ndcg_spark.spark.ranking.counts import carried, counts, settled
 from ndcg_spark.spark.ranking.duplicates import certain_ideal, refuse_repeated_items, relevances_of
 from ndcg_spark.spark.ranking.given import given_lists
+from ndcg_spark.spark.ranking.grades import named_others, other_rows, packed_grades, with_digits, with_others
 from ndcg_spark.spark.ranking.ideal import (
     ideal_order,
     needs_ideal,
@@ -41,26 +44,30 @@ def rank_single(rows: DataFrame, plan: EvaluationPlan, way: Way) -> DataFrame:
 
     Notes
     -----
-    Spark cost: one shuffle with top-K aggregates, two with given ranks, three (of which two sort) with windows.
+    Spark cost: one shuffle with top-K aggregates, two with given ranks (one by grades), three with windows, of which
+    two sort (one by grades). By grades, besides: lists of the rows whose relevances are no grades.
     """
     keys = keys_of(plan)
     with_item = looks_for_duplicates(rows, plan)
-    wanted, apart = counts(rows, plan), []
-    together = way.ranked == way.ideal == "top_k"
-    if together:
+    wanted, apart = counts(rows, plan), _lists_apart(rows, plan, way, with_item=with_item)
+    if way.ranked == way.ideal == "top_k":
         rows = with_entries(rows, plan, given=False, only_order=not with_item)
         rows = rows if every_row_ranks(rows, plan) else with_judged(rows)  # entries may be null then
         wanted |= _top_lists(rows, plan, with_item=with_item)
+    elif way.ideal == "grades":
+        rows = with_digits(rows)
+        wanted |= {"grades": packed_grades(rows, plan, ranks=way.ranked == "given")}
     else:
         wanted |= zeros_left_out(rows, plan)
-        apart = _lists_apart(rows, plan, way, with_item=with_item)
     grouped = rows.groupBy(*columns_of(keys)).agg(*[column.alias(name) for name, column in wanted.items()])
     grouped = settled(grouped, keys, carried(rows, plan), plan)
     for lists in apart:
         grouped = grouped.join(lists, list(keys), "left")
+    if way.ideal == "grades":
+        grouped = with_others(grouped)
     if plan.convention.groups_ties and way.ranked == "window":
         grouped = with_tied_lists(grouped)
-    elif way.ranked == "given":
+    elif way.ranked == "given" and "entries" in grouped.columns:
         grouped = grouped.withColumn("ranks", F.col("entries").getField("rank"))
     return finished_lists(grouped, keys, plan, with_item=with_item)
 
@@ -76,6 +83,10 @@ def _top_lists(rows: DataFrame, plan: EvaluationPlan, *, with_item: bool) -> dic
 def _lists_apart(rows: DataFrame, plan: EvaluationPlan, way: Way, *, with_item: bool) -> list[DataFrame]:
     """Lists of the rows that matter to them, one row a query, while all rows are only counted."""
     keys = keys_of(plan)
+    if way.ranked == "top_k":
+        return []
+    if way.ideal == "grades":
+        return _lists_beside_grades(rows, plan, way, with_item=with_item)
     if way.ranked == "given" and way.ideal == "top_k":
         return [given_lists(rows, plan, keys, with_item=with_item)]
     if way.ranked == "given":
@@ -84,6 +95,15 @@ def _lists_apart(rows: DataFrame, plan: EvaluationPlan, way: Way, *, with_item: 
     else:
         found = [_window_lists(rows, plan, keys, with_item=with_item)]
     return [*found, *ideals_apart(rows, plan, way, keys, with_item=with_item)]
+
+
+def _lists_beside_grades(rows: DataFrame, plan: EvaluationPlan, way: Way, *, with_item: bool) -> list[DataFrame]:
+    """Lists of the rows whose relevances are no grades, and the ranked list where it is not packed."""
+    others, way_of_others, keys = other_rows(rows), replace(way, ideal=way.others), keys_of(plan)
+    if way.ranked == "given":
+        return [named_others(lists) for lists in _lists_apart(others, plan, way_of_others, with_item=False)]
+    ideals = ideals_apart(others, plan, way_of_others, keys, with_item=False)
+    return [_window_lists(rows, plan, keys, with_item=with_item), *[named_others(lists) for lists in ideals]]
 
 
 def ideals_apart(
@@ -156,7 +176,7 @@ def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPl
     Parameters
     ----------
     grouped : DataFrame
-        Maybe with `entries`; maybe with `ideal`, or with `best`; maybe with `n_zero`.
+        Maybe with `entries`; maybe with `ideal`, `best` or `grades`; maybe with `n_zero`.
     keys : tuple of str
     plan : EvaluationPlan
     with_item : bool
@@ -175,4 +195,5 @@ def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPl
         grouped = with_zeros(grouped, plan)
     if "best" in grouped.columns:
         return certain_ideal(grouped, keys, plan.longest, with_nulls=has_zeros)
-    return grouped if "ideal" in grouped.columns else grouped.withColumn("ideal", empty_list())
+    has_ideal = "ideal" in grouped.columns or "grades" in grouped.columns
+    return grouped if has_ideal else grouped.withColumn("ideal", empty_list())
