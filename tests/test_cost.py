@@ -63,7 +63,7 @@ def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path
 
 
 @needs_top_k
-def test_packed_grades_need_no_list_and_no_sort(spark: SparkSession, table: Path) -> None:
+def test_packed_grades_need_no_sort_but_for_what_is_no_grade(spark: SparkSession, table: Path) -> None:
     """The second scan and its shuffle are of relevances that are no grades: those are listed."""
     rows = spark.read.parquet(str(table))
     found = evaluate(rows, k=[1, 3, 10], rank="rank", check_duplicates="none").rankings
@@ -74,7 +74,7 @@ def test_packed_grades_need_no_list_and_no_sort(spark: SparkSession, table: Path
     assert "min_by" in listed
 
 
-def test_windows_sort_once_where_counts_of_grades_make_the_ideal_list(spark: SparkSession, table: Path) -> None:
+def test_beside_windows_the_ideal_list_is_sorted_of_what_is_no_grade_alone(spark: SparkSession, table: Path) -> None:
     """The last scan is of relevances that are no grades: no other column is read for them."""
     rows = spark.read.parquet(str(table))
     found = evaluate(rows, k=[1, 3, 10], way="window", check_duplicates="none").rankings

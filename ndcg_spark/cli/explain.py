@@ -17,11 +17,12 @@ from ndcg_spark.spark.layout import size_in_words
 _OTHERS = "a second pass over relevances that are not 0 to 9"
 _COSTS = {
     "top_k": "one shuffle of at most K rows a query and input partition",
-    "window": "two shuffles and two sorts, of about K rows a query and input partition where K <= 1000",
+    "window": "three shuffles: of a row a query and input partition that counts, and two with sorts, of about K rows "
+    "where K <= 1000",
     "given": "two shuffles: of a row a query and input partition that counts, and of its rows that matter",
     "given by grades": f"one shuffle of a row a query and input partition; {_OTHERS}",
-    "window by grades": "two shuffles, of a row a query and input partition that counts, and with a sort of about K "
-    f"rows where K <= 1000; {_OTHERS}",
+    "window by grades": "two shuffles: of a row a query and input partition that counts, and one with a sort, of "
+    f"about K rows where K <= 1000; {_OTHERS}",
     "arrays": "no shuffle",
 }
 

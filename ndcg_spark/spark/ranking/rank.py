@@ -50,7 +50,8 @@ def rank_queries(
     Notes
     -----
     Spark cost: no action. One shuffle of at most K rows a query and input partition (top-K aggregates), or two
-    such shuffles and two sorts (windows). With judgments: one more of the judgments, and joins of K rows a query.
+    such shuffles with two sorts and a small one of counts (windows; one sort where counts of grades make the ideal
+    list). With judgments: one more of the judgments, and joins of K rows a query.
     """
     way = choose_way(frame, plan, judged=judgments is None)
     if way.ranked == "arrays":
