@@ -29,6 +29,7 @@ import ndcg_spark
 
 Contender = Callable[[], tuple[float, float]]
 REFERENCE = "DuckDB, max_by(x, y, k)"
+BINARY = "mllib_binary;ties=item_asc"
 RIVALS = ("ours", "engines", "spark")
 
 
@@ -121,7 +122,8 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     }
     others["Polars, streaming"] = partial(engines.in_own_process, engines.in_polars, str(path), k)
     peers = {
-        "ndcg-spark, binary": timed(on_spark.by_library, convention="mllib_binary;ties=item_asc"),
+        "ndcg-spark, binary": timed(on_spark.by_library, convention=BINARY),
+        "ndcg-spark, binary, no look": timed(on_spark.by_library, convention=BINARY, check_duplicates="none"),
         "pyspark.ml RankingEvaluator (binary)": timed(on_spark.by_ml_evaluator),
         "MLlib RankingMetrics (binary)": timed(on_spark.by_mllib),
         "recommenders SparkRankingEvaluation (binary)": timed(on_spark.by_recommenders),

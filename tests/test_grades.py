@@ -67,14 +67,19 @@ def packed(grades: list[dict], others: list[dict], kind: pa.StructType = GRADES,
 
 
 def test_grades_become_lists() -> None:
-    """By hand: a hex digit a rank from the right, 0 no item, 1 unjudged, else the grade and 2, F what is no grade."""
-    graded = {"words": [0x4014, 0], "n_within": 3, "counts": [101, 2 | 1 << 31, 0, 0, 0]}
+    """By hand, from the right a hex digit a rank from 0 on: 0 no item, 1 unjudged, 2 no grade, else F less grade."""
+    graded = {"words": [0xD01D0 - (1 << 60), 0], "n_within": 4, "counts": [101, 2 | 1 << 31, 0, 0, 0]}
     empty = {"words": [0, 0], "n_within": 0, "counts": [0] * 5}
-    highest = {"words": [0xF << 56, 0xB], "n_within": 2, "counts": [0, 0, 0, 0, 1 << 31]}
+    highest = {"words": [0x2 << 60, 0x6], "n_within": 2, "counts": [0, 0, 0, 0, 1 << 31]}
     below = {"ranked": [-1.0], "ideal": [-1.0, -2.0]}
     found = with_lists(packed([graded, empty, highest], [NONE, NONE, below], query=["a", "b", "c"]), 20, ("query",))
     assert found.drop_columns("n_judged").to_pylist() == [
-        {"query": "a", "ranked": [2.0, None, 2.0], "ranks": [1, 2, 4], "ideal": [3.0, 2.0, 2.0, *[0.0] * 17]},
+        {
+            "query": "a",
+            "ranked": [2.0, None, 2.0, 0.0],
+            "ranks": [1, 2, 4, 15],
+            "ideal": [3.0, 2.0, 2.0, *[0.0] * 17],
+        },
         {"query": "b", "ranked": [], "ranks": [], "ideal": []},
         {"query": "c", "ranked": [-1.0, 9.0], "ranks": [15, 16], "ideal": [9.0, -1.0, -2.0]},
     ]
@@ -90,7 +95,7 @@ def test_counts_of_grades_become_the_ideal_list_beside_a_ranked_one() -> None:
 
 def test_relevances_that_are_no_grades_take_their_place_in_the_ideal_list() -> None:
     """By hand: 64 before the grades, -3 after them; of each grade up to k where gains need not rise."""
-    graded = {"words": [0xF0F], "n_within": 2, "counts": [2 | 1 << 31, 0, 0, 0, 0]}
+    graded = {"words": [0x2020], "n_within": 2, "counts": [2 | 1 << 31, 0, 0, 0, 0]}
     batch = packed([graded], [{"ranked": [-3.0, 64.0], "ideal": [64.0, 64.0, -3.0]}])
     (found,) = with_lists(batch, 3, ()).to_pylist()
     assert found == {"n_judged": 3, "ranked": [-3.0, 64.0], "ranks": [1, 3], "ideal": [64.0, 64.0, 1.0]}
@@ -110,7 +115,7 @@ def test_a_batch_without_queries_is_none_to_refuse() -> None:
 )
 def test_what_cannot_be_told_from_grades_is_refused(n_within: int, n_judged: int, message: str) -> None:
     """Two items on one rank leave one digit; a count beyond 31 bits runs into that of the next grade."""
-    right = {"words": [0x3], "n_within": 1, "counts": [1 << 31, 0, 0, 0, 0]}
+    right = {"words": [0xE0], "n_within": 1, "counts": [1 << 31, 0, 0, 0, 0]}
     grades = [right, right | {"n_within": n_within}]
     with pytest.raises(InputRefusedError, match=message):
         with_lists(packed(grades, [NONE] * 2, query=["a", "b"], n_judged=[2**31 - 1, n_judged]), 1, ("query",))
@@ -125,7 +130,7 @@ def test_grades_equal_the_oracle(spark: SparkSession, name: str) -> None:
         rows = [replace(row, relevance=BEYOND.get(row.relevance, row.relevance)) for row in rows]
     kind = WHOLE.get(name, "int")
     table = scored_table(spark, rows, choices).withColumn("relevance", F.col("relevance").cast(kind))
-    cutoffs = (1, 3, 20, 60)  # 15 ranks to a number
+    cutoffs = (1, 3, 20, 63)  # 16 ranks to a number
     plan = EvaluationPlan(
         cutoffs=cutoffs, convention=convention_of(choices), null_score="unretrieved", **WITHOUT_LOOK
     )
@@ -166,8 +171,8 @@ def test_two_items_on_one_rank_are_refused(spark: SparkSession, relevances: tupl
     ("change", "by_grades"),
     [
         ({}, True),
-        ({"cutoffs": (60,)}, True),
-        ({"cutoffs": (61,)}, False),
+        ({"cutoffs": (63,)}, True),
+        ({"cutoffs": (64,)}, False),
         ({"cutoffs": (None,)}, False),
         ({"check_duplicates": "top"}, False),
         ({"check_duplicates": "top", "columns": Columns(rank="rank", item=None)}, True),
@@ -176,7 +181,7 @@ def test_two_items_on_one_rank_are_refused(spark: SparkSession, relevances: tupl
         pytest.param({"way": "top_k"}, False, marks=needs_top_k),
         pytest.param({"columns": Columns()}, False, marks=needs_top_k),
         ({"columns": Columns(), "way": "window"}, True),
-        ({"columns": Columns(), "way": "window", "cutoffs": (61,)}, True),
+        ({"columns": Columns(), "way": "window", "cutoffs": (64,)}, True),
         ({"columns": Columns(), "way": "window", "cutoffs": (None,)}, False),
         ({"columns": Columns(), "way": "window", "check_duplicates": "top"}, False),
         ({"columns": Columns(), "way": "window", "convention": Convention(ideal="k_ones")}, False),

@@ -56,7 +56,7 @@ def rank_reasons(rank: Column, plan: EvaluationPlan, *, whole: bool) -> Reasons:
     Parameters
     ----------
     rank : Column
-        Double.
+        Double, or of whole numbers where `whole`.
     plan : EvaluationPlan
     whole : bool
         See `is_whole`.

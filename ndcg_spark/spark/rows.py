@@ -79,10 +79,10 @@ def run_rows(
     reasons: Reasons = malformed_reasons(frame)
     selected = _keys(frame, plan, table, reasons, with_run=True)
     if columns.rank is not None:
-        rank = number(frame, columns.rank, "rank-col", table, parse_text=parse_text)
+        rank = _lean_number(frame, columns.rank, "rank-col", table, parse_text=parse_text)
         reasons += rank_reasons(rank, plan, whole=is_whole(frame, columns.rank))
         if plan.convention.unjudged == "condensed":
-            selected["score"] = -rank  # ranks close up over the removed items: rank anew
+            selected["score"] = -rank.cast("double")  # ranks close up over the removed items: rank anew
             selected["position"] = rank  # unless a column says otherwise
         else:
             selected["rank"] = F.when(rank.between(1, LARGEST_RANK), rank.cast("int"))
@@ -236,14 +236,18 @@ def _position(frame: DataFrame, order: str, parse_text: bool) -> Column:
 
 
 def _relevance(frame: DataFrame, plan: EvaluationPlan, table: str, reasons: Reasons, *, parse_text: bool) -> Column:
-    """Give the relevance as double, or as it is where it is whole: that compares faster, for every row."""
     column = plan.columns.relevance
-    relevance = number(frame, column, "relevance-col", table, parse_text=parse_text)
-    kind, whole = frame.schema[column].dataType, is_whole(frame, column)
-    if whole:
-        relevance = named(column).cast("int") if isinstance(kind, T.BooleanType) else named(column)
-    reasons += relevance_reasons(relevance, column, plan, whole=whole)
+    relevance = _lean_number(frame, column, "relevance-col", table, parse_text=parse_text)
+    reasons += relevance_reasons(relevance, column, plan, whole=is_whole(frame, column))
     return relevance
+
+
+def _lean_number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
+    """Give a column as double, or as it is where it is whole: that compares faster, for every row."""
+    value = number(frame, column, part, table, parse_text=parse_text)
+    if not is_whole(frame, column):
+        return value
+    return named(column).cast("int") if isinstance(frame.schema[column].dataType, T.BooleanType) else named(column)
 
 
 def _scores(

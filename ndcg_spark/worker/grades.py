@@ -12,15 +12,17 @@ from ndcg_spark.worker.lists import TWO_ON_ONE_RANK, refuse_query
 HIGHEST = 9
 """Grades from 0 to this are packed; it is odd, as counts are packed in pairs from 0 on."""
 DIGIT_BITS = 4
-RANKS_OF_A_WORD = 15
-"""Digits that fit into a bigint with its sign left alone."""
-LONGEST = 60
-"""Ranks that four words hold."""
+RANKS_OF_A_WORD = 16
+"""Digits of a bigint; rank r has digit r % 16 of word r // 16, so that rank and shift need no arithmetic."""
+LONGEST = 63
+"""Ranks that four words hold: the lowest digit of the first is that of no rank."""
 COUNT_BITS = 31
 """Of a count, of which two share a number: a query with as many items as do not fit into one is refused."""
 TOO_MANY = "has more judged items than can be counted by grade (2^31); choose way=top_k, or look for duplicates"
-UNJUDGED, OTHER = 1, 15
+UNJUDGED, OTHER = 1, 2
 """Digits of an unjudged item and of one whose relevance is no grade; 0 stands for a rank without item."""
+FLIPPED = 0b1111
+"""What a grade is flipped by (xor) to be its digit: Spark looks for overflow at every addition, not here."""
 
 
 def digit_of(grade: int) -> int:
@@ -34,11 +36,12 @@ def digit_of(grade: int) -> int:
     -------
     int
     """
-    return grade + UNJUDGED + 1
+    return grade ^ FLIPPED
 
 
-_RELEVANCES: FloatArray = np.maximum(np.arange(2.0**DIGIT_BITS) - digit_of(0), 0.0)
+_RELEVANCES: FloatArray = np.zeros(2**DIGIT_BITS)
 """Relevance by digit: what is unjudged counts 0 where a number is needed, what is no grade is filled in later."""
+_RELEVANCES[digit_of(HIGHEST) :] = np.arange(HIGHEST, -1.0, -1.0)
 
 
 def with_lists(batch: pa.RecordBatch, k: int, keys: tuple[str, ...], *, any_order: bool = False) -> pa.RecordBatch:
@@ -48,11 +51,11 @@ def with_lists(batch: pa.RecordBatch, k: int, keys: tuple[str, ...], *, any_orde
     ----------
     batch : pyarrow record batch
         Rankings with `n_judged`; with `grades`, structs of `counts` (of grades 0 to 9 in the ideal list, in pairs,
-        the lower in the lower bits), and maybe `words` (digits of the ranks, the first lowest, fifteen in each) and
-        `n_within` (items with a rank up to k); and with `others`, structs of lists of the relevances that are no
-        grades: `ranked` (on the ranks up to k, in rank order) and `ideal` (the k best), or null.
+        the lower in the lower bits), and maybe `words` (digits of the ranks from 0 on, the first lowest, sixteen in
+        each) and `n_within` (items with a rank up to k); and with `others`, structs of lists of the relevances that
+        are no grades: `ranked` (on the ranks up to k, in rank order) and `ideal` (the k best), or null.
     k : int
-        The largest cutoff; at most 60 where ranks are packed.
+        The largest cutoff; at most 63 where ranks are packed.
     keys : tuple of str
         Columns that name a query.
     any_order : bool
@@ -82,7 +85,7 @@ def with_lists(batch: pa.RecordBatch, k: int, keys: tuple[str, ...], *, any_orde
 def _ranked_lists(
     batch: pa.RecordBatch, fields: dict[str, pa.Array], others: pa.Array, k: int, keys: tuple[str, ...]
 ) -> dict[str, pa.Array]:
-    digits = _digits(_matrix(fields["words"], -(-k // RANKS_OF_A_WORD)), k)
+    digits = _digits(_matrix(fields["words"], 1 + k // RANKS_OF_A_WORD), k)
     filled = digits > 0
     lengths = filled.sum(axis=1)
     refuse_query(batch, keys, _first(lengths != int_values(fields["n_within"])), TWO_ON_ONE_RANK)
@@ -107,7 +110,7 @@ def _matrix(column: pa.Array, width: int) -> IntArray:
 def _digits(words: IntArray, k: int) -> IntArray:
     """Digit of every rank, shape (n_queries, k)."""
     spread = words[:, :, None] >> (DIGIT_BITS * np.arange(RANKS_OF_A_WORD)) & 2**DIGIT_BITS - 1
-    return np.asarray(spread.reshape(len(words), words.shape[1] * RANKS_OF_A_WORD)[:, :k])
+    return np.asarray(spread.reshape(len(words), words.shape[1] * RANKS_OF_A_WORD)[:, 1 : k + 1])
 
 
 def _grade_counts(column: pa.Array) -> IntArray:

@@ -14,7 +14,16 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import named
 from ndcg_spark.spark.ranking.ideal import needs_ideal
 from ndcg_spark.spark.ranking.lists import ENTRIES, every_row_ranks, rankable
-from ndcg_spark.worker.grades import COUNT_BITS, DIGIT_BITS, HIGHEST, OTHER, RANKS_OF_A_WORD, UNJUDGED, digit_of
+from ndcg_spark.worker.grades import (
+    COUNT_BITS,
+    DIGIT_BITS,
+    FLIPPED,
+    HIGHEST,
+    OTHER,
+    RANKS_OF_A_WORD,
+    UNJUDGED,
+    digit_of,
+)
 
 _DIGIT = "relevance:digit"
 _OTHER_ENTRIES, _OTHER_IDEAL = "entries:others", "ideal:others"
@@ -34,9 +43,9 @@ def with_digits(rows: DataFrame) -> DataFrame:
         Lazy.
     """
     relevance = F.col("relevance")
-    graded = F.when(relevance.between(0, HIGHEST), (relevance + digit_of(0)).cast("int"))
-    digit = F.when(relevance.isNull(), UNJUDGED).otherwise(F.coalesce(graded, F.lit(OTHER)))
-    return rows.withColumn(_DIGIT, digit)
+    digit = relevance.bitwiseXOR(F.lit(FLIPPED)).cast("int")
+    graded = F.when(relevance.isNull(), UNJUDGED).when(relevance.between(0, HIGHEST), digit)
+    return rows.withColumn(_DIGIT, graded.otherwise(OTHER))
 
 
 def packed_grades(rows: DataFrame, plan: EvaluationPlan, *, ranks: bool) -> Column:
@@ -47,7 +56,7 @@ def packed_grades(rows: DataFrame, plan: EvaluationPlan, *, ranks: bool) -> Colu
     rows : DataFrame
         From `with_digits`.
     plan : EvaluationPlan
-        With a largest cutoff, up to 60 where `ranks`.
+        With a largest cutoff, up to 63 where `ranks`.
     ranks : bool
         Whether ranks are given, and grades packed by rank.
 
@@ -67,13 +76,14 @@ def _within(plan: EvaluationPlan) -> Column:
 
 
 def _words(plan: EvaluationPlan) -> list[Column]:
-    """Numbers that hold the digits of the first K ranks, fifteen each."""
+    """Numbers that hold the digits of the first K ranks, sixteen each."""
     found, longest = [], plan.longest or 0
-    for start in range(0, longest, RANKS_OF_A_WORD):
-        place = F.col("rank") - 1 - start
-        held = place.between(0, min(RANKS_OF_A_WORD, longest - start) - 1)
-        digit = F.call_function("shiftleft", named(_DIGIT).cast("bigint"), (place * DIGIT_BITS).cast("int"))
-        found.append(F.coalesce(F.bit_or(F.when(held, digit)), F.lit(0).cast("bigint")))
+    place = F.col("rank").bitwiseAND(F.lit(RANKS_OF_A_WORD - 1))
+    n_bits = F.call_function("shiftleft", place, F.lit(DIGIT_BITS.bit_length() - 1))  # four of each: see FLIPPED
+    digit = F.call_function("shiftleft", named(_DIGIT).cast("bigint"), n_bits)
+    for first in range(0, longest + 1, RANKS_OF_A_WORD):
+        held = F.col("rank").between(first, min(first + RANKS_OF_A_WORD - 1, longest))
+        found.append(F.bit_or(F.when(held, digit).otherwise(F.lit(0).cast("bigint"))))
     return found
 
 
