@@ -29,6 +29,11 @@ import ndcg_spark
 
 Contender = Callable[[], tuple[float, float]]
 REFERENCE = "DuckDB, max_by(x, y, k)"
+QUERIES = {
+    REFERENCE: engines.MAX_BY,
+    "DuckDB, two windows": engines.TWO_WINDOWS,
+    "DuckDB, rank given": engines.RANK_GIVEN,
+}
 BINARY = "mllib_binary;ties=item_asc"
 RIVALS = ("ours", "engines", "spark")
 
@@ -83,10 +88,11 @@ def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     path = data_of(arguments.order[0], arguments)[1]
     k, rows = arguments.k, spark.read.parquet(str(path))
 
-    def reference() -> float:
-        return engines.in_own_process(engines.in_duckdb, engines.MAX_BY, str(path), k, arguments.engine_memory)[1]
+    def seconds(query: str) -> float:
+        return engines.in_own_process(engines.in_duckdb, query, str(path), k, arguments.engine_memory)[1]
 
-    return time_steps(rows, k, {REFERENCE: reference}, arguments.rounds, warm_ups=arguments.warm_ups)
+    others = {name: partial(seconds, query) for name, query in QUERIES.items()}
+    return time_steps(rows, k, others, arguments.rounds, warm_ups=arguments.warm_ups)
 
 
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
@@ -111,14 +117,9 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
         "ndcg-spark, rank given, no look": timed(on_spark.by_library, rank="rank", check_duplicates="none"),
         "ndcg-spark, run + judgments": timed(on_spark.by_library_with_judgments),
     }
-    queries = {
-        REFERENCE: engines.MAX_BY,
-        "DuckDB, two windows": engines.TWO_WINDOWS,
-        "DuckDB, rank given": engines.RANK_GIVEN,
-    }
     others: dict[str, Contender] = {
         name: partial(engines.in_own_process, engines.in_duckdb, query, str(path), k, memory)
-        for name, query in queries.items()
+        for name, query in QUERIES.items()
     }
     others["Polars, streaming"] = partial(engines.in_own_process, engines.in_polars, str(path), k)
     peers = {

@@ -32,12 +32,14 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
     by_score = F.expr(f"max_by(relevance, score, {k})")
     by_score_and_item = F.expr(f"min_by(relevance, entry, {k})")
     best = F.expr(f"max_by(relevance, relevance, {k})")
+    grades = [F.sum(F.when(F.col("relevance") == grade, 1).otherwise(0)) for grade in range(10)]
     unchecked = {"k": k, "check_duplicates": "none"}
     scored = ndcg_spark.evaluate(rows, **unchecked)
     given = ndcg_spark.evaluate(rows, rank="rank", **unchecked)
     return {
         "read four columns": rows.select(*[F.sum(name) for name in COLUMNS]),
         "count by query, by hashing": by_query.agg(F.count(F.lit(1))),
+        "count ten grades by query, by hashing": by_query.agg(*grades),
         "sort by query": rows.select(*COLUMNS).sortWithinPartitions("query_id"),
         "sort, one top-K by score": by_query.agg(by_score),
         "sort, one top-K by score and item": by_order.agg(by_score_and_item),
