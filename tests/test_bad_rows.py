@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from oracle import Choices, Row, evaluate
+from pyspark.sql import functions as F
 from spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import rank_queries, score_queries
@@ -83,6 +84,11 @@ def table_of(spark, *rows: dict[str, object]):
 
 
 GOOD_ROWS = ({}, {"item_id": "y", "score": 0.5, "rank": 2.0, "relevance": 0.0}, {"query_id": "q2", "relevance": None})
+GOOD_RANKING = [
+    Row(query=("a", "q1"), item="x", score=1.0, relevance=2.0),
+    Row(query=("a", "q1"), item="y", score=0.5, relevance=0.0),
+    Row(query=("a", "q2"), item="x", score=1.0),
+]
 
 
 def refusal(frame) -> str:
@@ -180,10 +186,8 @@ def test_reject_evaluates_as_if_the_rows_were_not_there(spark):
         for way in ("auto", "window"):
             plan = EvaluationPlan(columns=columns, cutoffs=(1, 3), on_invalid="reject", way=way)
             cases[f"{name} {way}"] = Case(data=table, plan=plan)
-    rows = [Row(query=("a", "q1"), item="x", score=1.0, relevance=2.0)]
-    rows += [Row(query=("a", "q1"), item="y", score=0.5, relevance=0.0), Row(query=("a", "q2"), item="x", score=1.0)]
     for found in collect_cases(cases).values():
-        assert_same_results(found, evaluate(rows, CHOICES, [1, 3]))
+        assert_same_results(found, evaluate(GOOD_RANKING, CHOICES, [1, 3]))
 
 
 def test_ranks_that_are_too_large_are_rejected(spark):
@@ -192,6 +196,22 @@ def test_ranks_that_are_too_large_are_rejected(spark):
     table = table_of(spark, *[{"rank": rank} for rank in (10_000_001.0, 1e15, 1e19, INF)], {})
     counted = count_rows(run_rows(table, plan, judged=True), ("query_id",))
     assert (counted.read, counted.rejected) == (5, {"rank_too_large": 4})
+
+
+def test_whole_ranks_are_checked_in_their_own_type(spark):
+    """Also those that no int holds, before they are made one."""
+    bad = [{"item_id": f"b{n}", "rank": rank} for n, rank in enumerate((None, 0.0, -1.0, 10_000_001.0, 2.0**40))]
+    table = table_of(spark, *bad, *GOOD_ROWS).withColumn("rank", F.col("rank").cast("bigint"))
+    plan = EvaluationPlan(columns=BY_RANK, cutoffs=(1, 3), on_invalid="reject")
+    counted = count_rows(run_rows(table, plan, judged=True), ("query_id",))
+    assert counted.rejected == {"null_rank": 1, "rank_below_1": 2, "rank_too_large": 2}
+    graded = table.withColumn("relevance", F.col("relevance").cast("int"))
+    cases = {
+        "listed": Case(data=table, plan=plan),
+        "grades": Case(data=graded, plan=replace(plan, check_duplicates="none")),
+    }
+    for found in collect_cases(cases).values():
+        assert_same_results(found, evaluate(GOOD_RANKING, CHOICES, [1, 3]))
 
 
 def test_rejects_carry_the_row_and_its_reason(spark):
