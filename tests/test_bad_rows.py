@@ -205,6 +205,8 @@ def test_whole_ranks_are_checked_in_their_own_type(spark):
     plan = EvaluationPlan(columns=BY_RANK, cutoffs=(1, 3), on_invalid="reject")
     counted = count_rows(run_rows(table, plan, judged=True), ("query_id",))
     assert counted.rejected == {"null_rank": 1, "rank_below_1": 2, "rank_too_large": 2}
+    too_large = table.where("rank > 1e12")
+    assert refusal(rank_queries(too_large, replace(plan, on_invalid="fail"))).startswith("bad row: rank_too_large")
     graded = table.withColumn("relevance", F.col("relevance").cast("int"))
     cases = {
         "listed": Case(data=table, plan=plan),
