@@ -10,18 +10,20 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.kernels.discounts import check_discount
 
-WAYS = ("auto", "given", "top_k", "window", "arrays")
+WAYS = ("auto", "files", "given", "top_k", "window", "arrays")
 DUPLICATE_CHECKS = ("top", "all", "none")
 LAYOUTS = ("together", "scattered")
 LARGEST_K = 1_000_000
+LARGEST_RANK = 10_000_000
+LARGEST_WEIGHT = 1e18
 METRICS = ("ndcg", "dcg", "idcg")
 TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks",
-            "scores", "tied", "ideal", "grades", "others", "item", "score", "rank", "relevance", "position", "copies",
-            "segment_by", "segment", "metric", "value", "n_queries", "n_no_relevant", "n_missing",
+            "scores", "tied", "ideal", "grades", "others", "pieces", "item", "score", "rank", "relevance", "position",
+            "copies", "segment_by", "segment", "metric", "value", "n_queries", "n_no_relevant", "n_missing",
             "n_unjudged")  # fmt: skip
 """Names that tables on the way have for themselves; query and segment columns may not have them."""
 
@@ -89,7 +91,7 @@ class EvaluationPlan:
     segment_sets : tuple of tuple of str
         Each is a set of columns to group means by; the overall mean is always there.
     way : str
-        How items are ranked: `auto`, or one of `given`, `top_k`, `window`, `arrays`.
+        How items are ranked: `auto`, or one of `files`, `given`, `top_k`, `window`, `arrays`.
     on_invalid : str
         `fail`: a bad row stops the evaluation; `reject`: it is left out.
     null_score : str
@@ -168,6 +170,11 @@ class EvaluationPlan:
     def longest(self) -> int | None:
         """The largest cutoff, which is how much of each list matters; None: all of it."""
         return self.cutoffs[-1]
+
+    @property
+    def looks_at_items(self) -> bool:
+        """Whether lists carry items, where there are any, so that duplicates among them are found."""
+        return self.convention.duplicates == "error" and self.check_duplicates == "top"
 
     @property
     def segment_columns(self) -> tuple[str, ...]:

@@ -52,6 +52,14 @@ def test_top_k_reads_once_and_shuffles_once(spark: SparkSession, table: Path) ->
     assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
 
 
+def test_files_are_read_in_python_once_and_their_pieces_shuffled_once(spark: SparkSession, table: Path) -> None:
+    """Spark sees no row: there is nothing for it to scan, sort or hand over."""
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], way="files")
+    assert costs(found.rankings) == {"scans": 0, "shuffles": 1, "python": 1}
+    assert costs(found.per_query) == {"scans": 0, "shuffles": 1, "python": 2}
+    assert costs(found.summary) == {"scans": 0, "shuffles": 2, "python": 3}
+
+
 @needs_top_k
 def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path) -> None:
     """One pass counts all rows by hashing, the other makes lists of few of them; neither sorts by rank or score."""

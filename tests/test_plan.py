@@ -25,7 +25,7 @@ from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
         ({"cutoffs": (5, 5)}, "cutoffs must rise"),
         ({"cutoffs": (None, 5)}, "cutoffs must rise"),
         ({"cutoffs": (None, None)}, "cutoffs must rise"),
-        ({"way": "fast"}, "way must be one of auto, given, top_k, window, arrays; got 'fast'"),
+        ({"way": "fast"}, "way must be one of auto, files, given, top_k, window, arrays; got 'fast'"),
         ({"on_invalid": "skip"}, "on_invalid must be one of fail, reject; got 'skip'"),
         ({"null_score": "zero"}, "null_score must be one of bad, unretrieved; got 'zero'"),
         ({"layout": "auto"}, "layout must be one of together, scattered; got 'auto'"),

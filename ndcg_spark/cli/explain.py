@@ -16,6 +16,7 @@ from ndcg_spark.spark.layout import size_in_words
 
 _OTHERS = "a second pass over relevances that are not 0 to 9"
 _COSTS = {
+    "files": "Python workers read the files; one shuffle of about two lists of K numbers a query and input partition",
     "top_k": "one shuffle of at most K rows a query and input partition",
     "window": "three shuffles: of a row a query and input partition that counts, and two with sorts, of about K rows "
     "where K <= 1000",

@@ -11,12 +11,11 @@ from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import LARGEST_RANK, EvaluationPlan
 from ndcg_spark.spark.expressions import named
 
 BAD_ROW = "bad_row"
 MALFORMED = "malformed_line"
-LARGEST_RANK = 10_000_000
 Reasons = list[tuple[str, Column]]
 
 

@@ -14,11 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import LARGEST_RANK, LARGEST_WEIGHT, EvaluationPlan
 from ndcg_spark.spark.expressions import guarded, key_text, named, number, require_column
 from ndcg_spark.spark.reasons import (
     BAD_ROW,
-    LARGEST_RANK,
     Reasons,
     is_whole,
     malformed_reasons,
@@ -222,7 +221,7 @@ def _optional(
     if columns.weight is not None and columns.weight in frame.columns:
         weight = number(frame, columns.weight, "weight-col", table, parse_text=parse_text)
         selected["weight"] = weight
-        usable_weight = weight.between(0.0, 1e18)
+        usable_weight = weight.between(0.0, LARGEST_WEIGHT)
         reasons.append(("bad_weight", ~F.coalesce(usable_weight, F.lit(False))))
     if columns.order is not None and columns.order in frame.columns:
         selected["position"] = _position(frame, columns.order, parse_text)

@@ -53,12 +53,13 @@ def scoring_task(rankings: DataFrame, plan: EvaluationPlan) -> ScoringTask:
         keys=("run", *plan.columns.query),
         carried=_carried(rankings, plan),
         tie_bounds=plan.tie_bounds,
+        looks=plan.looks_at_items,
         discount=None if longest is None else discount_table(plan.convention.discount, longest),
     )
 
 
 def _carried(rankings: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
-    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "grades", "others"}
+    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "grades", "others", "pieces"}
     return tuple(name for name in rankings.columns if name not in passed)
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import LARGEST_WEIGHT, EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.ranking.duplicates import relevances_of
 from ndcg_spark.spark.ranking.lists import ENTRIES, empty_list
@@ -55,7 +55,7 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, originals: bool = Fals
     if columns.weight is not None:
         weight = named(columns.weight).cast("double")
         selected["weight"] = weight
-        reasons.append(("bad_weight", ~F.coalesce(weight.between(0.0, 1e18), F.lit(False))))
+        reasons.append(("bad_weight", ~F.coalesce(weight.between(0.0, LARGEST_WEIGHT), F.lit(False))))
     return with_reason(frame, selected, reasons, originals=originals)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.ideal import needs_ideal
+from ndcg_spark.spark.ranking.stored import WORTH_READING, obstacle_to_files
 from ndcg_spark.worker.grades import LONGEST
 
 LARGEST_TOP_K = 99_999
@@ -24,9 +25,10 @@ class Way:
     Parameters
     ----------
     ranked : str
-        `given`, `top_k`, `window` or `arrays`.
+        `files`, `given`, `top_k`, `window` or `arrays`.
     ideal : str
-        `top_k`, `window`, `arrays`, or `grades`: counts of each relevance, and where ranks are given both lists.
+        `files`, `top_k`, `window`, `arrays`, or `grades`: counts of each relevance, and where ranks are given both
+        lists.
     reason : str
         For a person.
     others : str
@@ -85,12 +87,16 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
         return Way(ranked="arrays", ideal="arrays", reason=f"column {columns.relevance!r} is an array")
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
-    lists, reason = _list_way(frame, plan)
     by_grades = judged and _by_grades(frame, plan)
-    if columns.rank is not None and plan.convention.unjudged != "condensed":
-        given = f"ranks are given in column {columns.rank!r}"
+    given = f"ranks are given in column {columns.rank!r}"
+    packed = by_grades and _takes_given_ranks(plan) and (plan.longest or 0) <= LONGEST
+    files = None if packed and plan.way == "auto" else _files_way(frame, plan, judged=judged)
+    if files is not None:
+        return files
+    lists, reason = _list_way(frame, plan)
+    if _takes_given_ranks(plan):
         _only(plan, "given", given)
-        if by_grades and plan.way in ("auto", "given") and (plan.longest or 0) <= LONGEST:
+        if packed and plan.way in ("auto", "given"):
             reason = "grades on ranks and counts of them are all it takes"
             return Way(ranked="given", ideal="grades", reason=f"{given}; {reason}", others=lists)
         return Way(ranked="given", ideal=lists, reason=f"{given}; {reason}")
@@ -105,12 +111,25 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
     return Way(ranked=ranked, ideal=lists, reason=reason)
 
 
+def _takes_given_ranks(plan: EvaluationPlan) -> bool:
+    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
+
+
+def _files_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> Way | None:
+    if plan.way not in ("auto", "files"):
+        return None
+    obstacle = obstacle_to_files(frame, plan, judged=judged, least=WORTH_READING if plan.way == "auto" else 0)
+    if obstacle is None:
+        return Way(ranked="files", ideal="files", reason="workers read the Parquet files, and cut what they read")
+    if plan.way == "files":
+        raise InvalidParameterError(f"way=files cannot be gone: {obstacle}; use way=auto.")
+    return None
+
+
 def _by_grades(frame: DataFrame, plan: EvaluationPlan) -> bool:
     """Whether counts of grades hold all there is to know of an ideal list: no items, whole relevances."""
     columns = plan.columns
-    looks = plan.convention.duplicates == "error" and plan.check_duplicates == "top"
-    looks_at_items = looks and columns.item in frame.columns
-    if looks_at_items or plan.longest is None:
+    if (plan.looks_at_items and columns.item in frame.columns) or plan.longest is None:
         return False
     kind = frame.schema[columns.relevance].dataType if columns.relevance in frame.columns else None
     return isinstance(kind, T.IntegralType | T.BooleanType)

@@ -11,6 +11,7 @@ from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking.arrays import rank_arrays
 from ndcg_spark.spark.ranking.choose import choose_way
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
+from ndcg_spark.spark.ranking.files import rank_files
 from ndcg_spark.spark.ranking.judged import rank_with_judgments
 from ndcg_spark.spark.ranking.lists import ENTRIES
 from ndcg_spark.spark.ranking.single import rank_single
@@ -59,6 +60,9 @@ def rank_queries(
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         require_carried(plan, frame)
         return _finished(rank_arrays(frame, plan), plan)
+    if way.ranked == "files":
+        require_carried(plan, frame)
+        return _finished(rank_files(frame, plan), plan)
     rows = usable(run_rows(frame, plan, judged=judgments is None, parse_text=parse_text), plan, _guard_column(plan))
     rows = resolve_duplicates(rows, plan, keys_of(plan))
     rows = _moved(rows, plan, keys_of(plan))
@@ -88,7 +92,7 @@ def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names = ["run", *plan.columns.query, "n_rows", "n_left_out", "n_items", "n_judged", "n_relevant"]
     names += plan.carried_segments
     names += ["weight"] if plan.columns.weight is not None else []
-    lists = ("ranked", "ranks", "scores", "tied", "ideal", "grades", "others")
+    lists = ("ranked", "ranks", "scores", "tied", "ideal", "grades", "others", "pieces")
     names += [name for name in lists if name in rankings.columns]
     for name in ("ranked", "ideal"):
         if name in rankings.columns:

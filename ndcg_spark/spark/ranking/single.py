@@ -166,8 +166,7 @@ def looks_for_duplicates(rows: DataFrame, plan: EvaluationPlan) -> bool:
     -------
     bool
     """
-    unresolved = plan.convention.duplicates == "error" and plan.check_duplicates == "top"
-    return unresolved and "item" in rows.columns
+    return plan.looks_at_items and "item" in rows.columns
 
 
 def finished_lists(grouped: DataFrame, keys: tuple[str, ...], plan: EvaluationPlan, *, with_item: bool) -> DataFrame:

@@ -1,0 +1,155 @@
+"""The k largest values of each query, found without sorting the others.
+
+Queries of about the same size are put side by side in a matrix, of which NumPy partitions every line at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ndcg_spark.kernels.ragged import BoolArray, IntArray, offsets_of
+
+NumberArray = NDArray[Any]
+
+
+def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
+    """Give the k-th largest value of each query.
+
+    Parameters
+    ----------
+    values : float or int, shape (n_rows,)
+        Without NaN.
+    offsets : int64, shape (n_queries + 1,)
+    k : int
+
+    Returns
+    -------
+    like values, shape (n_queries,)
+        The lowest value of its type for a query with fewer rows.
+
+    Examples
+    --------
+    >>> kth_largest(np.array([3.0, 1.0, 2.0, 7.0]), np.array([0, 3, 4]), 2).tolist()
+    [2.0, -inf]
+    """
+    found = np.full(len(offsets) - 1, _lowest(values.dtype), dtype=values.dtype)
+    for queries, matrix in _side_by_side(values, offsets):
+        width = matrix.shape[1]
+        if width >= k:
+            found[queries] = np.partition(matrix, width - k, axis=1)[:, width - k]
+    return found
+
+
+def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
+    """Give the k largest values of each query, the largest first.
+
+    Parameters
+    ----------
+    values : float or int, shape (n_rows,)
+        Without NaN; rows that do not count have the lowest value of the type.
+    offsets : int64, shape (n_queries + 1,)
+    n_there : int64, shape (n_queries,)
+        Rows that count.
+    k : int
+
+    Returns
+    -------
+    tuple
+        The values, those of all queries end to end, and how many each query has.
+
+    Examples
+    --------
+    >>> best, lengths = largest(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), np.array([3, 1]), 2)
+    >>> best.tolist(), lengths.tolist()
+    ([3, 2, 7], [2, 1])
+    """
+    lengths = np.minimum(n_there, k)
+    starts = offsets_of(lengths)
+    best = np.empty(starts[-1], dtype=values.dtype)
+    for queries, matrix in _side_by_side(values, offsets):
+        width = matrix.shape[1]
+        n_kept = min(k, width)
+        kept = np.sort(np.partition(matrix, width - n_kept, axis=1)[:, width - n_kept :], axis=1)[:, ::-1]
+        there = np.arange(n_kept) < lengths[queries][:, None]
+        places = starts[:-1][queries][:, None] + np.arange(n_kept)
+        best[places[there]] = kept[there]
+    return best, lengths
+
+
+def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
+    """Order the rows of each query by value, the largest first.
+
+    Parameters
+    ----------
+    values : float, shape (n_rows,)
+        Without NaN.
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    int64, shape (n_rows,)
+        Queries keep their places, and rows of equal values their order.
+
+    Examples
+    --------
+    >>> falling_order(np.array([1.0, 3.0, 2.0, 7.0]), np.array([0, 3, 4])).tolist()
+    [1, 2, 0, 3]
+    """
+    order = np.empty(len(values), dtype=np.int64)
+    sizes, starts = np.diff(offsets), offsets[:-1]
+    for queries, matrix in _side_by_side(values, offsets):
+        there = np.arange(matrix.shape[1]) < sizes[queries][:, None]
+        rows = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
+        order[(starts[queries][:, None] + np.arange(matrix.shape[1]))[there]] = rows[there]
+    return order
+
+
+def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
+    """Whether a query has the same code twice.
+
+    Parameters
+    ----------
+    codes : int64, shape (n_rows,)
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    bool, shape (n_queries,)
+
+    Examples
+    --------
+    >>> repeats(np.array([3, 1, 3, 3]), np.array([0, 3, 4])).tolist()
+    [True, False]
+    """
+    found = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    sizes = np.diff(offsets)
+    for queries, matrix in _side_by_side(codes, offsets):
+        width = matrix.shape[1]
+        rising = np.sort(matrix, axis=1)  # what fills a line up comes first
+        real = np.arange(1, width) > (width - sizes[queries])[:, None]
+        found[queries] = ((rising[:, 1:] == rising[:, :-1]) & real).any(axis=1)
+    return found
+
+
+def _side_by_side(values: NumberArray, offsets: IntArray) -> Iterator[tuple[Any, NumberArray]]:
+    """Queries whose sizes lie within a factor of two, and their values, a line each, filled up with the lowest."""
+    sizes = np.diff(offsets)
+    if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
+        yield slice(None), values.reshape(-1, sizes[0])
+        return
+    steps = np.frexp(sizes.astype(np.float64) - 0.5)[1]  # such that 2^step >= size
+    for step in np.unique(steps[sizes > 0]):
+        chosen = (steps == step) & (sizes > 0)
+        queries = np.flatnonzero(chosen)
+        there = np.arange(sizes[queries].max()) < sizes[queries][:, None]
+        matrix = np.full(there.shape, _lowest(values.dtype), dtype=values.dtype)
+        matrix[there] = values[np.repeat(chosen, sizes)]
+        yield queries, matrix
+
+
+def _lowest(kind: np.dtype[Any]) -> float | int:
+    return -np.inf if kind.kind == "f" else int(np.iinfo(kind).min)

@@ -1,0 +1,198 @@
+"""Whether a table is files that Python workers can read themselves, and which.
+
+Nothing may be lost by it: the files must be all there is to the table, each row as it lies there, with columns of
+plain types, under paths that workers can open.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.worker.files import misfit
+
+WORTH_READING = 2**26
+"""Bytes of files below which Python workers take longer to start than they save."""
+_Kinds = Mapping[T.DataType, pa.DataType]
+_WHOLE: _Kinds = {
+    T.ByteType(): pa.int8(),
+    T.ShortType(): pa.int16(),
+    T.IntegerType(): pa.int32(),
+    T.LongType(): pa.int64(),
+}
+_NUMBERS: _Kinds = {**_WHOLE, T.FloatType(): pa.float32(), T.DoubleType(): pa.float64()}
+_NAMES: _Kinds = {**_WHOLE, T.StringType(): pa.string()}
+_KINDS: _Kinds = {**_NUMBERS, **_NAMES, T.DateType(): pa.date32(), T.BooleanType(): pa.bool_()}
+_OTHERS = ("_delta_log", ".hoodie")
+"""What lies beside files of which not every row counts."""
+_PLAIN_READ = re.compile(r"(?:Project \[[\w#, ]+\], Statistics[^\n]*\n\+- )?Relation [^\n]*\] parquet, Statistics")
+"""Of the plan that Spark prints: a read of files without filters, at most of some of their columns."""
+
+
+def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool, least: int = 0) -> str | None:
+    """Say why workers cannot read a table themselves, if they cannot. Reads a file's schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The main table, as it came.
+    plan : EvaluationPlan
+    judged : bool
+        Whether relevances are taken from it.
+    least : int
+        Bytes that the files must have.
+
+    Returns
+    -------
+    str or None
+    """
+    found = _plan_obstacle(plan, judged=judged) or _type_obstacle(frame, plan)
+    if found is not None:
+        return found
+    sizes = file_sizes(frame)
+    if not sizes or not _is_plain_read(frame):
+        return "the table is not Parquet files that workers can open by their path, each row as it is there"
+    if sum(sizes.values()) < least:
+        return "the files are small"
+    first, wanted = min(sizes), read_schema(frame, plan)
+    try:
+        found = pq.read_schema(first)
+    except (OSError, pa.ArrowException) as error:
+        return f"{first} cannot be read: {str(error).splitlines()[0]}"
+    missing = sorted(set(wanted.names) - set(found.names))
+    return f"column {missing[0]!r} is not in {first}" if missing else misfit(first, found, wanted)
+
+
+def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
+    convention = plan.convention
+    found = {
+        "judgments lie in another table": not judged,
+        "k=all takes whole lists": plan.longest is None,
+        "there are several score columns": len(plan.columns.score) > 1,
+        f"ties={convention.ties} takes all items that tie at rank k": convention.groups_ties,
+        "a gain table need not rise with relevance": convention.has_gain_table,
+        "all rows are looked through for duplicates": convention.duplicates != "error"
+        or plan.check_duplicates == "all",
+        "ranks close up over unjudged items": plan.columns.rank is not None and convention.unjudged == "condensed",
+        "the rows of a query are scattered": plan.layout == "scattered",
+    }
+    return next((reason for reason, holds in found.items() if holds), None)
+
+
+def _type_obstacle(frame: DataFrame, plan: EvaluationPlan) -> str | None:
+    for name, kinds in _kinds_of_columns(frame, plan).items():
+        if name not in frame.columns:
+            return f"there is no column {name!r}"  # which is said where it is looked for
+        if frame.schema[name].dataType not in kinds:
+            return f"column {name!r} is {frame.schema[name].dataType.simpleString()}"
+    needs_item = plan.columns.rank is None and plan.convention.ties != "input_order"
+    return "there is no item column" if needs_item and not has_item(frame, plan) else None
+
+
+def _kinds_of_columns(frame: DataFrame, plan: EvaluationPlan) -> dict[str, _Kinds]:
+    """The columns that are read, and the types that each may have."""
+    columns = plan.columns
+    wanted: dict[str, _Kinds] = {name: {**_NAMES, T.DateType(): pa.date32()} for name in columns.query}
+    optional: list[tuple[str | None, _Kinds]] = [
+        (columns.run, {T.StringType(): pa.string()}),
+        (columns.item if has_item(frame, plan) else None, _NAMES),
+        (columns.score[0] if columns.rank is None else None, _NUMBERS),
+        (columns.rank, _WHOLE),
+        (columns.relevance, {**_NUMBERS, T.BooleanType(): pa.bool_()}),
+        (columns.order, _WHOLE),
+        (columns.weight, _NUMBERS),
+    ]
+    wanted |= {name: kinds for name, kinds in optional if name is not None}
+    return wanted | {name: _KINDS for name in plan.carried_segments if name not in wanted}
+
+
+def has_item(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether a table has items. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    bool
+    """
+    return plan.columns.item in frame.columns
+
+
+def file_sizes(frame: DataFrame) -> dict[str, int]:
+    """Sizes of the Parquet files of a table, by their paths; empty unless all are on a file system of this machine.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    dict from path to bytes
+    """
+    sizes = {}
+    for uri in frame.inputFiles():
+        address = urlsplit(uri)
+        path = unquote(address.path)
+        if address.scheme != "file" or not path.endswith(".parquet") or not os.path.isfile(path):
+            return {}
+        sizes[path] = os.path.getsize(path)
+    folders = {parent for path in sizes for parent in _parents(path)}
+    beside = any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in _OTHERS)
+    return {} if beside else sizes
+
+
+def _parents(path: str) -> Iterator[str]:
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
+
+
+def _is_plain_read(frame: DataFrame) -> bool:
+    """Whether a frame is all rows of its files, by what Spark prints of its plan."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        frame.explain(mode="cost")
+    logical = printed.getvalue().partition("== Optimized Logical Plan ==\n")[2]
+    return _PLAIN_READ.match(logical) is not None
+
+
+def read_schema(frame: DataFrame, plan: EvaluationPlan) -> pa.Schema:
+    """Columns that are read of files, as Arrow has them. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    pyarrow schema
+    """
+    return pa.schema([(name, arrow_type(frame.schema[name].dataType)) for name in _kinds_of_columns(frame, plan)])
+
+
+def arrow_type(kind: T.DataType) -> pa.DataType:
+    """Arrow's type for a type of Spark that a column of files, or of their pieces, may have.
+
+    Parameters
+    ----------
+    kind : DataType
+
+    Returns
+    -------
+    pyarrow data type
+    """
+    return pa.list_(_KINDS[kind.elementType]) if isinstance(kind, T.ArrayType) else _KINDS[kind]

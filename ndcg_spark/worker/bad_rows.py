@@ -1,0 +1,119 @@
+"""Which rows of a batch cannot be used, and why: the reasons of `spark.reasons`, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.gains import relevance_range
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray
+from ndcg_spark.plan import LARGEST_RANK, LARGEST_WEIGHT, EvaluationPlan
+from ndcg_spark.worker.batches import float_values
+
+
+def usable_rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> pa.RecordBatch:
+    """Take the rows that can be evaluated.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Rows under the column names of the input.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    pyarrow record batch
+        The batch itself where all are good.
+
+    Raises
+    ------
+    InputRefusedError
+        For a bad row under `on_invalid=fail`, naming its first reason and its query.
+    """
+    bad = np.zeros(batch.num_rows, dtype=np.bool_)
+    for reason, at in bad_rows(batch, plan):
+        if plan.on_invalid == "fail":
+            raise InputRefusedError(f"bad row: {reason} at {_key_text(batch, plan, int(np.flatnonzero(at)[0]))}")
+        bad |= at
+    return batch.filter(pa.array(~bad)) if bad.any() else batch
+
+
+def bad_rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray]]:
+    """Give every reason for which some row is bad.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    plan : EvaluationPlan
+
+    Yields
+    ------
+    tuple
+        The reason, and for each row whether it holds; reasons that hold for none are left out.
+    """
+    for reason, at in _reasons(batch, plan):
+        if at is not None and at.any():
+            yield reason, at
+
+
+def _reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray | None]]:
+    columns = plan.columns
+    if columns.run is not None:
+        yield "null_run", _null(batch, columns.run)
+    for name in columns.query:
+        yield "null_query", _null(batch, name)
+    if columns.rank is not None:
+        yield from _rank_reasons(batch, plan)
+    else:
+        if plan.null_score == "bad":
+            yield "null_score", _null(batch, columns.score[0])
+        score = float_values(batch.column(columns.score[0]))[0]
+        if not np.isfinite(score).all():
+            yield "nan_score", np.isnan(score)
+            yield "infinite_score", np.isinf(score)
+    if columns.item in batch.schema.names:
+        yield "null_item", _null(batch, str(columns.item))
+    if columns.weight is not None:
+        weight, known = float_values(batch.column(columns.weight))
+        yield "bad_weight", ~(known & (weight >= 0) & (weight <= LARGEST_WEIGHT))
+    if columns.order is not None:
+        yield "null_order", _null(batch, columns.order)
+    yield from _relevance_reasons(batch, plan)
+
+
+def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray | None]]:
+    name = str(plan.columns.rank)
+    if plan.null_score == "bad":
+        yield "null_rank", _null(batch, name)
+    rank, known = float_values(batch.column(name))
+    yield "rank_below_1", known & (rank < 1)
+    yield "rank_too_large", rank > LARGEST_RANK
+
+
+def _relevance_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray | None]]:
+    relevance: FloatArray = float_values(batch.column(plan.columns.relevance))[0]
+    lowest, highest = relevance_range(plan.convention.gain)
+    negative = plan.convention.negative
+    if not np.isfinite(relevance).all():
+        yield "nan_relevance", np.isnan(relevance)
+        yield "infinite_relevance", np.isinf(relevance)
+    yield "gain_overflow", relevance > highest
+    if negative != "clip":
+        yield "gain_overflow", relevance < lowest
+    if negative == "error":
+        yield "negative_relevance", relevance < 0
+
+
+def _key_text(batch: pa.RecordBatch, plan: EvaluationPlan, row: int) -> str:
+    keys = {"run": plan.columns.run} if plan.columns.run else {}
+    keys |= {name: name for name in plan.columns.query}
+    found = {shown: batch.column(name)[row].as_py() for shown, name in keys.items()}
+    return ", ".join(f"{shown}={'null' if value is None else value}" for shown, value in found.items())
+
+
+def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:
+    column = batch.column(name)
+    return np.asarray(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None

@@ -1,0 +1,71 @@
+"""Rows of the oracle as batches that workers read from files, and their pieces put together as Spark does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from oracle import Row
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.worker.pieces import CutTask, cut_rows
+
+COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+NUMBERS = pa.list_(pa.float64())
+
+
+def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as they lie in a file."""
+    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
+    columns = {
+        "query_id": pa.array([row.query for row in rows], pa.string()),
+        "item_id": pa.array([row.item for row in rows], item),
+        "score": pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
+        "relevance": pa.array([row.relevance for row in rows], pa.float64()),
+        "position": pa.array([row.position for row in rows], pa.int32()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def cut_task(rows: pa.RecordBatch, plan: EvaluationPlan) -> CutTask:
+    """What the driver would send to cut such rows."""
+    items = pa.list_(rows.schema.field("item_id").type)
+    looks, by_order = plan.looks_at_items, plan.convention.ties == "input_order"
+    fields: dict[str, pa.DataType] = {"query_id": pa.string()} | dict.fromkeys(COUNTS, pa.int64())
+    fields |= {"scores": NUMBERS, "relevances": NUMBERS}
+    fields |= {"items": items} if looks or not by_order else {}
+    fields |= {"order": pa.list_(pa.int32())} if by_order else {}
+    if plan.convention.ideal != "k_ones":
+        fields |= {"best": NUMBERS} | ({"best_items": items} if looks else {})
+    schema = pa.schema(list(fields.items()))
+    return CutTask(plan=plan, parts=(), columns=rows.schema, pieces=schema, looks=looks)
+
+
+def cut_somewhere(rows: pa.RecordBatch, plan: EvaluationPlan, seed: int) -> pa.RecordBatch:
+    """Rankings with pieces: the rows cut in batches of random sizes, then gathered by query."""
+    random_, task, at, found = random.Random(seed), cut_task(rows, plan), 0, []
+    while at < rows.num_rows:
+        n_rows = random_.randint(1, rows.num_rows)
+        found += cut_rows(rows.slice(at, n_rows), task).to_pylist()
+        at += n_rows
+    random_.shuffle(found)
+    return gathered(found, task)
+
+
+def gathered(found: list[dict[str, Any]], task: CutTask) -> pa.RecordBatch:
+    """One row a query, as Spark groups them."""
+    lists = [field for field in task.pieces if pa.types.is_list(field.type)]
+    queries = []
+    for query, its in groupby(
+        sorted(found, key=lambda piece: piece["query_id"]), key=lambda piece: piece["query_id"]
+    ):
+        same = list(its)
+        counts = {name: sum(piece[name] for piece in same) for name in COUNTS}
+        together = [{field.name: piece[field.name] for field in lists} for piece in same]
+        queries.append({"run": "", "query_id": query, **counts, "pieces": together})
+    kinds = {"run": pa.string(), "query_id": pa.string(), **dict.fromkeys(COUNTS, pa.int64())}
+    kinds["pieces"] = pa.list_(pa.struct(lists))
+    return pa.RecordBatch.from_pylist(queries, schema=pa.schema(list(kinds.items())))

@@ -1,0 +1,246 @@
+"""Parquet files that workers read themselves: the numbers and refusals of every other way, or another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from arrow_pieces import file_rows
+from main_job import done, mean_ndcg
+from oracle import Choices, Row, evaluate
+from pyspark.sql import functions as F
+from random_rankings import random_rows
+from spark_rankings import Case, assert_same_results, collect_cases, convention_of, ranks_of, session_settings
+
+import ndcg_spark
+from ndcg_spark.errors import InvalidParameterError, find_refusal
+from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.spark.ranking import stored
+from ndcg_spark.spark.ranking.choose import choose_way
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEFAULT = Choices(ties="item_asc")
+CHOICES = {
+    "default": DEFAULT,
+    "item_desc, clip, float32": Choices(ties="item_desc", score_precision="float32", negative="clip"),
+    "input_order, condensed": Choices(ties="input_order", unjudged="condensed", no_relevant="one"),
+    "retrieved, k_ones": Choices(gain="linear", ties="item_asc", ideal="retrieved", missing_query="drop"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_shuffle_partition(spark: SparkSession):
+    with session_settings(spark, spark__sql__shuffle__partitions=1):
+        yield
+
+
+def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, of_a_group: int = 7) -> str:
+    """Files of small row groups, so that queries lie across groups and files."""
+    folder.mkdir(parents=True)
+    step = -(-rows.num_rows // n_files)
+    for at in range(n_files):
+        part = pa.Table.from_batches([rows.slice(at * step, step)])
+        pq.write_table(part, folder / f"part-{at}.parquet", row_group_size=of_a_group)
+    return str(folder)
+
+
+def with_ranks(rows: Sequence[Row], choices: Choices) -> pa.RecordBatch:
+    ranks = ranks_of(rows, choices)
+    return file_rows(rows).append_column("rank", pa.array([ranks.get((r.query, r.item)) for r in rows], pa.int32()))
+
+
+def plan_of(choices: Choices, **changes: object) -> EvaluationPlan:
+    columns = Columns(order="position") if choices.ties == "input_order" else Columns()
+    chosen = {"columns": columns, "cutoffs": (1, 3, 10), "null_score": "unretrieved", "way": "files"} | changes
+    return EvaluationPlan(convention=convention_of(choices), **chosen)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_files_give_what_the_oracle_says(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Strings and integers as items; queries together and scattered; scores, and ranks where these are kept."""
+    choices, cases, expected = CHOICES[name], {}, {}
+    for seed, integer in enumerate((False, True)):
+        rows = random_rows(seed, integer_items=integer, negatives=True, extreme_scores=True)
+        rows = sorted(rows, key=lambda row: row.query) if integer else rows
+        table = spark.read.parquet(write(tmp_path / f"{seed}", with_ranks(rows, choices)))
+        cases |= {f"{seed} scores": Case(data=table, plan=plan_of(choices))}
+        if choices.unjudged != "condensed":
+            by_rank = plan_of(choices, columns=Columns(rank="rank"), check_duplicates=("top", "none")[seed])
+            cases |= {f"{seed} ranks": Case(data=table, plan=by_rank)}
+        expected |= {case: evaluate(rows, choices, [1, 3, 10]) for case in cases if case.startswith(f"{seed}")}
+    for case, got in collect_cases(cases).items():
+        assert_same_results(got, expected[case])
+
+
+# --- What is chosen
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two files below a folder whose name has a space in it."""
+    return write(tmp_path_factory.mktemp("a table") / "rows", with_ranks(random_rows(3), DEFAULT))
+
+
+@pytest.fixture
+def table(spark: SparkSession, folder: str) -> DataFrame:
+    return spark.read.parquet(folder)
+
+
+def test_large_files_are_read_by_workers_unless_asked_otherwise(table: DataFrame, monkeypatch) -> None:
+    plan = EvaluationPlan(columns=Columns(rank="rank"), cutoffs=(3,))
+    assert choose_way(table, replace(plan, columns=Columns())).ranked != "files"  # a small table
+    monkeypatch.setattr("ndcg_spark.spark.ranking.choose.WORTH_READING", 1)
+    assert choose_way(table, plan).ranked == "files"
+    assert choose_way(table.select("query_id", "item_id", "score", "relevance"), EvaluationPlan()).ranked == "files"
+    assert choose_way(table, replace(plan, way="given")).ranked == "given"
+    whole = table.withColumn("relevance", F.col("relevance").cast("int"))
+    assert choose_way(whole, replace(plan, check_duplicates="none")).ideal == "grades"
+
+
+def test_whole_grades_on_given_ranks_are_packed_instead(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
+    rows = with_ranks(random_rows(5), DEFAULT)
+    grades = rows.column("relevance").cast(pa.int32())
+    rows = rows.set_column(rows.schema.names.index("relevance"), "relevance", grades)
+    table = spark.read.parquet(write(tmp_path / "rows", rows))
+    monkeypatch.setattr("ndcg_spark.spark.ranking.choose.WORTH_READING", 1)
+    plan = EvaluationPlan(columns=Columns(rank="rank"), check_duplicates="none")
+    assert [choose_way(table, replace(plan, way=way)).ideal for way in ("auto", "files")] == ["grades", "files"]
+
+
+OBSTACLES = {
+    "a filter": (lambda frame: frame.where("score > 0"), {}, "the table is not Parquet files"),
+    "a computed column": (
+        lambda frame: frame.withColumn("score", F.col("score") * 2),
+        {},
+        "the table is not Parquet files",
+    ),
+    "a limit": (lambda frame: frame.limit(5), {}, "the table is not Parquet files"),
+    "a union": (lambda frame: frame.union(frame), {}, "the table is not Parquet files"),
+    "no files": (lambda frame: frame.sparkSession.createDataFrame(frame.collect(), frame.schema), {}, "the table is"),
+    "another type": (lambda frame: frame.withColumn("score", F.col("score").cast("string")), {}, "'score' is string"),
+    "whole lists": (lambda frame: frame, {"k": None}, "k=all takes whole lists"),
+    "tied groups": (lambda frame: frame, {"convention": "default;ties=expected"}, "ties=expected takes all items"),
+    "a table of gains": (lambda frame: frame, {"convention": "default;gain=table:0=1"}, "a gain table need not rise"),
+    "duplicates": (lambda frame: frame, {"convention": "default;duplicates=best"}, "all rows are looked through"),
+    "scattered": (lambda frame: frame, {"layout": "scattered"}, "the rows of a query are scattered"),
+    "no item": (lambda frame: frame.drop("item_id"), {}, "there is no item column"),
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_is_not_plain_files_is_left_to_spark(table: DataFrame, name: str, monkeypatch) -> None:
+    change, options, why = OBSTACLES[name]
+    monkeypatch.setattr("ndcg_spark.spark.ranking.choose.WORTH_READING", 1)
+    plan = ndcg_spark.evaluation.evaluation_plan(**options)
+    assert choose_way(change(table), plan).ranked != "files"
+    with pytest.raises(InvalidParameterError, match=f"way=files cannot be gone: .*{why}.*; use way=auto"):
+        choose_way(change(table), replace(plan, way="files"))
+
+
+def test_columns_of_folders_and_files_of_table_formats_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rows = file_rows(random_rows(3)).drop_columns(["query_id"])
+    write(tmp_path / "by query" / "query_id=q1", rows)
+    assert "query_id" in (stored.obstacle_to_files(read(spark, tmp_path / "by query"), EvaluationPlan(), judged=True))
+    write(tmp_path / "delta", file_rows(random_rows(3)))
+    assert stored.obstacle_to_files(read(spark, tmp_path / "delta"), EvaluationPlan(), judged=True) is None
+    (tmp_path / "delta" / "_delta_log").mkdir()
+    assert stored.obstacle_to_files(read(spark, tmp_path / "delta"), EvaluationPlan(), judged=True) is not None
+
+
+def read(spark: SparkSession, path: Path) -> DataFrame:
+    return spark.read.parquet(str(path))
+
+
+# --- What is refused
+
+
+def refusal(frame: DataFrame) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark chooses the class
+        frame.collect()
+    message = find_refusal(str(caught.value))
+    assert message is not None, str(caught.value)[:500]
+    return message
+
+
+def test_refusals_are_those_of_the_other_ways(spark: SparkSession, tmp_path: Path) -> None:
+    """A bad row, an item twice in a ranking, and a segment that is not one."""
+    good = [Row(query="q1", item=item, score=1.0, relevance=1.0) for item in "ab"]
+    tables = {
+        "bad": [*good, Row(query="q2", item="a", score=float("nan"), relevance=1.0)],
+        "twice": [*good, good[0]],
+        "segments": good,
+    }
+    for name, rows in tables.items():
+        batch = file_rows(rows)
+        country = pa.array(["x", "y", "x"][: batch.num_rows] if name == "segments" else ["x"] * batch.num_rows)
+        table = read(spark, Path(write(tmp_path / name, batch.append_column("country", country))))
+        found = {
+            way: refusal(ndcg_spark.evaluate(table, k=3, way=way, segments=["country"]).rankings)
+            if name != "twice"
+            else refusal(ndcg_spark.evaluate(table, k=3, way=way).per_query)
+            for way in ("files", "window")
+        }
+        assert found["files"] == found["window"], name
+
+
+def test_a_file_with_another_type_is_refused_with_a_way_out(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "rows", file_rows(random_rows(3)))
+    pq.write_table(pa.table({"query_id": ["q"], "item_id": [1]}), tmp_path / "rows" / "zzz.parquet")
+    table = spark.read.schema("query_id string, item_id string, score double, relevance double").parquet(
+        str(tmp_path / "rows")
+    )
+    message = refusal(ndcg_spark.evaluate(table, k=3, way="files", null_score="unretrieved").rankings)
+    assert message.startswith("column 'item_id' of ")
+    assert message.endswith("zzz.parquet is int64, not string; way=window leaves reading to Spark.")
+
+
+def test_files_may_lack_a_column_or_have_narrower_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark reads them: the country of the second file is null."""
+    rows = file_rows([Row(query=query, item=n, score=-n, relevance=n % 3) for n, query in enumerate("aabbcc")])
+    write(tmp_path / "rows", rows.slice(0, 4).append_column("country", pa.array(["x", "x", "y", "y"])), n_files=1)
+    narrow = rows.slice(4).to_pydict() | {"score": pa.array([-4.0, -5.0], pa.float32())}
+    pq.write_table(pa.table({**narrow, "item_id": pa.array([4, 5], pa.int32())}), tmp_path / "rows" / "zzz.parquet")
+    table = spark.read.parquet(str(tmp_path / "rows" / "part-0.parquet"))
+    table = spark.read.schema(table.schema).parquet(str(tmp_path / "rows"))
+    found = ndcg_spark.evaluate(table, k=3, way="files", segments=["country"]).per_query.collect()
+    assert {row["query_id"]: row["country"] for row in found} == {"a": "x", "b": "y", "c": None}
+
+
+# --- The job
+
+
+def test_the_job_accounts_for_every_row_of_files(tmp_path: Path) -> None:
+    """Segments, weights, a sample, and bad rows that are rejected: by both ways the same, to the last bit."""
+    rows = [row for row in random_rows(11, n_queries=40) if row.query != "missing"]
+    batch = file_rows(rows)
+    weight = pa.array([1.0 + len(row.query) for row in rows])
+    country = pa.array([None if row.query.endswith("1") else row.query[-1] for row in rows])
+    batch = batch.append_column("w", weight).append_column("country", country)
+    options = [
+        "--input",
+        write(tmp_path / "rows", batch),
+        "--k",
+        "1,5",
+        "--weight-col",
+        "w",
+        "--on-invalid",
+        "reject",
+    ]
+    options += ["--segment-cols", "country", "--json", "-"]
+    for sample in ("1", "0.5"):
+        files, window = (done(*options, "--sample", sample, "--way", way).json for way in ("files", "window"))
+        assert files == window
+        assert files["rows"]["rejected"] > 0
+
+
+def test_the_job_says_what_it_does_with_files(folder: str) -> None:
+    ended = mean_ndcg("--input", folder, "--k", "3", "--way", "files", "--explain")
+    assert "way          files: workers read the Parquet files, and cut what they read" in ended.out
+    assert "cost         Python workers read the files; one shuffle" in ended.out

@@ -1,0 +1,131 @@
+"""Rows that workers read from files, cut into pieces and merged, against the oracle; and what is refused."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from arrow_pieces import cut_somewhere, cut_task, file_rows, gathered
+from arrow_rankings import convention_of, scores, task_of
+from oracle import Choices, Row, evaluate
+from random_rankings import random_rows
+from test_worker_oracle import assert_same
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.worker.pieces import cut_rows
+
+SEEDS = range(150)
+OPTIONS: dict[str, tuple] = {
+    "gain": ("exponential", "linear", "power:2", lambda rel: rel + 2.5),
+    "ties": ("item_asc", "item_desc", "input_order"),
+    "score_precision": ("double", "float32"),
+    "ideal": ("judged", "retrieved", "k_ones", "judged"),
+    "unjudged": ("zero", "condensed"),
+    "negative": ("keep", "clip"),
+    "no_relevant": ("zero", "one", "skip"),
+    "missing_query": ("zero", "drop"),
+    "unjudged_query": ("drop", "zero"),
+    "pad_to_k": (None, -1.0),
+}
+BY_POSITION = Columns(order="position")
+
+
+def choices_of(seed: int) -> Choices:
+    random_ = random.Random(seed)
+    choices = Choices(**{name: random_.choice(values) for name, values in OPTIONS.items()})
+    return replace(choices, negative="clip") if choices.gain == "power:2" else choices
+
+
+def plan_of(choices: Choices, cutoffs=(3,), **changes) -> EvaluationPlan:
+    columns = BY_POSITION if choices.ties == "input_order" else Columns()
+    return EvaluationPlan(
+        columns=columns, convention=convention_of(choices), cutoffs=cutoffs, null_score="unretrieved", **changes
+    )
+
+
+def rows_of(seed: int) -> list[Row]:
+    shape = {"negatives": seed % 2 == 0, "fractional": seed % 3 == 0, "integer_items": seed % 5 == 0}
+    rows = random_rows(seed, n_queries=10, max_items=9, extreme_scores=seed % 4 == 0, **shape)
+    return sorted(rows, key=lambda row: row.query) if seed % 2 else rows  # together, or scattered
+
+
+def scored(rankings: pa.RecordBatch, plan: EvaluationPlan):
+    task = replace(task_of(plan.convention, plan.cutoffs), looks=plan.looks_at_items)
+    return scores([rankings], task)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pieces_score_what_the_oracle_says(seed):
+    choices, rows, cutoffs = choices_of(seed), rows_of(seed), ((1, 3), (2, 5, 20), (1,))[seed % 3]
+    plan = plan_of(choices, cutoffs, check_duplicates=("top", "none")[seed % 2])
+    found = scored(cut_somewhere(file_rows(rows), plan, seed), plan)
+    assert_same(found, evaluate(rows, choices, cutoffs))
+
+
+def test_the_seeds_meet_every_value_of_every_choice():
+    for name, values in OPTIONS.items():
+        assert {getattr(choices_of(seed), name) for seed in SEEDS} == set(values), name
+
+
+def test_a_piece_holds_no_more_than_its_lists_need():
+    """Fifty rows of one query at k = 3: three of each list; one more of the best if duplicates are looked for."""
+    rows = file_rows([Row(query="q", item=n, score=-n, relevance=n % 5, position=n) for n in range(50)])
+    (piece,) = cut_rows(rows, cut_task(rows, plan_of(Choices(ties="item_asc"), check_duplicates="none"))).to_pylist()
+    assert (piece["scores"], piece["relevances"], piece["items"]) == ([0, -1, -2], [0, 1, 2], [0, 1, 2])
+    assert piece["best"] == [4, 4, 4]
+    assert [piece[name] for name in ("n_rows", "n_items", "n_judged", "n_relevant")] == [50, 50, 50, 40]
+    (piece,) = cut_rows(rows, cut_task(rows, plan_of(Choices(ties="item_asc")))).to_pylist()
+    assert (piece["best"], [item % 5 for item in piece["best_items"]]) == ([4] * 4, [4] * 4)
+
+
+def one_query(*rows: tuple[str, float | None, float | None]) -> list[Row]:
+    return [Row(query="q", item=item, score=score, relevance=relevance) for item, score, relevance in rows]
+
+
+TWICE_RANKED = one_query(("a", 3, 0), ("b", 2, 0), ("a", 1, 0), ("c", 0, 1))
+TWICE_BEST = one_query(("a", 3, 2), ("b", 2, 0), ("c", 1, 0), ("d", 0, 1), ("e", -1, 0), ("a", -2, 2))
+TWICE_AT_THE_END = one_query(("a", 3, 2), ("b", 2, 0), ("c", 1, 0), ("d", 0, 1), ("e", -1, 1), ("d", -2, 1))
+TWICE_BELOW = one_query(("a", 3, 2), ("b", 2, 1), ("c", 1, 1), ("d", 0, 0), ("d", -1, 0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("rows", "where"), [(TWICE_RANKED, "ranking"), (TWICE_BEST, "judgments")])
+def test_an_item_twice_in_a_list_is_refused(rows, where, seed):
+    plan = plan_of(Choices(ties="item_asc"))
+    with pytest.raises(InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Remove"):
+        scored(cut_somewhere(file_rows(rows), plan, seed), plan)
+    plan = replace(plan, check_duplicates="none")
+    assert scored(cut_somewhere(file_rows(rows), plan, seed), plan)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rows", [TWICE_AT_THE_END, TWICE_BELOW], ids=["ties across the end", "below k"])
+def test_items_that_are_not_certainly_in_a_list_are_not_looked_at(rows, seed):
+    """Which of several items of relevance 1 end the ideal list is chance."""
+    plan = plan_of(Choices(ties="item_asc"))
+    assert scored(cut_somewhere(file_rows(rows), plan, seed), plan)
+
+
+def test_what_a_column_carries_is_the_value_of_its_rows():
+    """Two values that differ where it is not constant; null only where all are."""
+    rows = file_rows([Row(query=query, item=n, score=-n, relevance=0) for n, query in enumerate("aaabbcccdd")])
+    country = pa.array(["x", None, "x", None, None, "y", "x", "y", "z", "z"])
+    rows = rows.append_column("country", country)
+    plan = plan_of(Choices(ties="item_asc"), segment_sets=(("country",),))
+    task = cut_task(rows, plan)
+    fields = [*task.pieces, pa.field("low:country", pa.string()), pa.field("high:country", pa.string())]
+    found = cut_rows(rows, replace(task, pieces=pa.schema(fields))).to_pylist()
+    assert [(piece["low:country"], piece["high:country"]) for piece in found[:2]] == [("x", "x"), (None, None)]
+    assert {found[2]["low:country"], found[2]["high:country"]} == {"x", "y"}
+    assert (found[3]["low:country"], found[3]["high:country"]) == ("z", "z")
+
+
+def test_a_batch_of_nothing_but_bad_rows_has_no_pieces():
+    rows = file_rows([Row(query="q", item="a", score=float("nan"), relevance=0)])
+    plan = replace(plan_of(Choices(ties="item_asc")), on_invalid="reject")
+    task = cut_task(rows, plan)
+    assert cut_rows(rows, task).num_rows == 0
+    assert gathered([], task).num_rows == 0
