@@ -11,10 +11,9 @@ import pyarrow as pa
 from oracle import Row
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.worker.pieces import CutTask, cut_rows
+from ndcg_spark.worker.pieces import CutTask, cut_rows, packed_name
 
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
-NUMBERS = pa.list_(pa.float64())
 
 
 def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -32,14 +31,14 @@ def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:
 
 def cut_task(rows: pa.RecordBatch, plan: EvaluationPlan) -> CutTask:
     """What the driver would send to cut such rows."""
-    items = pa.list_(rows.schema.field("item_id").type)
+    texts = pa.types.is_string(rows.schema.field("item_id").type)
     looks, by_order = plan.looks_at_items, plan.convention.ties == "input_order"
+    lists = [["scores", "relevances", *["items"] * (looks or not by_order), *["order"] * by_order]]
+    lists += [["best", *["best_items"] * looks]] * (plan.convention.ideal != "k_ones")
     fields: dict[str, pa.DataType] = {"query_id": pa.string()} | dict.fromkeys(COUNTS, pa.int64())
-    fields |= {"scores": NUMBERS, "relevances": NUMBERS}
-    fields |= {"items": items} if looks or not by_order else {}
-    fields |= {"order": pa.list_(pa.int32())} if by_order else {}
-    if plan.convention.ideal != "k_ones":
-        fields |= {"best": NUMBERS} | ({"best_items": items} if looks else {})
+    numbers = [[name for name in names if not (texts and name.endswith("items"))] for names in lists]
+    fields |= {packed_name(*numbers): pa.binary()}
+    fields |= {name: pa.list_(pa.string()) for names in lists for name in names if texts and name.endswith("items")}
     schema = pa.schema(list(fields.items()))
     return CutTask(plan=plan, parts=(), columns=rows.schema, pieces=schema, looks=looks)
 
@@ -57,7 +56,7 @@ def cut_somewhere(rows: pa.RecordBatch, plan: EvaluationPlan, seed: int) -> pa.R
 
 def gathered(found: list[dict[str, Any]], task: CutTask) -> pa.RecordBatch:
     """One row a query, as Spark groups them."""
-    lists = [field for field in task.pieces if pa.types.is_list(field.type)]
+    lists = [field for field in task.pieces if pa.types.is_list(field.type) or pa.types.is_binary(field.type)]
     queries = []
     for query, its in groupby(
         sorted(found, key=lambda piece: piece["query_id"]), key=lambda piece: piece["query_id"]

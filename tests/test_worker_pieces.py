@@ -15,7 +15,8 @@ from test_worker_oracle import assert_same
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.worker.pieces import cut_rows
+from ndcg_spark.worker.packing import unpack
+from ndcg_spark.worker.pieces import cut_rows, lists_in
 
 SEEDS = range(150)
 OPTIONS: dict[str, tuple] = {
@@ -73,12 +74,20 @@ def test_the_seeds_meet_every_value_of_every_choice():
 def test_a_piece_holds_no_more_than_its_lists_need():
     """Fifty rows of one query at k = 3: three of each list; one more of the best if duplicates are looked for."""
     rows = file_rows([Row(query="q", item=n, score=-n, relevance=n % 5, position=n) for n in range(50)])
-    (piece,) = cut_rows(rows, cut_task(rows, plan_of(Choices(ties="item_asc"), check_duplicates="none"))).to_pylist()
-    assert (piece["scores"], piece["relevances"], piece["items"]) == ([0, -1, -2], [0, 1, 2], [0, 1, 2])
-    assert piece["best"] == [4, 4, 4]
+    piece, (ranked, best) = only_piece(rows, plan_of(Choices(ties="item_asc"), check_duplicates="none"))
+    assert [one.tolist() for one in ranked] == [[0, -1, -2], [0, 1, 2], [0, 1, 2]]
+    assert [one.tolist() for one in best] == [[4, 4, 4]]
     assert [piece[name] for name in ("n_rows", "n_items", "n_judged", "n_relevant")] == [50, 50, 50, 40]
-    (piece,) = cut_rows(rows, cut_task(rows, plan_of(Choices(ties="item_asc")))).to_pylist()
-    assert (piece["best"], [item % 5 for item in piece["best_items"]]) == ([4] * 4, [4] * 4)
+    _, (_, (relevances, items)) = only_piece(rows, plan_of(Choices(ties="item_asc")))
+    assert (relevances.tolist(), (items % 5).tolist()) == ([4] * 4, [4] * 4)
+
+
+def only_piece(rows: pa.RecordBatch, plan: EvaluationPlan):
+    pieces = cut_rows(rows, cut_task(rows, plan))
+    packed = next(name for name in pieces.schema.names if "|" in name)
+    kinds = [["i8" if name.endswith("items") else "f8" for name in names] for names in lists_in(packed)]
+    (piece,) = pieces.to_pylist()
+    return piece, [lists for _, lists in unpack(pieces.column(packed), kinds)]
 
 
 def one_query(*rows: tuple[str, float | None, float | None]) -> list[Row]:

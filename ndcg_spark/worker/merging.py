@@ -10,9 +10,10 @@ import pyarrow as pa
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.cut import repeats
 from ndcg_spark.kernels.ragged import IntArray, first_where, offsets_of, query_of_rows, rank_of_rows
-from ndcg_spark.worker.batches import float_values, list_offsets
+from ndcg_spark.worker.batches import float_column, float_values, list_offsets
 from ndcg_spark.worker.lists import describe_key
-from ndcg_spark.worker.pieces import list_column, rank_order
+from ndcg_spark.worker.packing import Numbers, unpack
+from ndcg_spark.worker.pieces import GROUPS, list_column, lists_in, rank_order
 
 _ADVICE = "Remove it, or say which counts (duplicates=best or first)."
 
@@ -53,7 +54,7 @@ def with_merged_lists(batch: pa.RecordBatch, task: MergeTask) -> pa.RecordBatch:
     Parameters
     ----------
     batch : pyarrow record batch
-        Rankings with `pieces`: a list for each query, of structs of the lists that `worker.pieces` describes.
+        Rankings with `pieces`: a list for each query, of structs of what `worker.pieces` gives of its lists.
     task : MergeTask
 
     Returns
@@ -65,31 +66,44 @@ def with_merged_lists(batch: pa.RecordBatch, task: MergeTask) -> pa.RecordBatch:
     InputRefusedError
         When an item comes twice in a list, and duplicates are looked for.
     """
-    pieces = batch.column("pieces")
-    offsets, flat = list_offsets(pieces), pieces.flatten()
-    lists = {field.name: flat.field(at) for at, field in enumerate(flat.type)}
-    looks = task.looks and "items" in lists
-    by = "ranks" if "ranks" in lists else "scores"
-    n_kept = task.k + int(by == "ranks")  # one more shows two items on one rank
-    ranked = _merged(_entries(lists, (by, "relevances", "items", "order"), offsets), offsets, n_kept, by, task)
+    offsets, flat = list_offsets(batch.column("pieces")), batch.column("pieces").flatten()
+    ranked, *best = _lists({field.name: flat.field(at) for at, field in enumerate(flat.type)}, offsets)
+    looks = task.looks and "items" in ranked.columns
+    by = "ranks" if "ranks" in ranked.columns else "scores"
+    ranked = _merged(ranked, offsets, task.k + int(by == "ranks"), by, task)  # one more: two items on one rank show
     if looks:
         _refuse_repeats(batch, task, ranked.columns["items"], ranked.offsets, "ranking")
     found = {"ranked": list_column(ranked.columns["relevances"], np.diff(ranked.offsets))}
     if by == "ranks":
         found["ranks"] = list_column(ranked.columns["ranks"], np.diff(ranked.offsets))
     found["ideal"] = list_column(pa.array([], pa.float64()), np.zeros(batch.num_rows, dtype=np.int64))
-    if "best" in lists:
-        best = _merged(_entries(lists, ("best", "best_items"), offsets), offsets, task.k + int(looks), "best", task)
-        found["ideal"] = _ideal(batch, best, task)
+    if best:
+        found["ideal"] = _ideal(batch, _merged(best[0], offsets, task.k + int(looks), "best", task), task)
     kept = [name for name in batch.schema.names if name != "pieces"]
     columns = [*(batch.column(name) for name in kept), *found.values()]
     return pa.RecordBatch.from_arrays(columns, names=[*kept, *found])
 
 
-def _entries(lists: dict[str, pa.Array], names: tuple[str, ...], pieces: IntArray) -> _Entries:
-    """Entries of lists, all pieces of a query together."""
-    offsets = list_offsets(lists[names[0]])[pieces]
-    return _Entries({name: lists[name].flatten() for name in names if name in lists}, offsets)
+def _lists(fields: dict[str, pa.Array], pieces: IntArray) -> list[_Entries]:
+    """The ranked list of each query and, where there is one, the ideal list, all pieces of a query together."""
+    packed = next(name for name in fields if GROUPS in name)
+    groups = lists_in(packed)
+    found = []
+    unpacked = unpack(fields[packed], [_kinds(names) for names in groups])
+    for names, (lengths, lists) in zip(groups, unpacked, strict=True):
+        columns = {name: _column(name, values) for name, values in zip(names, lists, strict=True)}
+        texts = ("best_items",) if "best" in names else ("items",)
+        columns |= {name: fields[name].flatten() for name in texts if name in fields}
+        found.append(_Entries(columns, offsets_of(lengths)[pieces]))
+    return found
+
+
+def _kinds(names: list[str]) -> list[str]:
+    return ["f8" if name in ("scores", "relevances", "best") else "i8" for name in names]
+
+
+def _column(name: str, values: Numbers) -> pa.Array:
+    return float_column(values, ~np.isnan(values)) if name == "relevances" else pa.array(values)
 
 
 def _merged(entries: _Entries, pieces: IntArray, n_kept: int, by: str, task: MergeTask) -> _Entries:

@@ -4,12 +4,14 @@ A piece has the counts of its rows, the lowest and highest value of each carried
 not constant), the first K rows by score (`scores`, or by given rank: `ranks`) with their `relevances`, and the best
 K relevances (`best`). What pieces are put together by comes with them: `items` where duplicates are looked for
 (`best_items` beside the best relevances, which then are one more than K) and where they break ties, else `order`.
+Lists of numbers are packed (see `worker.packing`) into one column, which is named after what it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,47 @@ from ndcg_spark.kernels.cut import falling_order, kth_largest, largest
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.bad_rows import usable_rows
-from ndcg_spark.worker.batches import BatchFunction, float_values, marked
+from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, marked
 from ndcg_spark.worker.files import FilePart, read_part
+from ndcg_spark.worker.packing import pack
+
+GROUPS = "|"
+"""Stands in the name of a packed column between the lists that are as long as the ranked one, and those that are as
+long as the ideal one."""
+
+
+def packed_name(*groups: Sequence[str]) -> str:
+    """Name the column in which lists are packed.
+
+    Parameters
+    ----------
+    *groups : sequence of str
+        Names of the lists of one length.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> packed_name(["scores", "relevances"], ["best"]), lists_in("scores relevances|best")
+    ('scores relevances|best', [['scores', 'relevances'], ['best']])
+    """
+    return GROUPS.join(" ".join(names) for names in groups) + GROUPS * (len(groups) == 1)
+
+
+def lists_in(name: str) -> list[list[str]]:
+    """Read what `packed_name` gave.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    list of list of str
+    """
+    return [names.split() for names in name.split(GROUPS) if names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +110,20 @@ def make_cutter(task: CutTask) -> BatchFunction:
     return cut
 
 
+@dataclass(slots=True)
+class _Rows:
+    """Usable rows of a batch, and the pieces they make."""
+
+    batch: pa.RecordBatch
+    offsets: IntArray
+    relevance: FloatArray
+    judged: BoolArray
+    value: FloatArray
+    """By what rows rank, the largest first."""
+    retrieved: BoolArray
+    ranked: BoolArray
+
+
 def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
     """Cut a batch of rows.
 
@@ -88,31 +143,31 @@ def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
     InputRefusedError
         For a bad row, where these stop the evaluation.
     """
-    plan, batch = task.plan, usable_rows(batch, task.plan)
+    plan, rows = task.plan, _rows(usable_rows(batch, task.plan), task.plan)
+    starts = pa.array(rows.offsets[:-1])
+    found: dict[str, pa.Array] = {name: rows.batch.column(name).take(starts) for name in plan.columns.query}
+    if plan.columns.run is not None:
+        found["run"] = rows.batch.column(plan.columns.run).take(starts)
+    found |= _counts(rows)
+    for name, kind in ((one.name, one.type) for one in task.pieces if one.name.startswith("low:")):
+        column = plan.columns.weight if name == "low:weight" else name.removeprefix("low:")
+        found |= _range(rows.batch.column(column).cast(kind), name.removeprefix("low:"), rows.offsets)
+    packed = next(name for name in task.pieces.names if GROUPS in name)
+    groups = []
+    for names in lists_in(packed):
+        lengths, lists = _ideal_list(rows, task) if "best" in names else _ranked_list(rows, task)
+        groups.append((lengths, [lists.pop(name) for name in names]))
+        found |= {name: list_column(texts, lengths) for name, texts in lists.items()}
+    found[packed] = pack(groups)
+    return pa.RecordBatch.from_arrays([found[name] for name in task.pieces.names], schema=task.pieces)
+
+
+def _rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> _Rows:
     offsets = _offsets(batch, [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query])
     relevance, judged = float_values(batch.column(plan.columns.relevance))
     value, retrieved = _ranked_by(batch, plan)
-    condensed = plan.convention.unjudged == "condensed"
-    ranked = retrieved & judged if condensed else retrieved
-    starts = pa.array(offsets[:-1])
-    found: dict[str, pa.Array] = {name: batch.column(name).take(starts) for name in plan.columns.query}
-    if plan.columns.run is not None:
-        found["run"] = batch.column(plan.columns.run).take(starts)
-    found |= {
-        "n_rows": pa.array(np.diff(offsets)),
-        "n_left_out": _counts(retrieved & ~judged if condensed else np.zeros_like(judged), offsets),
-        "n_items": _counts(retrieved, offsets),
-        "n_judged": _counts(judged, offsets),
-        "n_relevant": _counts(judged & (relevance > 0), offsets),
-    }
-    for name, kind in ((one.name, one.type) for one in task.pieces if one.name.startswith("low:")):
-        column = plan.columns.weight if name == "low:weight" else name.removeprefix("low:")
-        found |= _range(batch.column(column).cast(kind), name.removeprefix("low:"), offsets)
-    found |= _ranked_list(batch, task, value, ranked, offsets)
-    if plan.convention.ideal != "k_ones":
-        listed = judged & ranked if plan.convention.ideal == "retrieved" else judged
-        found |= _ideal_list(batch, task, relevance, listed, offsets)
-    return pa.RecordBatch.from_arrays([found[name] for name in task.pieces.names], schema=task.pieces)
+    ranked = retrieved & judged if plan.convention.unjudged == "condensed" else retrieved
+    return _Rows(batch, offsets, relevance, judged, value, retrieved, ranked)
 
 
 def _offsets(batch: pa.RecordBatch, keys: list[str]) -> IntArray:
@@ -140,12 +195,23 @@ def _ranked_by(batch: pa.RecordBatch, plan: EvaluationPlan) -> tuple[FloatArray,
     return score, known
 
 
-def _counts(flags: BoolArray, offsets: IntArray) -> pa.Array:
+def _counts(rows: _Rows) -> dict[str, pa.Array]:
+    flags = {
+        "n_left_out": rows.retrieved & ~rows.ranked,
+        "n_items": rows.retrieved,
+        "n_judged": rows.judged,
+        "n_relevant": rows.judged & (rows.relevance > 0),
+    }
+    n_rows = np.diff(rows.offsets)
+    return {"n_rows": pa.array(n_rows), **{name: pa.array(_sums(at, rows.offsets)) for name, at in flags.items()}}
+
+
+def _sums(flags: BoolArray, offsets: IntArray) -> IntArray:
     if flags.all():
-        return pa.array(np.diff(offsets))
+        return np.diff(offsets)
     before = np.zeros(len(flags) + 1, dtype=np.int64)
     np.cumsum(flags, out=before[1:])
-    return pa.array(np.diff(before[offsets]))
+    return np.diff(before[offsets])
 
 
 def _range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
@@ -160,34 +226,40 @@ def _range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array
     }
 
 
-def _ranked_list(
-    batch: pa.RecordBatch, task: CutTask, value: FloatArray, ranked: BoolArray, offsets: IntArray
-) -> dict[str, pa.Array]:
-    plan, k = task.plan, task.plan.longest or 0
-    columns = plan.columns
+def _ranked_list(found: _Rows, task: CutTask) -> tuple[IntArray, dict[str, Any]]:
+    """The first rows of each piece in rank order: how many, and what lists hold of them."""
+    columns, k, value = task.plan.columns, task.plan.longest or 0, found.value
     given = columns.rank is not None
     if given:
-        rows = np.flatnonzero(ranked & (value >= -k))
+        rows = np.flatnonzero(found.ranked & (value >= -k))
     else:
-        value = value if ranked.all() else np.where(ranked, value, -np.inf)
-        lowest = np.repeat(kth_largest(value, offsets, k), np.diff(offsets))
-        rows = np.flatnonzero(ranked & (value >= lowest))
-    query = query_of_rows(offsets)[rows]
-    tie = None if given else columns.order if plan.convention.ties == "input_order" else columns.item
-    ties = None if tie is None else batch.column(tie).take(pa.array(rows))
-    order = rank_order(query, value[rows], ties, largest_first=plan.convention.ties == "item_desc")
-    rows = rows[order]  # the order of queries is left as it is
+        value = value if found.ranked.all() else np.where(found.ranked, value, -np.inf)
+        lowest = np.repeat(kth_largest(value, found.offsets, k), np.diff(found.offsets))
+        rows = np.flatnonzero(found.ranked & (value >= lowest))
+    query = query_of_rows(found.offsets)[rows]
+    in_order = task.plan.convention.ties == "input_order"
+    tie = None if given else columns.order if in_order else columns.item
+    ties = None if tie is None else found.batch.column(tie).take(pa.array(rows))
+    order = rank_order(query, value[rows], ties, largest_first=task.plan.convention.ties == "item_desc")
+    rows, lengths = _first(rows[order], query, found.offsets, k + int(given))  # one more: two items on one rank show
+    lists: dict[str, Any] = {"ranks": -value[rows].astype(np.int64)} if given else {"scores": value[rows]}
+    lists["relevances"] = np.where(found.judged[rows], found.relevance[rows], np.nan)
+    if task.looks or tie == columns.item:
+        lists["items"] = _taken(found.batch.column(columns.item), rows)
+    if tie is not None and in_order:
+        lists["order"] = _taken(found.batch.column(columns.order), rows)
+    return lengths, lists
+
+
+def _first(rows: IntArray, query: IntArray, offsets: IntArray, n_kept: int) -> tuple[IntArray, IntArray]:
+    """The first rows of each piece, and how many it has of them."""
     lengths = np.bincount(query, minlength=len(offsets) - 1)
-    first = rank_of_rows(offsets_of(lengths)) < k + int(given)  # one more shows two items on one rank
-    rows, lengths = rows[first], np.minimum(lengths, k + int(given))
-    taken = pa.array(rows)
-    found = {"ranks" if given else "scores": pa.array(-value[rows].astype(np.int32) if given else value[rows])}
-    found["relevances"] = batch.column(columns.relevance).take(taken).cast(pa.float64())
-    if "items" in task.pieces.names:
-        found["items"] = batch.column(columns.item).take(taken)
-    if "order" in task.pieces.names:
-        found["order"] = batch.column(columns.order).take(taken)
-    return {name: list_column(column, lengths) for name, column in found.items()}
+    return rows[rank_of_rows(offsets_of(lengths)) < n_kept], np.minimum(lengths, n_kept)
+
+
+def _taken(column: pa.Array, rows: IntArray) -> IntArray | pa.Array:
+    """Values of some rows: numbers to be packed, or texts."""
+    return int_values(column)[rows] if pa.types.is_integer(column.type) else column.take(pa.array(rows))
 
 
 def rank_order(query: IntArray, value: FloatArray, ties: pa.Array | None, *, largest_first: bool) -> IntArray:
@@ -217,25 +289,19 @@ def rank_order(query: IntArray, value: FloatArray, ties: pa.Array | None, *, lar
     return np.lexsort((-place if largest_first else place, -value, query))
 
 
-def _ideal_list(
-    batch: pa.RecordBatch, task: CutTask, relevance: FloatArray, listed: BoolArray, offsets: IntArray
-) -> dict[str, pa.Array]:
-    """The best relevances of each piece, the best first."""
-    k = task.plan.longest or 0
-    value = relevance if listed.all() else np.where(listed, relevance, -np.inf)
-    n_listed = np.diff(np.concatenate([[0], np.cumsum(listed)])[offsets])
+def _ideal_list(found: _Rows, task: CutTask) -> tuple[IntArray, dict[str, Any]]:
+    """The best relevances of each piece, the best first: how many, and what lists hold of them."""
+    k, offsets = task.plan.longest or 0, found.offsets
+    listed = found.judged & found.ranked if task.plan.convention.ideal == "retrieved" else found.judged
+    value = found.relevance if listed.all() else np.where(listed, found.relevance, -np.inf)
     if not task.looks:
-        best, lengths = largest(value, offsets, n_listed, k)
-        return {"best": list_column(pa.array(best), lengths)}
+        best, lengths = largest(value, offsets, _sums(listed, offsets), k)
+        return lengths, {"best": best}
     lowest = np.repeat(kth_largest(value, offsets, k + 1), np.diff(offsets))
-    at_least = np.flatnonzero(listed & (value >= lowest))
-    query = query_of_rows(offsets)[at_least]
-    rows = at_least[np.lexsort((-value[at_least], query))]
-    lengths = np.bincount(query, minlength=len(offsets) - 1)
-    rows = rows[rank_of_rows(offsets_of(lengths)) <= k]
-    lengths = np.minimum(lengths, k + 1)
-    items = batch.column(task.plan.columns.item).take(pa.array(rows))
-    return {"best": list_column(pa.array(value[rows]), lengths), "best_items": list_column(items, lengths)}
+    rows = np.flatnonzero(listed & (value >= lowest))
+    query = query_of_rows(offsets)[rows]
+    rows, lengths = _first(rows[rank_order(query, value[rows], None, largest_first=True)], query, offsets, k + 1)
+    return lengths, {"best": value[rows], "best_items": _taken(found.batch.column(task.plan.columns.item), rows)}
 
 
 def list_column(values: pa.Array, lengths: IntArray) -> pa.ListArray:

@@ -18,7 +18,7 @@ from ndcg_spark.spark.ranking.stored import arrow_type, file_sizes, has_item, re
 from ndcg_spark.spark.rows import keys_of
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.files import parts_of
-from ndcg_spark.worker.pieces import CutTask, make_cutter
+from ndcg_spark.worker.pieces import CutTask, make_cutter, packed_name
 
 LEAST_PARTS, LARGEST_PART = 8, 2**27
 """A part is a task, and each takes some hundredths of a second to start in Python."""
@@ -62,8 +62,8 @@ def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
             F.min(named(f"low:{name}")).alias(f"low:{name}"),
             F.max(named(f"high:{name}")).alias(f"high:{name}"),
         ]
-    lists = [field.name for field in fields if isinstance(field.dataType, T.ArrayType)]
-    wanted.append(F.collect_list(F.struct(*lists)).alias("pieces"))
+    lists = [field.name for field in fields if isinstance(field.dataType, T.ArrayType | T.BinaryType)]
+    wanted.append(F.collect_list(F.struct(*columns_of(lists))).alias("pieces"))
     keys = keys_of(plan)
     return settled(pieces.groupBy(*columns_of(keys)).agg(*wanted), keys, _carried(plan), plan)
 
@@ -74,20 +74,25 @@ def _carried(plan: EvaluationPlan) -> list[str]:
 
 def _piece_fields(frame: DataFrame, plan: EvaluationPlan, *, looks: bool) -> list[T.StructField]:
     """What `worker.pieces` gives, in Spark's types."""
-    columns, numbers = plan.columns, T.ArrayType(T.DoubleType())
+    columns = plan.columns
     fields: dict[str, T.DataType] = {"run": T.StringType()} if columns.run is not None else {}
     fields |= {name: frame.schema[name].dataType for name in columns.query}
     fields |= {name: T.LongType() for name in _COUNTS}
     for name in _carried(plan):
         kind = T.DoubleType() if name == "weight" else frame.schema[name].dataType
         fields |= {f"low:{name}": kind, f"high:{name}": kind}
-    fields |= {"scores": numbers} if columns.rank is None else {"ranks": T.ArrayType(T.IntegerType())}
-    fields["relevances"] = numbers
     by_order = columns.rank is None and plan.convention.ties == "input_order"
-    if looks or (columns.rank is None and not by_order):
-        fields["items"] = T.ArrayType(frame.schema[str(columns.item)].dataType)
-    if by_order:
-        fields["order"] = T.ArrayType(frame.schema[str(columns.order)].dataType)
-    if needs_ideal(plan):
-        fields |= {"best": numbers, **({"best_items": fields["items"]} if looks else {})}
+    ranked, best = (
+        ["scores" if columns.rank is None else "ranks", "relevances"],
+        ["best"] if needs_ideal(plan) else [],
+    )
+    with_items = looks or (columns.rank is None and not by_order)
+    ranked += [*(["items"] if with_items else []), *(["order"] if by_order else [])]
+    best += ["best_items"] if looks and best else []
+    texts = []
+    if with_items and isinstance(frame.schema[str(columns.item)].dataType, T.StringType):
+        texts = [name for name in (*ranked, *best) if name.endswith("items")]
+    groups = [[name for name in names if name not in texts] for names in (ranked, best)]
+    fields |= {packed_name(*[names for names in groups if names]): T.BinaryType()}
+    fields |= {name: T.ArrayType(T.StringType()) for name in texts}
     return [T.StructField(name, kind) for name, kind in fields.items()]

@@ -195,4 +195,6 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
     -------
     pyarrow data type
     """
-    return pa.list_(_KINDS[kind.elementType]) if isinstance(kind, T.ArrayType) else _KINDS[kind]
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(arrow_type(kind.elementType))
+    return pa.binary() if isinstance(kind, T.BinaryType) else _KINDS[kind]
