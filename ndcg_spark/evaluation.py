@@ -15,7 +15,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.summary import summarize_rankings
+from ndcg_spark.spark.whole import summarize_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -211,5 +211,5 @@ def evaluate(
         plan=plan,
         rankings=rankings,
         per_query=score_queries(rankings, plan),
-        summary=summarize_rankings(rankings, plan),
+        summary=summarize_table(data, rankings, plan),
     )

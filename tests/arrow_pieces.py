@@ -11,7 +11,9 @@ import pyarrow as pa
 from oracle import Row
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.worker.pieces import CutTask, cut_rows, packed_name
+from ndcg_spark.worker.bad_rows import usable_rows
+from ndcg_spark.worker.packing import packed_name
+from ndcg_spark.worker.pieces import CutTask, cut_rows
 
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 
@@ -48,7 +50,7 @@ def cut_somewhere(rows: pa.RecordBatch, plan: EvaluationPlan, seed: int) -> pa.R
     random_, task, at, found = random.Random(seed), cut_task(rows, plan), 0, []
     while at < rows.num_rows:
         n_rows = random_.randint(1, rows.num_rows)
-        found += cut_rows(rows.slice(at, n_rows), task).to_pylist()
+        found += cut_rows(usable_rows(rows.slice(at, n_rows), plan), task).to_pylist()
         at += n_rows
     random_.shuffle(found)
     return gathered(found, task)

@@ -100,18 +100,6 @@ def test_large_files_are_read_by_workers_unless_asked_otherwise(table: DataFrame
     assert choose_way(table, plan).ranked == "files"
     assert choose_way(table.select("query_id", "item_id", "score", "relevance"), EvaluationPlan()).ranked == "files"
     assert choose_way(table, replace(plan, way="given")).ranked == "given"
-    whole = table.withColumn("relevance", F.col("relevance").cast("int"))
-    assert choose_way(whole, replace(plan, check_duplicates="none")).ideal == "grades"
-
-
-def test_whole_grades_on_given_ranks_are_packed_instead(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
-    rows = with_ranks(random_rows(5), DEFAULT)
-    grades = rows.column("relevance").cast(pa.int32())
-    rows = rows.set_column(rows.schema.names.index("relevance"), "relevance", grades)
-    table = spark.read.parquet(write(tmp_path / "rows", rows))
-    monkeypatch.setattr("ndcg_spark.spark.ranking.choose.WORTH_READING", 1)
-    plan = EvaluationPlan(columns=Columns(rank="rank"), check_duplicates="none")
-    assert [choose_way(table, replace(plan, way=way)).ideal for way in ("auto", "files")] == ["grades", "files"]
 
 
 OBSTACLES = {

@@ -15,8 +15,9 @@ from test_worker_oracle import assert_same
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.worker.packing import unpack
-from ndcg_spark.worker.pieces import cut_rows, lists_in
+from ndcg_spark.worker.bad_rows import usable_rows
+from ndcg_spark.worker.packing import lists_in, unpack
+from ndcg_spark.worker.pieces import cut_rows
 
 SEEDS = range(150)
 OPTIONS: dict[str, tuple] = {
@@ -136,5 +137,5 @@ def test_a_batch_of_nothing_but_bad_rows_has_no_pieces():
     rows = file_rows([Row(query="q", item="a", score=float("nan"), relevance=0)])
     plan = replace(plan_of(Choices(ties="item_asc")), on_invalid="reject")
     task = cut_task(rows, plan)
-    assert cut_rows(rows, task).num_rows == 0
+    assert cut_rows(usable_rows(rows, plan), task).num_rows == 0
     assert gathered([], task).num_rows == 0

@@ -121,7 +121,8 @@ def _evaluate(
     spark: SparkSession, inputs: Inputs, config: JobConfig, accounts: Accounts | None, progress: Progress
 ) -> tuple[dict[str, Any], bool]:
     from ndcg_spark.spark.scoring import score_queries
-    from ndcg_spark.spark.summary import summarize, summarize_rankings
+    from ndcg_spark.spark.summary import summarize
+    from ndcg_spark.spark.whole import summarize_table
 
     plan, rankings = inputs.plan, inputs.rankings
     per_query = None
@@ -130,7 +131,7 @@ def _evaluate(
         kept = _persisted(per_query)
         summary_frame = summarize(per_query, plan)
     else:
-        kept, summary_frame = False, summarize_rankings(rankings, plan)
+        kept, summary_frame = False, summarize_table(inputs.table.frame, rankings, plan)
     try:
         with progress.step("ranking and scoring"):
             rows = [row.asDict() for row in summary_frame.collect()]

@@ -22,7 +22,7 @@ from ndcg_spark.worker.summing import (
 _STATE = T.ArrayType(T.LongType())
 _KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType()) for name in GROUP_KEYS]
 _COUNTS = [T.StructField(name, T.LongType()) for name in COUNTS]
-_PARTIAL_SCHEMA = T.StructType([*_KEYS, *_COUNTS, T.StructField("state", _STATE)])
+PARTIAL_SCHEMA = T.StructType([*_KEYS, *_COUNTS, T.StructField("state", _STATE)])
 SUMMARY_SCHEMA = T.StructType(
     [
         *_KEYS,
@@ -61,7 +61,9 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
     workers. Sums are exact (see `kernels.exact`), so values are the same to the last bit for any
     partitioning and row order.
     """
-    return _finished(per_query.mapInArrow(_summer(plan), schema=_PARTIAL_SCHEMA), plan.confidence)
+    return finished(
+        per_query.mapInArrow(make_partial_summer(summing_task(plan)), schema=PARTIAL_SCHEMA), plan.confidence
+    )
 
 
 def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -83,8 +85,8 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: as for `summarize`, without the rows between.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    scorer, summer = make_scorer(scoring_task(rankings, plan)), _summer(plan)
-    return _finished(rankings.mapInArrow(_chained(scorer, summer), schema=_PARTIAL_SCHEMA), plan.confidence)
+    scorer, summer = make_scorer(scoring_task(rankings, plan)), make_partial_summer(summing_task(plan))
+    return finished(rankings.mapInArrow(_chained(scorer, summer), schema=PARTIAL_SCHEMA), plan.confidence)
 
 
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
@@ -107,12 +109,22 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
-    return _finished(summaries.select(*GROUP_KEYS, *COUNTS, "state"), confidence)
+    return finished(summaries.select(*GROUP_KEYS, *COUNTS, "state"), confidence)
 
 
-def _summer(plan: EvaluationPlan) -> BatchFunction:
+def summing_task(plan: EvaluationPlan) -> SummingTask:
+    """Gather what workers must know to add up metrics.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    SummingTask
+    """
     weighted = plan.columns.weight is not None
-    return make_partial_summer(SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=plan.metrics))
+    return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=plan.metrics)
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
@@ -122,7 +134,20 @@ def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
     return both
 
 
-def _finished(partial: DataFrame, confidence: float) -> DataFrame:
+def finished(partial: DataFrame, confidence: float) -> DataFrame:
+    """Merge partial summaries, and give what they mean.
+
+    Parameters
+    ----------
+    partial : DataFrame
+        Keys, counts and `state`, any number of rows a group.
+    confidence : float
+
+    Returns
+    -------
+    DataFrame
+        As for `summarize`; lazy.
+    """
     counts = [F.sum(name).alias(name) for name in COUNTS]
     merged = partial.groupBy(*GROUP_KEYS).agg(*counts, F.collect_list("state").alias("states"))
     return merged.mapInArrow(make_finisher(confidence), schema=SUMMARY_SCHEMA)

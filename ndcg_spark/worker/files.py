@@ -85,7 +85,7 @@ def read_part(part: FilePart, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
             if wrong is not None:
                 raise InputRefusedError(f"{wrong}; {_WAY_OUT}.")
             names = [name for name in columns.names if name in file.schema_arrow.names]
-            groups = [at for at in range(file.num_row_groups) if part.start <= _start(file, at) < part.end]
+            groups = [at for at, start in enumerate(starts_of_groups(file)) if part.start <= start < part.end]
             for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False):
                 yield batch if batch.schema.equals(columns) else _fitted(batch, columns)
     except (OSError, pa.ArrowException) as error:
@@ -127,7 +127,20 @@ def _fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(found, schema=columns)
 
 
-def _start(file: pq.ParquetFile, group: int) -> int:
-    first = file.metadata.row_group(group).column(0)
-    dictionary = first.dictionary_page_offset
-    return int(first.data_page_offset if dictionary is None else min(dictionary, first.data_page_offset))
+def starts_of_groups(file: pq.ParquetFile) -> list[int]:
+    """Byte at which each row group starts.
+
+    Parameters
+    ----------
+    file : pyarrow ParquetFile
+
+    Returns
+    -------
+    list of int
+    """
+    starts = []
+    for group in range(file.num_row_groups):
+        first = file.metadata.row_group(group).column(0)
+        dictionary = first.dictionary_page_offset
+        starts.append(first.data_page_offset if dictionary is None else min(dictionary, first.data_page_offset))
+    return starts

@@ -12,8 +12,8 @@ from ndcg_spark.kernels.cut import repeats
 from ndcg_spark.kernels.ragged import IntArray, first_where, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.worker.batches import float_column, float_values, list_offsets
 from ndcg_spark.worker.lists import describe_key
-from ndcg_spark.worker.packing import Numbers, unpack
-from ndcg_spark.worker.pieces import GROUPS, list_column, lists_in, rank_order
+from ndcg_spark.worker.packing import GROUPS, Numbers, list_column, lists_in, unpack
+from ndcg_spark.worker.pieces import rank_order
 
 _ADVICE = "Remove it, or say which counts (duplicates=best or first)."
 

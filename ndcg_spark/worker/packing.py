@@ -17,6 +17,8 @@ from ndcg_spark.kernels.ragged import IntArray, offsets_of, rank_of_rows
 
 Numbers = NDArray[Any]
 _WORD = 8
+GROUPS = "|"
+"""Stands in the name of a packed column between the lists of one group and those of the next."""
 
 
 def pack(groups: Sequence[tuple[IntArray, Sequence[Numbers]]]) -> pa.Array:
@@ -89,3 +91,52 @@ def unpack(packed: pa.Array, kinds: Sequence[Sequence[str]]) -> list[tuple[IntAr
 
 def _within(lengths: IntArray) -> IntArray:
     return rank_of_rows(offsets_of(lengths))
+
+
+def packed_name(*groups: Sequence[str]) -> str:
+    """Name the column in which lists are packed.
+
+    Parameters
+    ----------
+    *groups : sequence of str
+        Names of the lists of one length.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> packed_name(["scores", "relevances"], ["best"]), lists_in("scores relevances|best")
+    ('scores relevances|best', [['scores', 'relevances'], ['best']])
+    """
+    return GROUPS.join(" ".join(names) for names in groups) + GROUPS * (len(groups) == 1)
+
+
+def lists_in(name: str) -> list[list[str]]:
+    """Read what `packed_name` gave.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    list of list of str
+    """
+    return [names.split() for names in name.split(GROUPS) if names]
+
+
+def list_column(values: pa.Array, lengths: IntArray) -> pa.ListArray:
+    """Arrow lists of successive values.
+
+    Parameters
+    ----------
+    values : pyarrow array
+    lengths : int64, shape (n_lists,)
+
+    Returns
+    -------
+    pyarrow list array
+    """
+    return pa.ListArray.from_arrays(pa.array(offsets_of(lengths).astype(np.int32)), values)

@@ -9,7 +9,7 @@ Lists of numbers are packed (see `worker.packing`) into one column, which is nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,45 +23,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, marked
 from ndcg_spark.worker.files import FilePart, read_part
-from ndcg_spark.worker.packing import pack
-
-GROUPS = "|"
-"""Stands in the name of a packed column between the lists that are as long as the ranked one, and those that are as
-long as the ideal one."""
-
-
-def packed_name(*groups: Sequence[str]) -> str:
-    """Name the column in which lists are packed.
-
-    Parameters
-    ----------
-    *groups : sequence of str
-        Names of the lists of one length.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> packed_name(["scores", "relevances"], ["best"]), lists_in("scores relevances|best")
-    ('scores relevances|best', [['scores', 'relevances'], ['best']])
-    """
-    return GROUPS.join(" ".join(names) for names in groups) + GROUPS * (len(groups) == 1)
-
-
-def lists_in(name: str) -> list[list[str]]:
-    """Read what `packed_name` gave.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    list of list of str
-    """
-    return [names.split() for names in name.split(GROUPS) if names]
+from ndcg_spark.worker.packing import GROUPS, list_column, lists_in, pack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +67,7 @@ def make_cutter(task: CutTask) -> BatchFunction:
     def cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         rows = (batch for number in numbers for batch in read_part(task.parts[number], task.columns))
-        return marked(cut_rows(batch, task) for batch in rows)
+        return marked(cut_rows(usable_rows(batch, task.plan), task) for batch in rows)
 
     return cut
 
@@ -130,20 +92,15 @@ def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
     Parameters
     ----------
     batch : pyarrow record batch
-        Rows as they come from a file.
+        Usable rows, under the column names of the input.
     task : CutTask
 
     Returns
     -------
     pyarrow record batch
         Pieces, in the order of rows.
-
-    Raises
-    ------
-    InputRefusedError
-        For a bad row, where these stop the evaluation.
     """
-    plan, rows = task.plan, _rows(usable_rows(batch, task.plan), task.plan)
+    plan, rows = task.plan, _rows(batch, task.plan)
     starts = pa.array(rows.offsets[:-1])
     found: dict[str, pa.Array] = {name: rows.batch.column(name).take(starts) for name in plan.columns.query}
     if plan.columns.run is not None:
@@ -302,18 +259,3 @@ def _ideal_list(found: _Rows, task: CutTask) -> tuple[IntArray, dict[str, Any]]:
     query = query_of_rows(offsets)[rows]
     rows, lengths = _first(rows[rank_order(query, value[rows], None, largest_first=True)], query, offsets, k + 1)
     return lengths, {"best": value[rows], "best_items": _taken(found.batch.column(task.plan.columns.item), rows)}
-
-
-def list_column(values: pa.Array, lengths: IntArray) -> pa.ListArray:
-    """Arrow lists of successive values.
-
-    Parameters
-    ----------
-    values : pyarrow array
-    lengths : int64, shape (n_lists,)
-
-    Returns
-    -------
-    pyarrow list array
-    """
-    return pa.ListArray.from_arrays(pa.array(offsets_of(lengths).astype(np.int32)), values)

@@ -87,16 +87,15 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
         return Way(ranked="arrays", ideal="arrays", reason=f"column {columns.relevance!r} is an array")
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
-    by_grades = judged and _by_grades(frame, plan)
-    given = f"ranks are given in column {columns.rank!r}"
-    packed = by_grades and _takes_given_ranks(plan) and (plan.longest or 0) <= LONGEST
-    files = None if packed and plan.way == "auto" else _files_way(frame, plan, judged=judged)
+    files = _files_way(frame, plan, judged=judged)
     if files is not None:
         return files
     lists, reason = _list_way(frame, plan)
-    if _takes_given_ranks(plan):
+    by_grades = judged and _by_grades(frame, plan)
+    if columns.rank is not None and plan.convention.unjudged != "condensed":
+        given = f"ranks are given in column {columns.rank!r}"
         _only(plan, "given", given)
-        if packed and plan.way in ("auto", "given"):
+        if by_grades and plan.way in ("auto", "given") and (plan.longest or 0) <= LONGEST:
             reason = "grades on ranks and counts of them are all it takes"
             return Way(ranked="given", ideal="grades", reason=f"{given}; {reason}", others=lists)
         return Way(ranked="given", ideal=lists, reason=f"{given}; {reason}")
@@ -109,10 +108,6 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
     if by_grades and ranked == "window" and needs_ideal(plan):
         return Way(ranked=ranked, ideal="grades", reason=reason, others=lists)
     return Way(ranked=ranked, ideal=lists, reason=reason)
-
-
-def _takes_given_ranks(plan: EvaluationPlan) -> bool:
-    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
 
 
 def _files_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> Way | None:

@@ -6,7 +6,7 @@ To hand rows to Python costs Spark more than to sort them; workers that read col
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -17,8 +17,10 @@ from ndcg_spark.spark.ranking.ideal import needs_ideal
 from ndcg_spark.spark.ranking.stored import arrow_type, file_sizes, has_item, read_schema
 from ndcg_spark.spark.rows import keys_of
 from ndcg_spark.spark.sampling import sampled
+from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.files import parts_of
-from ndcg_spark.worker.pieces import CutTask, make_cutter, packed_name
+from ndcg_spark.worker.packing import GROUPS, packed_name
+from ndcg_spark.worker.pieces import CutTask, make_cutter
 
 LEAST_PARTS, LARGEST_PART = 8, 2**27
 """A part is a task, and each takes some hundredths of a second to start in Python."""
@@ -44,35 +46,89 @@ def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: a pass through Python workers that read the files, one shuffle of a row a query and input partition.
     """
+    task = cut_task(frame, plan)
+    pieces = sampled(by_part(frame, task, make_cutter(task)), plan)
+    return gathered(pieces, task)
+
+
+def cut_task(frame: DataFrame, plan: EvaluationPlan) -> CutTask:
+    """Gather what workers must know to cut a table. Lists files and runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    CutTask
+    """
     looks = plan.looks_at_items and has_item(frame, plan)
-    parts = tuple(parts_of(file_sizes(frame), LEAST_PARTS, LARGEST_PART))
     fields = _piece_fields(frame, plan, looks=looks)
-    task = CutTask(
+    return CutTask(
         plan=plan,
-        parts=parts,
+        parts=tuple(parts_of(file_sizes(frame), LEAST_PARTS, LARGEST_PART)),
         columns=read_schema(frame, plan),
-        pieces=pa.schema([(field.name, arrow_type(field.dataType)) for field in fields]),
+        pieces=pa.schema([(name, arrow_type(kind)) for name, kind in fields.items()]),
         looks=looks,
     )
-    numbers = frame.sparkSession.range(0, len(parts), 1, max(1, len(parts)))
-    pieces = sampled(numbers.mapInArrow(make_cutter(task), schema=T.StructType(fields)), plan)
+
+
+def by_part(frame: DataFrame, task: CutTask, read: BatchFunction, **others: T.DataType) -> DataFrame:
+    """Let workers read the parts of a table, a task each.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The table, for its session and types.
+    task : CutTask
+    read : callable
+        From numbers of parts to pieces.
+    **others : DataType
+        Columns that it gives beside those of pieces.
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    fields = {**_piece_fields(frame, task.plan, looks=task.looks), **others}
+    numbers = frame.sparkSession.range(0, len(task.parts), 1, max(1, len(task.parts)))
+    return numbers.mapInArrow(read, schema=T.StructType([T.StructField(name, kind) for name, kind in fields.items()]))
+
+
+def gathered(pieces: DataFrame, task: CutTask, *others: Column) -> DataFrame:
+    """Put the pieces of each query into one row.
+
+    Parameters
+    ----------
+    pieces : DataFrame
+    task : CutTask
+    *others : Column
+        Aggregates beside those of pieces.
+
+    Returns
+    -------
+    DataFrame
+        The query, counts, carried columns, `pieces`; lazy.
+    """
+    plan, packed = task.plan, next(name for name in pieces.columns if GROUPS in name)
     wanted = [F.sum(name).alias(name) for name in _COUNTS]
     for name in _carried(plan):
-        wanted += [
-            F.min(named(f"low:{name}")).alias(f"low:{name}"),
-            F.max(named(f"high:{name}")).alias(f"high:{name}"),
-        ]
-    lists = [field.name for field in fields if isinstance(field.dataType, T.ArrayType | T.BinaryType)]
-    wanted.append(F.collect_list(F.struct(*columns_of(lists))).alias("pieces"))
+        low, high = f"low:{name}", f"high:{name}"
+        wanted += [F.min(named(low)).alias(low), F.max(named(high)).alias(high)]
+    lists = [packed, *[name for name in ("items", "best_items") if name in pieces.columns]]
+    piece = F.when(named(packed).isNotNull(), F.struct(*columns_of(lists)))
     keys = keys_of(plan)
-    return settled(pieces.groupBy(*columns_of(keys)).agg(*wanted), keys, _carried(plan), plan)
+    grouped = pieces.groupBy(*columns_of(keys)).agg(*wanted, F.collect_list(piece).alias("pieces"), *others)
+    return settled(grouped, keys, _carried(plan), plan)
 
 
 def _carried(plan: EvaluationPlan) -> list[str]:
     return [*plan.carried_segments, *(["weight"] if plan.columns.weight is not None else [])]
 
 
-def _piece_fields(frame: DataFrame, plan: EvaluationPlan, *, looks: bool) -> list[T.StructField]:
+def _piece_fields(frame: DataFrame, plan: EvaluationPlan, *, looks: bool) -> dict[str, T.DataType]:
     """What `worker.pieces` gives, in Spark's types."""
     columns = plan.columns
     fields: dict[str, T.DataType] = {"run": T.StringType()} if columns.run is not None else {}
@@ -95,4 +151,4 @@ def _piece_fields(frame: DataFrame, plan: EvaluationPlan, *, looks: bool) -> lis
     groups = [[name for name in names if name not in texts] for names in (ranked, best)]
     fields |= {packed_name(*[names for names in groups if names]): T.BinaryType()}
     fields |= {name: T.ArrayType(T.StringType()) for name in texts}
-    return [T.StructField(name, kind) for name, kind in fields.items()]
+    return fields

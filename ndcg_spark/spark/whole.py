@@ -1,0 +1,49 @@
+"""Means of files in the order of queries: nothing but sums leaves the worker that reads a query."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.ranking.files import by_part, cut_task, gathered
+from ndcg_spark.spark.ranking.order import whole_between
+from ndcg_spark.spark.scoring import scoring_task
+from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summarize_rankings, summing_task
+from ndcg_spark.worker.whole import SUMS, WholeTask, make_rest_summer, make_whole_summer
+
+
+def summarize_table(frame: DataFrame, rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Give `summarize_rankings`, by a shorter way where there is one. May read footers of files, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The main table, as it came.
+    rankings : DataFrame
+        Its rankings, from `rank_queries` with the same plan.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    DataFrame
+        As for `summarize`; the same to the last bit by any way. Lazy.
+
+    Notes
+    -----
+    Spark cost: of `summarize_rankings`. Where workers read files themselves, and by the statistics of these the
+    queries of a part of them are in no other, but for those at its ends: two passes through Python workers and two
+    small shuffles, of a row a part and of the queries at the ends.
+    """
+    if "pieces" not in rankings.columns or len(plan.columns.query) > 1 or plan.columns.run or plan.sample < 1:
+        return summarize_rankings(rankings, plan)
+    cut = cut_task(frame, plan)
+    bounds = whole_between(cut.parts, plan.columns.query[0])
+    if bounds is None:
+        return summarize_rankings(rankings, plan)
+    score = scoring_task(rankings.drop("n_relevant"), plan)
+    task = WholeTask(cut=cut, score=score, add_up=summing_task(plan), bounds=bounds)
+    pieces = by_part(frame, cut, make_whole_summer(task), **{SUMS: T.BinaryType()})
+    rest = gathered(pieces, cut, F.collect_list(SUMS).alias(SUMS))
+    return finished(rest.mapInArrow(make_rest_summer(task), schema=PARTIAL_SCHEMA), plan.confidence)
