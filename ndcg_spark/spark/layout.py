@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
+from ndcg_spark.spark.ranking.order import in_order
 
 FIRST_ROWS = 20_000
 ROWS_OF_A_PARTITION = 1_000_000
@@ -54,7 +55,7 @@ def size_in_words(frame: DataFrame) -> str:
 
 
 def look_at_layout(frame: DataFrame, plan: EvaluationPlan) -> str:
-    """Tell from the first rows how a table lies. Runs an action: it reads 20,000 rows, unless the table is small.
+    """Tell from the first rows how a table lies. Runs an action: it reads 20,000 rows, unless there is no need.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def look_at_layout(frame: DataFrame, plan: EvaluationPlan) -> str:
     Returns
     -------
     str
-        One of `plan.LAYOUTS`.
+        One of `plan.LAYOUTS`; `together` without a look for a small table, and for files in the order of queries.
 
     Notes
     -----
@@ -73,7 +74,7 @@ def look_at_layout(frame: DataFrame, plan: EvaluationPlan) -> str:
     the driver.
     """
     keys = [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query]
-    if plan.longest is None or _is_small(frame):
+    if plan.longest is None or _is_small(frame) or in_order(frame, plan):
         return "together"
     first = frame.select(F.xxhash64(*columns_of(keys))).limit(FIRST_ROWS)
     hashes = [query for (query,) in first.collect()]  # toPandas would take so many of every partition

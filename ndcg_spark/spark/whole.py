@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.files import by_part, cut_task, gathered
-from ndcg_spark.spark.ranking.order import whole_between
+from ndcg_spark.spark.ranking.order import adds_up_whole_queries, whole_between
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summarize_rankings, summing_task
 from ndcg_spark.worker.whole import SUMS, WholeTask, make_rest_summer, make_whole_summer
@@ -36,7 +36,7 @@ def summarize_table(frame: DataFrame, rankings: DataFrame, plan: EvaluationPlan)
     queries of a part of them are in no other, but for those at its ends: two passes through Python workers and two
     small shuffles, of a row a part and of the queries at the ends.
     """
-    if "pieces" not in rankings.columns or len(plan.columns.query) > 1 or plan.columns.run or plan.sample < 1:
+    if "pieces" not in rankings.columns or not adds_up_whole_queries(plan):
         return summarize_rankings(rankings, plan)
     cut = cut_task(frame, plan)
     bounds = whole_between(cut.parts, plan.columns.query[0])

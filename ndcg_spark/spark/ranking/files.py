@@ -14,16 +14,13 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.ranking.counts import settled
 from ndcg_spark.spark.ranking.ideal import needs_ideal
-from ndcg_spark.spark.ranking.stored import arrow_type, file_sizes, has_item, read_schema
+from ndcg_spark.spark.ranking.stored import arrow_type, has_item, read_schema, table_parts
 from ndcg_spark.spark.rows import keys_of
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.files import parts_of
 from ndcg_spark.worker.packing import GROUPS, packed_name
 from ndcg_spark.worker.pieces import CutTask, make_cutter
 
-LEAST_PARTS, LARGEST_PART = 8, 2**27
-"""A part is a task, and each takes some hundredths of a second to start in Python."""
 _COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 
 
@@ -67,7 +64,7 @@ def cut_task(frame: DataFrame, plan: EvaluationPlan) -> CutTask:
     fields = _piece_fields(frame, plan, looks=looks)
     return CutTask(
         plan=plan,
-        parts=tuple(parts_of(file_sizes(frame), LEAST_PARTS, LARGEST_PART)),
+        parts=table_parts(frame),
         columns=read_schema(frame, plan),
         pieces=pa.schema([(name, arrow_type(kind)) for name, kind in fields.items()]),
         looks=looks,

@@ -19,10 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.worker.files import misfit
+from ndcg_spark.worker.files import FilePart, misfit, parts_of
 
 WORTH_READING = 2**26
 """Bytes of files below which Python workers take longer to start than they save."""
+LEAST_PARTS, LARGEST_PART = 8, 2**27
+"""Parts of all files, and bytes of a part: a part is a task, which takes some hundredths of a second to start."""
 _Kinds = Mapping[T.DataType, pa.DataType]
 _WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
@@ -60,10 +62,10 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool, l
     if found is not None:
         return found
     sizes = file_sizes(frame)
+    if 0 < sum(sizes.values()) < least:
+        return "the files are small"
     if not sizes or not _is_plain_read(frame):
         return "the table is not Parquet files that workers can open by their path, each row as it is there"
-    if sum(sizes.values()) < least:
-        return "the files are small"
     first, wanted = min(sizes), read_schema(frame, plan)
     try:
         found = pq.read_schema(first)
@@ -142,7 +144,9 @@ def file_sizes(frame: DataFrame) -> dict[str, int]:
     -------
     dict from path to bytes
     """
-    sizes = {}
+    sizes: dict[str, int] = {}
+    if "connect" in type(frame).__module__:
+        return sizes  # the server's files: those of this machine may be others
     for uri in frame.inputFiles():
         address = urlsplit(uri)
         path = unquote(address.path)
@@ -152,6 +156,20 @@ def file_sizes(frame: DataFrame) -> dict[str, int]:
     folders = {parent for path in sizes for parent in _parents(path)}
     beside = any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in _OTHERS)
     return {} if beside else sizes
+
+
+def table_parts(frame: DataFrame) -> tuple[FilePart, ...]:
+    """Cut the files of a table into parts, of which each is a task. Lists files, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    tuple of FilePart
+    """
+    return tuple(parts_of(file_sizes(frame), LEAST_PARTS, LARGEST_PART))
 
 
 def _parents(path: str) -> Iterator[str]:
