@@ -111,10 +111,14 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
         "ndcg-spark, no look for duplicates": timed(on_spark.by_library, check_duplicates="none"),
         "ndcg-spark, six cutoffs": timed(on_spark.by_library_with_six_cutoffs),
         "ndcg-spark, ties expected": timed(on_spark.by_library, convention="default;ties=expected"),
+        "ndcg-spark, top-k, no look": timed(on_spark.by_library, way="top_k", check_duplicates="none"),
         "ndcg-spark, window": timed(on_spark.by_library, way="window"),
         "ndcg-spark, window, no look": timed(on_spark.by_library, way="window", check_duplicates="none"),
         "ndcg-spark, rank given": timed(on_spark.by_library, rank="rank"),
         "ndcg-spark, rank given, no look": timed(on_spark.by_library, rank="rank", check_duplicates="none"),
+        "ndcg-spark, rank given by grades, no look": timed(
+            on_spark.by_library, way="given", rank="rank", check_duplicates="none"
+        ),
         "ndcg-spark, run + judgments": timed(on_spark.by_library_with_judgments),
     }
     others: dict[str, Contender] = {

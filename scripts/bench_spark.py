@@ -32,7 +32,7 @@ def make_session(memory: str, k: int) -> SparkSession:
 def by_library(rows: DataFrame, k: int, **options: object) -> float:
     """`evaluate`, as a notebook calls it, after the look at the first rows that the job takes."""
     cutoffs = options.pop("cutoffs", k)
-    layout = look_at_layout(rows, EvaluationPlan(cutoffs=cutoffs_of(cutoffs)))
+    layout = look_at_layout(rows, EvaluationPlan(cutoffs=cutoffs_of(cutoffs), way=str(options.get("way", "auto"))))
     found = ndcg_spark.evaluate(rows, k=cutoffs, layout=layout, **options)
     mean = found.summary.where(f"metric = 'ndcg' and segment_by = '' and k = {k}")
     return float(mean.collect()[0]["value"])

@@ -34,8 +34,10 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
     best = F.expr(f"max_by(relevance, relevance, {k})")
     grades = [F.sum(F.when(F.col("relevance") == grade, 1).otherwise(0)) for grade in range(10)]
     unchecked = {"k": k, "check_duplicates": "none"}
-    scored = ndcg_spark.evaluate(rows, **unchecked)
-    given = ndcg_spark.evaluate(rows, rank="rank", **unchecked)
+    by_rows = ndcg_spark.evaluate(rows, way="top_k", **unchecked)
+    by_grades = ndcg_spark.evaluate(rows, rank="rank", way="given", **unchecked)
+    by_files = ndcg_spark.evaluate(rows, **unchecked)
+    given_files = ndcg_spark.evaluate(rows, rank="rank", **unchecked)
     return {
         "read four columns": rows.select(*[F.sum(name) for name in COLUMNS]),
         "count by query, by hashing": by_query.agg(F.count(F.lit(1))),
@@ -46,10 +48,12 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
         "sort, the same and the ideal list": by_order.agg(by_score_and_item, best),
         HANDED_OVER: rows.select(*COLUMNS).mapInArrow(nothing, "n int"),
         WEIGHED: rows.select(*COLUMNS).mapInArrow(nothing, "n int"),
-        "ndcg-spark, no look: rankings": scored.rankings,
-        "ndcg-spark, no look: means": scored.summary,
-        "ndcg-spark, rank given, no look: rankings": given.rankings,
-        "ndcg-spark, rank given, no look: means": given.summary,
+        "ndcg-spark, no look, top-k: rankings": by_rows.rankings,
+        "ndcg-spark, no look, top-k: means": by_rows.summary,
+        "ndcg-spark, no look, files: rankings": by_files.rankings,
+        "ndcg-spark, no look, files: means": by_files.summary,
+        "ndcg-spark, no look, rank given by grades: means": by_grades.summary,
+        "ndcg-spark, no look, rank given, files: means": given_files.summary,
     }
 
 

@@ -46,15 +46,22 @@ def costs(frame: DataFrame) -> dict[str, int]:
 
 @needs_top_k
 def test_top_k_reads_once_and_shuffles_once(spark: SparkSession, table: Path) -> None:
-    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], way="top_k")
     assert costs(found.rankings) == {"scans": 1, "shuffles": 1, "python": 0}
     assert costs(found.per_query) == {"scans": 1, "shuffles": 1, "python": 1}
     assert costs(found.summary) == {"scans": 1, "shuffles": 2, "python": 2}
 
 
-def test_files_are_read_in_python_once_and_their_pieces_shuffled_once(spark: SparkSession, table: Path) -> None:
-    """Spark sees no row: there is nothing for it to scan, sort or hand over."""
-    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], way="files")
+def test_files_are_read_in_python_once_and_their_pieces_shuffled_once(
+    spark: SparkSession, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark sees no row: there is nothing for it to scan, sort or hand over. A small file has one part, to shuffle
+    nothing for."""
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
+    assert costs(found.rankings) == {"scans": 0, "shuffles": 0, "python": 1}
+    assert costs(found.summary) == {"scans": 0, "shuffles": 0, "python": 3}
+    monkeypatch.setattr("ndcg_spark.spark.ranking.stored.SMALLEST_PART", 1)
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
     assert costs(found.rankings) == {"scans": 0, "shuffles": 1, "python": 1}
     assert costs(found.per_query) == {"scans": 0, "shuffles": 1, "python": 2}
     assert costs(found.summary) == {"scans": 0, "shuffles": 2, "python": 3}
@@ -63,7 +70,7 @@ def test_files_are_read_in_python_once_and_their_pieces_shuffled_once(spark: Spa
 @needs_top_k
 def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path) -> None:
     """One pass counts all rows by hashing, the other makes lists of few of them; neither sorts by rank or score."""
-    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], rank="rank")
+    found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10], rank="rank", way="given")
     assert costs(found.summary) == {"scans": 2, "shuffles": 3, "python": 2}
     plan = plan_of(found.rankings)
     assert "Window" not in plan
@@ -74,7 +81,7 @@ def test_given_ranks_sort_only_rows_that_matter(spark: SparkSession, table: Path
 def test_packed_grades_need_no_sort_but_for_what_is_no_grade(spark: SparkSession, table: Path) -> None:
     """The second scan and its shuffle are of relevances that are no grades: those are listed."""
     rows = spark.read.parquet(str(table))
-    found = evaluate(rows, k=[1, 3, 10], rank="rank", check_duplicates="none").rankings
+    found = evaluate(rows, k=[1, 3, 10], rank="rank", check_duplicates="none", way="given").rankings
     assert costs(found) == {"scans": 2, "shuffles": 2, "python": 0}
     counted, _, listed = plan_of(found).partition("BroadcastExchange")
     assert "bit_or" in counted
@@ -94,15 +101,16 @@ def test_beside_windows_the_ideal_list_is_sorted_of_what_is_no_grade_alone(spark
 
 @since_spark("4.2", "safe filters below a check of rows")
 def test_statistics_spare_most_of_the_read_for_what_is_no_grade(spark: SparkSession, table: Path) -> None:
-    found = evaluate(spark.read.parquet(str(table)), k=3, rank="rank", check_duplicates="none").rankings
+    rows = spark.read.parquet(str(table))
+    found = evaluate(rows, k=3, rank="rank", check_duplicates="none", way="given").rankings
     assert "PushedFilters: [Or(LessThan(relevance,0),GreaterThan(relevance,9))" in plan_of(found)
 
 
 @needs_top_k
 def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSession, table: Path) -> None:
     rows = spark.read.parquet(str(table))
-    assert "array_distinct" in plan_of(evaluate(rows, k=3).rankings)
-    plan = plan_of(evaluate(rows, k=3, check_duplicates="none").rankings)
+    assert "array_distinct" in plan_of(evaluate(rows, k=3, way="top_k").rankings)
+    plan = plan_of(evaluate(rows, k=3, check_duplicates="none", way="top_k").rankings)
     assert "array_distinct" not in plan
     assert "min_by(relevance" in plan
 
@@ -128,7 +136,7 @@ def test_arrays_are_not_shuffled(spark: SparkSession) -> None:
 
 
 def test_only_the_columns_in_use_are_read(spark: SparkSession, table: Path) -> None:
-    plan = plan_of(evaluate(spark.read.parquet(str(table)), k=3, rank="rank", item=None).summary)
+    plan = plan_of(evaluate(spark.read.parquet(str(table)), k=3, rank="rank", item=None, way="given").summary)
     assert "ReadSchema: struct<query_id:string,rank:int,relevance:int>" in plan
 
 
@@ -146,6 +154,8 @@ def jobs_of(spark: SparkSession, *arguments: object) -> int:
 @needs_top_k
 def test_jobs_of_a_run(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     options = ("--input", table, "--k", "1,10", "--run-date", "2026-01-31")
+    assert jobs_of(spark, *options) == 2  # the schema, the result
+    options = (*options, "--way", "top-k")
     assert jobs_of(spark, *options) == 4  # the schema, two shuffles, the result
     assert jobs_of(spark, *options, "--output", tmp_path / "metrics") == 5  # the write
     queries = ("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries")

@@ -93,10 +93,8 @@ def table(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.parquet(folder)
 
 
-def test_large_files_are_read_by_workers_unless_asked_otherwise(table: DataFrame, monkeypatch) -> None:
+def test_files_are_read_by_workers_unless_asked_otherwise(table: DataFrame) -> None:
     plan = EvaluationPlan(columns=Columns(rank="rank"), cutoffs=(3,))
-    assert choose_way(table, replace(plan, columns=Columns())).ranked != "files"  # a small table
-    monkeypatch.setattr("ndcg_spark.spark.ranking.choose.WORTH_READING", 1)
     assert choose_way(table, plan).ranked == "files"
     assert choose_way(table.select("query_id", "item_id", "score", "relevance"), EvaluationPlan()).ranked == "files"
     assert choose_way(table, replace(plan, way="given")).ranked == "given"
@@ -123,9 +121,8 @@ OBSTACLES = {
 
 
 @pytest.mark.parametrize("name", OBSTACLES)
-def test_what_is_not_plain_files_is_left_to_spark(table: DataFrame, name: str, monkeypatch) -> None:
+def test_what_is_not_plain_files_is_left_to_spark(table: DataFrame, name: str) -> None:
     change, options, why = OBSTACLES[name]
-    monkeypatch.setattr("ndcg_spark.spark.ranking.choose.WORTH_READING", 1)
     plan = ndcg_spark.evaluation.evaluation_plan(**options)
     assert choose_way(change(table), plan).ranked != "files"
     with pytest.raises(InvalidParameterError, match=f"way=files cannot be gone: .*{why}.*; use way=auto"):

@@ -97,7 +97,7 @@ def test_parts_without_row_groups_have_nothing_to_bound(tmp_path: Path) -> None:
 
 def summed(path: str, rows: pa.RecordBatch, plan: EvaluationPlan) -> tuple[list[dict[str, Any]], list[str]]:
     """Means by the workers' functions alone, as Spark would chain them; and the queries that were handed on."""
-    parts = parts_of({path: Path(path).stat().st_size}, 5, 2**27)
+    parts = parts_of({path: Path(path).stat().st_size}, 5, 1, 2**27)
     bounds = whole_between(parts, "query_id")
     assert bounds is not None
     score = task_of(plan.convention, plan.cutoffs, carried=("n_rows", "n_left_out"))
@@ -170,8 +170,11 @@ def summary_of(table: DataFrame, way: str, **options: Any) -> list[tuple]:
 
 
 @pytest.mark.parametrize("integer_queries", [True, False])
-def test_sums_are_those_of_every_other_way(spark: SparkSession, tmp_path: Path, integer_queries: bool) -> None:
+def test_sums_are_those_of_every_other_way(
+    spark: SparkSession, tmp_path: Path, monkeypatch, integer_queries: bool
+) -> None:
     """Segments and weights; queries that reach into the next row group and the next file."""
+    monkeypatch.setattr("ndcg_spark.spark.ranking.stored.SMALLEST_PART", 1)
     rows = in_order(random_rows(17, n_queries=60, negatives=True))
     batch = file_rows(rows)
     number = {name: n for n, name in enumerate(sorted({row.query for row in rows}))}

@@ -32,16 +32,16 @@ class FilePart:
     end: int
 
 
-def parts_of(sizes: dict[str, int], n_least: int, largest: int) -> list[FilePart]:
+def parts_of(sizes: dict[str, int], n_wanted: int, smallest: int, largest: int) -> list[FilePart]:
     """Cut files into parts.
 
     Parameters
     ----------
     sizes : dict from path to bytes
-    n_least : int
-        About so many parts there are to be at least, however small.
-    largest : int
-        Bytes of a part at most.
+    n_wanted : int
+        About so many parts there are to be, if that makes them neither too small nor too large.
+    smallest, largest : int
+        Bytes of a part; the last of a file is what is left.
 
     Returns
     -------
@@ -50,10 +50,10 @@ def parts_of(sizes: dict[str, int], n_least: int, largest: int) -> list[FilePart
 
     Examples
     --------
-    >>> [(part.start, part.end) for part in parts_of({"a": 10, "b": 3}, 2, 6)]
+    >>> [(part.start, part.end) for part in parts_of({"a": 10, "b": 3}, 2, 1, 6)]
     [(0, 6), (6, 10), (0, 3)]
     """
-    step = max(1, min(largest, -(-sum(sizes.values()) // n_least)))
+    step = max(smallest, min(largest, -(-sum(sizes.values()) // n_wanted)))
     return [
         FilePart(path=path, start=start, end=min(start + step, size))
         for path, size in sizes.items()

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.ideal import needs_ideal
-from ndcg_spark.spark.ranking.stored import WORTH_READING, obstacle_to_files
+from ndcg_spark.spark.ranking.stored import obstacle_to_files
 from ndcg_spark.worker.grades import LONGEST
 
 LARGEST_TOP_K = 99_999
@@ -113,7 +113,7 @@ def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -
 def _files_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> Way | None:
     if plan.way not in ("auto", "files"):
         return None
-    obstacle = obstacle_to_files(frame, plan, judged=judged, least=WORTH_READING if plan.way == "auto" else 0)
+    obstacle = obstacle_to_files(frame, plan, judged=judged)
     if obstacle is None:
         return Way(ranked="files", ideal="files", reason="workers read the Parquet files, and cut what they read")
     if plan.way == "files":

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.ranking.stored import WORTH_READING, obstacle_to_files, table_parts
+from ndcg_spark.spark.ranking.stored import obstacle_to_files, table_parts
 from ndcg_spark.worker.files import FilePart, starts_of_groups
 
 MOST_FILES = 1_000
@@ -21,7 +21,7 @@ Range = tuple[Any, Any]
 
 
 def in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
-    """Whether a table is large files in the order of queries, which workers add up where they read them.
+    """Whether a table is files in the order of queries, which workers add up where they read them.
 
     Reads footers of files, runs no action.
 
@@ -38,7 +38,7 @@ def in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
     judged = plan.columns.relevance in frame.columns
     if not adds_up_whole_queries(plan) or plan.way not in ("auto", "files"):
         return False
-    if obstacle_to_files(frame, plan, judged=judged, least=WORTH_READING) is not None:
+    if obstacle_to_files(frame, plan, judged=judged) is not None:
         return False
     return whole_between(table_parts(frame), plan.columns.query[0]) is not None
 

@@ -21,10 +21,8 @@ from pyspark.sql import types as T
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.files import FilePart, misfit, parts_of
 
-WORTH_READING = 2**26
-"""Bytes of files below which Python workers take longer to start than they save."""
-LEAST_PARTS, LARGEST_PART = 8, 2**27
-"""Parts of all files, and bytes of a part: a part is a task, which takes some hundredths of a second to start."""
+WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**27
+"""Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
 _Kinds = Mapping[T.DataType, pa.DataType]
 _WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
@@ -41,7 +39,7 @@ _PLAIN_READ = re.compile(r"(?:Project \[[\w#, ]+\], Statistics[^\n]*\n\+- )?Rela
 """Of the plan that Spark prints: a read of files without filters, at most of some of their columns."""
 
 
-def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool, least: int = 0) -> str | None:
+def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> str | None:
     """Say why workers cannot read a table themselves, if they cannot. Reads a file's schema, runs no action.
 
     Parameters
@@ -51,8 +49,6 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool, l
     plan : EvaluationPlan
     judged : bool
         Whether relevances are taken from it.
-    least : int
-        Bytes that the files must have.
 
     Returns
     -------
@@ -62,11 +58,12 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool, l
     if found is not None:
         return found
     sizes = file_sizes(frame)
-    if 0 < sum(sizes.values()) < least:
-        return "the files are small"
     if not sizes or not _is_plain_read(frame):
         return "the table is not Parquet files that workers can open by their path, each row as it is there"
     first, wanted = min(sizes), read_schema(frame, plan)
+    for name in wanted.names:
+        if any(f"/{name}=" in path for path in sizes):
+            return f"column {name!r} is what folders are named after"
     try:
         found = pq.read_schema(first)
     except (OSError, pa.ArrowException) as error:
@@ -169,7 +166,7 @@ def table_parts(frame: DataFrame) -> tuple[FilePart, ...]:
     -------
     tuple of FilePart
     """
-    return tuple(parts_of(file_sizes(frame), LEAST_PARTS, LARGEST_PART))
+    return tuple(parts_of(file_sizes(frame), WANTED_PARTS, SMALLEST_PART, LARGEST_PART))
 
 
 def _parents(path: str) -> Iterator[str]:
