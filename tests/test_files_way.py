@@ -139,6 +139,19 @@ def test_columns_of_folders_and_files_of_table_formats_are_left_to_spark(spark: 
     assert stored.obstacle_to_files(read(spark, tmp_path / "delta"), EvaluationPlan(), judged=True) is not None
 
 
+def test_scattered_rows_are_left_to_spark_unless_their_parts_are_in_order(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row a query: each would be a piece, which costs more than to move it."""
+    monkeypatch.setattr(stored, "SMALLEST_PART", 1)
+    monkeypatch.setattr(stored, "FIRST_ROWS", 100)
+    for name, step in {"in order": 1, "out of order": 7}.items():
+        rows = file_rows([Row(query=f"{n * step % 300:03}", item=n, score=n, relevance=1) for n in range(300)])
+        table = read(spark, Path(write(tmp_path / name, rows, of_a_group=50)))
+        found = stored.obstacle_to_files(table, EvaluationPlan(), judged=True)
+        assert found == (None if name == "in order" else "the first rows of a query do not lie together")
+
+
 def read(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.parquet(str(path))
 

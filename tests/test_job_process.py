@@ -160,6 +160,7 @@ def submitted(bare_python, tmp_path_factory):
     job = shutil.copy(ROOT / "jobs" / "mean_ndcg.py", folder / "alone" / "mean_ndcg.py")
     spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
     settings = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
+    settings += ("--conf", "spark.log.level=OFF")  # Spark logs what its tasks raise as the cluster has it
     spark_flags = ("--master", "local[2]", *settings, "--py-files")
 
     def run(cwd: Path, flags: list[str]) -> Ended:

@@ -19,6 +19,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark import layout
 from ndcg_spark.spark.formats import read_table
 from ndcg_spark.spark.layout import FIRST_ROWS, layout_of, look_at_layout
+from ndcg_spark.spark.ranking import stored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,12 +53,15 @@ def test_layout_of_first_rows(queries: np.ndarray, k: int, expected: str) -> Non
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "SMALL", 0.0)
     monkeypatch.setattr(layout, "FIRST_ROWS", 500)
+    monkeypatch.setattr(stored, "SMALLEST_PART", 1)
 
 
-def write(path: Path, n_queries: int, n_items: int) -> Path:
+def write(path: Path, n_queries: int, n_items: int, *, in_order: bool = False) -> Path:
+    """Queries lie together; in no order, each row group has some from all over."""
     n = np.arange(n_queries * n_items)
-    columns = {"query_id": n // n_items, "item_id": n, "score": np.sin(n), "relevance": n % 3}
-    pq.write_table(pa.table(columns), path)
+    query = n // n_items
+    columns = {"query_id": query if in_order else query * 7 % n_queries, "item_id": n, "score": np.sin(n)}
+    pq.write_table(pa.table(columns | {"relevance": n % 3}), path, row_group_size=100)
     return path
 
 
@@ -65,6 +69,9 @@ def test_large_tables_are_looked_at(spark: SparkSession, tmp_path: Path, any_siz
     single = spark.read.parquet(str(write(tmp_path / "single.parquet", 600, 1)))
     assert look_at_layout(single, EvaluationPlan(cutoffs=(3,))) == "scattered"
     assert look_at_layout(single, EvaluationPlan(cutoffs=(None,))) == "together"
+    in_order = spark.read.parquet(str(write(tmp_path / "in order.parquet", 600, 1, in_order=True)))
+    assert look_at_layout(in_order, EvaluationPlan(cutoffs=(3,))) == "together"
+    assert look_at_layout(in_order, EvaluationPlan(cutoffs=(3,), way="window")) == "scattered"
     long = spark.read.parquet(str(write(tmp_path / "long.parquet", 20, 30)))
     assert look_at_layout(long, EvaluationPlan(cutoffs=(3,))) == "together"
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.order import in_order
+from ndcg_spark.spark.ranking.stored import in_order
 
 FIRST_ROWS = 20_000
 ROWS_OF_A_PARTITION = 1_000_000

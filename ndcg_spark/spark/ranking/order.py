@@ -8,39 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.ranking.stored import obstacle_to_files, table_parts
 from ndcg_spark.worker.files import FilePart, starts_of_groups
 
 MOST_FILES = 1_000
 """Whose statistics are read before anything else is done, some milliseconds each."""
 Range = tuple[Any, Any]
 """Two values of a column, both whole numbers or both strings; None is no bound."""
-
-
-def in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
-    """Whether a table is files in the order of queries, which workers add up where they read them.
-
-    Reads footers of files, runs no action.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The main table, as it came.
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    bool
-    """
-    judged = plan.columns.relevance in frame.columns
-    if not adds_up_whole_queries(plan) or plan.way not in ("auto", "files"):
-        return False
-    if obstacle_to_files(frame, plan, judged=judged) is not None:
-        return False
-    return whole_between(table_parts(frame), plan.columns.query[0]) is not None
 
 
 def adds_up_whole_queries(plan: EvaluationPlan) -> bool:

@@ -13,16 +13,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.ranking.order import adds_up_whole_queries, whole_between
 from ndcg_spark.worker.files import FilePart, misfit, parts_of
 
 WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**27
 """Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
+FIRST_ROWS = 4_096
+LARGEST_SHARE_OF_BEGINS = 0.25
+"""Of the first rows: where more begin a piece, pieces cost more than moving rows does (20 million rows, shuffled)."""
 _Kinds = Mapping[T.DataType, pa.DataType]
 _WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
@@ -69,7 +75,26 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
     except (OSError, pa.ArrowException) as error:
         return f"{first} cannot be read: {str(error).splitlines()[0]}"
     missing = sorted(set(wanted.names) - set(found.names))
-    return f"column {missing[0]!r} is not in {first}" if missing else misfit(first, found, wanted)
+    if missing:
+        return f"column {missing[0]!r} is not in {first}"
+    wrong = misfit(first, found, wanted)
+    if wrong is None and _in_scraps(first, plan) and not _in_order(frame, plan):
+        return "the first rows of a query do not lie together"
+    return wrong
+
+
+def _in_scraps(path: str, plan: EvaluationPlan) -> bool:
+    """Whether successive rows are mostly of different queries, by the first rows of a file: each is then a piece."""
+    names = [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query]
+    with pq.ParquetFile(path) as file:
+        rows = next(file.iter_batches(FIRST_ROWS, columns=names, use_threads=False), None)
+    if rows is None or rows.num_rows < FIRST_ROWS:
+        return False
+    begins = np.zeros(rows.num_rows - 1, dtype=np.bool_)
+    for column in rows.columns:
+        changes = pc.fill_null(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)), True)
+        begins |= changes.to_numpy(zero_copy_only=False)
+    return bool(begins.mean() > LARGEST_SHARE_OF_BEGINS)
 
 
 def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
@@ -153,6 +178,30 @@ def file_sizes(frame: DataFrame) -> dict[str, int]:
     folders = {parent for path in sizes for parent in _parents(path)}
     beside = any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in _OTHERS)
     return {} if beside else sizes
+
+
+def in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether a table is files in the order of queries, which workers add up where they read them.
+
+    Reads footers of files, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The main table, as it came.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    bool
+    """
+    judged = plan.columns.relevance in frame.columns
+    obstacle = plan.way not in ("auto", "files") or obstacle_to_files(frame, plan, judged=judged)
+    return not obstacle and _in_order(frame, plan)
+
+
+def _in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    return adds_up_whole_queries(plan) and whole_between(table_parts(frame), plan.columns.query[0]) is not None
 
 
 def table_parts(frame: DataFrame) -> tuple[FilePart, ...]:
