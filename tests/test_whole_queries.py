@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,26 @@ def test_a_query_with_very_many_rows_is_handed_on_in_pieces(tmp_path: Path, monk
     expected = summed(path, file_rows(rows), plan)[0]
     monkeypatch.setattr(whole, "MOST_HELD", 9)
     assert summed(path, file_rows(rows), plan) == (expected, ["a", "b"])
+
+
+def test_a_query_is_not_refused_before_all_of_its_rows_are_there(tmp_path: Path, monkeypatch) -> None:
+    """Nothing relevant is retrieved; what is relevant is judged in rows after those of all queries."""
+    names = "abcdefgh"
+    rows = [Row(query=query, item="x", score=1, relevance=0, position=0) for query in names]
+    rows += [Row(query=query, item="y", relevance=1, position=1) for query in names]
+    path = write(tmp_path / "rows", file_rows(rows), n_files=1, of_a_group=100) + "/part-0.parquet"
+    monkeypatch.setattr(whole, "SCORED_AT_ONCE", 1)
+    monkeypatch.setattr(files, "ROWS_AT_ONCE", 3)
+    plan = plan_of(Choices(ties="item_asc"))
+    plan = replace(plan, convention=replace(plan.convention, no_relevant="error"))
+    found, handed_on = summed(path, file_rows(rows), plan)
+    assert handed_on == list(names)
+    assert {row["n_queries"] for row in found} == {len(names)}
+
+
+def test_nan_is_one_value_of_a_segment() -> None:
+    pieces = pa.RecordBatch.from_pydict({"low:s": [float("nan"), None], "high:s": [float("nan"), None]})
+    assert len(whole._settled(pieces, "s", None)) == 2
 
 
 # --- Through Spark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_pieces import cut_somewhere, cut_task, file_rows, gathered
@@ -16,7 +17,7 @@ from test_worker_oracle import assert_same
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.worker.bad_rows import usable_rows
-from ndcg_spark.worker.packing import lists_in, unpack
+from ndcg_spark.worker.packing import lists_in, pack, unpack
 from ndcg_spark.worker.pieces import cut_rows
 
 SEEDS = range(150)
@@ -120,17 +121,44 @@ def test_items_that_are_not_certainly_in_a_list_are_not_looked_at(rows, seed):
 
 
 def test_what_a_column_carries_is_the_value_of_its_rows():
-    """Two values that differ where it is not constant; null only where all are."""
+    """The lowest and the highest, whichever comes first, as pieces are put together by these; null only where all
+    are."""
     rows = file_rows([Row(query=query, item=n, score=-n, relevance=0) for n, query in enumerate("aaabbcccdd")])
-    country = pa.array(["x", None, "x", None, None, "y", "x", "y", "z", "z"])
+    country = pa.array(["x", None, "x", None, None, "y", "x", "y", "z", "z"])  # "y" is there before the second "x"
     rows = rows.append_column("country", country)
     plan = plan_of(Choices(ties="item_asc"), segment_sets=(("country",),))
     task = cut_task(rows, plan)
     fields = [*task.pieces, pa.field("low:country", pa.string()), pa.field("high:country", pa.string())]
     found = cut_rows(rows, replace(task, pieces=pa.schema(fields))).to_pylist()
     assert [(piece["low:country"], piece["high:country"]) for piece in found[:2]] == [("x", "x"), (None, None)]
-    assert {found[2]["low:country"], found[2]["high:country"]} == {"x", "y"}
+    assert (found[2]["low:country"], found[2]["high:country"]) == ("x", "y")
     assert (found[3]["low:country"], found[3]["high:country"]) == ("z", "z")
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.float64(), pa.date32()])
+def test_every_type_of_a_carried_column_has_a_lowest_and_a_highest_value(kind):
+    rows = file_rows([Row(query="q", item=n, score=-n, relevance=0) for n in range(3)])
+    rows = rows.append_column("s", pa.array([1, None, 0], pa.int32()).cast(kind))
+    task = cut_task(rows, plan_of(Choices(ties="item_asc"), segment_sets=(("s",),)))
+    task = replace(task, pieces=pa.schema([*task.pieces, pa.field("low:s", kind), pa.field("high:s", kind)]))
+    (piece,) = cut_rows(rows, task).to_pylist()
+    assert piece["low:s"] < piece["high:s"]
+
+
+def test_whole_numbers_that_no_double_holds_are_rounded():
+    """As Spark casts them: 2^53 and 2^53 + 1 tie, and the item decides."""
+    rows = file_rows([Row(query="q", item=item, score=0, relevance=rel) for item, rel in (("a", 0), ("b", 1))])
+    rows = rows.set_column(2, "score", pa.array([2**53, 2**53 + 1]))
+    plan = plan_of(Choices(ties="item_asc"), (1,))
+    pieces = cut_rows(usable_rows(rows, plan), cut_task(rows, plan)).to_pylist()
+    assert scored(gathered(pieces, cut_task(rows, plan)), plan)["q", 1]["dcg"] == 0.0
+
+
+def test_packed_lists_may_come_back_with_wide_offsets():
+    packed = pack([(np.array([2, 1]), [np.array([0.5, 1.5, 2.5])])])
+    for kind in (pa.binary(), pa.large_binary()):
+        ((lengths, (values,)),) = unpack(packed.cast(kind), [["f8"]])
+        assert (lengths.tolist(), values.tolist()) == ([2, 1], [0.5, 1.5, 2.5])
 
 
 def test_a_batch_of_nothing_but_bad_rows_has_no_pieces():

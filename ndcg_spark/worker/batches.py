@@ -43,9 +43,9 @@ def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
         Nulls are 0.0 and False.
     """
     if not values.null_count:
-        return values.cast(pa.float64()).to_numpy(), np.ones(len(values), dtype=np.bool_)
+        return values.cast(pa.float64(), safe=False).to_numpy(), np.ones(len(values), dtype=np.bool_)
     known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-    filled = pc.fill_null(values.cast(pa.float64()), 0.0)
+    filled = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0)
     return filled.to_numpy(zero_copy_only=False), known
 
 

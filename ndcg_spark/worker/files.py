@@ -106,7 +106,10 @@ def misfit(path: str, found: pa.Schema, wanted: pa.Schema) -> str | None:
         A column may be missing, and is null then; a number may be narrower.
     """
     for one in wanted:
-        kinds = [field.type for field in found if field.name == one.name]
+        named = [field for field in found if field.name.lower() == one.name.lower()]  # as Spark finds them
+        kinds = [field.type for field in named]
+        if any(field.name != one.name for field in named):
+            return f"column {one.name!r} of {path} is written {named[0].name!r}"
         if len(kinds) > 1 or not all(_fits(kind, one.type) for kind in kinds):
             return f"column {one.name!r} of {path} is {' and '.join(map(str, kinds))}, not {one.type}"
     return None

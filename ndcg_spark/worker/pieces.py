@@ -108,7 +108,7 @@ def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
     found |= _counts(rows)
     for name, kind in ((one.name, one.type) for one in task.pieces if one.name.startswith("low:")):
         column = plan.columns.weight if name == "low:weight" else name.removeprefix("low:")
-        found |= _range(rows.batch.column(column).cast(kind), name.removeprefix("low:"), rows.offsets)
+        found |= _range(rows.batch.column(column).cast(kind, safe=False), name.removeprefix("low:"), rows.offsets)
     packed = next(name for name in task.pieces.names if GROUPS in name)
     groups = []
     for names in lists_in(packed):
@@ -172,13 +172,19 @@ def _sums(flags: BoolArray, offsets: IntArray) -> IntArray:
 
 
 def _range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
-    """Two values of a column in each piece, which are equal where it is constant; nulls do not count."""
+    """The lowest and highest value of a column in each piece; nulls do not count."""
     encoded = column.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    highest = np.maximum.reduceat(codes, offsets[:-1])
-    lowest = np.minimum.reduceat(np.where(codes < 0, np.iinfo(codes.dtype).max, codes), offsets[:-1])
+    values = encoded.dictionary
+    in_order = pc.array_sort_indices(values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values)
+    place = np.empty(len(values) + 1, dtype=np.int64)
+    place[in_order.to_numpy()] = np.arange(len(values))
+    place[-1] = -1  # of null
+    places = place[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    highest = np.maximum.reduceat(places, offsets[:-1])
+    lowest = np.minimum.reduceat(np.where(places < 0, len(values), places), offsets[:-1])
+    values = values.take(in_order)
     return {
-        f"{end}:{name}": encoded.dictionary.take(pa.array(at, mask=highest < 0))
+        f"{end}:{name}": values.take(pa.array(at, mask=highest < 0))
         for end, at in (("low", lowest), ("high", highest))
     }
 
@@ -201,7 +207,7 @@ def _ranked_list(found: _Rows, task: CutTask) -> tuple[IntArray, dict[str, Any]]
     rows, lengths = _first(rows[order], query, found.offsets, k + int(given))  # one more: two items on one rank show
     lists: dict[str, Any] = {"ranks": -value[rows].astype(np.int64)} if given else {"scores": value[rows]}
     lists["relevances"] = np.where(found.judged[rows], found.relevance[rows], np.nan)
-    if task.looks or tie == columns.item:
+    if task.looks or (tie is not None and tie == columns.item):
         lists["items"] = _taken(found.batch.column(columns.item), rows)
     if tie is not None and in_order:
         lists["order"] = _taken(found.batch.column(columns.order), rows)

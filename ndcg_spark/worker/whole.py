@@ -110,7 +110,7 @@ def _in_pieces(batches: Iterator[pa.RecordBatch], sums: list[pa.RecordBatch]) ->
 def _part(number: int, task: WholeTask) -> Iterator[pa.RecordBatch]:
     try:
         yield from _in_order(number, task)  # nothing is handed on before its end
-    except _OutOfOrderError:
+    except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query of which the rest is yet to come
         for batch in read_part(task.cut.parts[number], task.cut.columns):
             yield _with_sums(cut_rows(usable_rows(batch, task.cut.plan), task.cut))
 
@@ -208,6 +208,8 @@ def _as_rankings(pieces: pa.RecordBatch, task: WholeTask) -> pa.RecordBatch:
 def _settled(pieces: pa.RecordBatch, name: str, task: WholeTask) -> pa.Array:
     low, high = pieces.column(f"low:{name}"), pieces.column(f"high:{name}")
     differs = pc.fill_null(pc.not_equal(low, high), False).to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(low.type):  # to Spark, NaN is NaN
+        differs &= ~pc.fill_null(pc.and_(pc.is_nan(low), pc.is_nan(high)), False).to_numpy(zero_copy_only=False)
     at = first_where(differs, np.arange(len(differs) + 1))
     if at is not None:
         plan = task.cut.plan

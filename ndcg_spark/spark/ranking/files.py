@@ -16,7 +16,6 @@ from ndcg_spark.spark.ranking.counts import settled
 from ndcg_spark.spark.ranking.ideal import needs_ideal
 from ndcg_spark.spark.ranking.stored import arrow_type, has_item, read_schema, table_parts
 from ndcg_spark.spark.rows import keys_of
-from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.packing import GROUPS, packed_name
 from ndcg_spark.worker.pieces import CutTask, make_cutter
@@ -44,8 +43,7 @@ def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: a pass through Python workers that read the files, one shuffle of a row a query and input partition.
     """
     task = cut_task(frame, plan)
-    pieces = sampled(by_part(frame, task, make_cutter(task)), plan)
-    return gathered(pieces, task)
+    return gathered(by_part(frame, task, make_cutter(task)), task)
 
 
 def cut_task(frame: DataFrame, plan: EvaluationPlan) -> CutTask:

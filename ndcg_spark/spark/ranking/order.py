@@ -19,7 +19,7 @@ Range = tuple[Any, Any]
 
 
 def adds_up_whole_queries(plan: EvaluationPlan) -> bool:
-    """Whether a query is one value of one column, and all are wanted, so that statistics tell where it lies.
+    """Whether a query is one value of one column, so that statistics tell where it lies.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def adds_up_whole_queries(plan: EvaluationPlan) -> bool:
     -------
     bool
     """
-    return len(plan.columns.query) == 1 and plan.columns.run is None and plan.sample == 1
+    return len(plan.columns.query) == 1 and plan.columns.run is None
 
 
 def whole_between(parts: Sequence[FilePart], column: str) -> tuple[Range, ...] | None:
@@ -62,7 +62,8 @@ def whole_between(parts: Sequence[FilePart], column: str) -> tuple[Range, ...] |
             return None
         if inside:
             ranges[number] = (min(one[0] for one in inside if one), max(one[1] for one in inside if one))
-    return _between_others(ranges, len(parts))
+    kinds = {type(end) for found in ranges.values() for end in found}
+    return _between_others(ranges, len(parts)) if len(kinds) <= 1 else None
 
 
 def _ranges_of_groups(path: str, column: str) -> list[tuple[int, Range | None]]:

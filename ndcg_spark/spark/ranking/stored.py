@@ -22,7 +22,9 @@ from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.order import adds_up_whole_queries, whole_between
+from ndcg_spark.spark.reasons import MALFORMED
 from ndcg_spark.worker.files import FilePart, misfit, parts_of
+from ndcg_spark.worker.packing import GROUPS
 
 WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**27
 """Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
@@ -41,8 +43,13 @@ _NAMES: _Kinds = {**_WHOLE, T.StringType(): pa.string()}
 _KINDS: _Kinds = {**_NUMBERS, **_NAMES, T.DateType(): pa.date32(), T.BooleanType(): pa.bool_()}
 _OTHERS = ("_delta_log", ".hoodie")
 """What lies beside files of which not every row counts."""
-_PLAIN_READ = re.compile(r"(?:Project \[[\w#, ]+\], Statistics[^\n]*\n\+- )?Relation [^\n]*\] parquet, Statistics")
+_NAMES_ONLY = r"\w+#\d+L?(?:, \w+#\d+L?)*"
+_PLAIN_READ = re.compile(
+    rf"(?:Project \[{_NAMES_ONLY}\], Statistics[^\n]*\n\+- )?Relation [^\n]*\] parquet, Statistics"
+)
 """Of the plan that Spark prints: a read of files without filters, at most of some of their columns."""
+_LOCATION = re.compile(r"Location: InMemoryFileIndex\((\d+) paths\)\[([^\]\n]*)")
+_OF_PIECES = ("items", "best_items", "sums")
 
 
 def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> str | None:
@@ -98,7 +105,7 @@ def _in_scraps(path: str, plan: EvaluationPlan) -> bool:
 
 
 def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
-    convention = plan.convention
+    convention, carried = plan.convention, plan.carried_segments
     found = {
         "judgments lie in another table": not judged,
         "k=all takes whole lists": plan.longest is None,
@@ -109,11 +116,19 @@ def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
         or plan.check_duplicates == "all",
         "ranks close up over unjudged items": plan.columns.rank is not None and convention.unjudged == "condensed",
         "the rows of a query are scattered": plan.layout == "scattered",
+        "a sample is taken": plan.sample < 1,
+        "a column has a name that pieces use": any(_is_taken(name) for name in (*plan.columns.query, *carried)),
     }
     return next((reason for reason, holds in found.items() if holds), None)
 
 
+def _is_taken(name: str) -> bool:
+    return name.lower() in _OF_PIECES or GROUPS in name
+
+
 def _type_obstacle(frame: DataFrame, plan: EvaluationPlan) -> str | None:
+    if MALFORMED in frame.columns:
+        return f"column {MALFORMED!r} says which rows are bad"
     for name, kinds in _kinds_of_columns(frame, plan).items():
         if name not in frame.columns:
             return f"there is no column {name!r}"  # which is said where it is looked for
@@ -229,8 +244,19 @@ def _is_plain_read(frame: DataFrame) -> bool:
     printed = io.StringIO()
     with redirect_stdout(printed):
         frame.explain(mode="cost")
-    logical = printed.getvalue().partition("== Optimized Logical Plan ==\n")[2]
-    return _PLAIN_READ.match(logical) is not None
+    logical, _, physical = printed.getvalue().partition("== Physical Plan ==")
+    if _PLAIN_READ.match(logical.partition("== Optimized Logical Plan ==\n")[2]) is None:
+        return False
+    location = _LOCATION.search(physical)
+    return location is not None and _each_once(location[2].split(", "), int(location[1]))
+
+
+def _each_once(paths: list[str], n_paths: int) -> bool:
+    """Whether no file is below two of the paths that were read, as Spark then reads it twice; long lists are cut."""
+    if n_paths == 1:
+        return True
+    apart = not any(path != other and path.startswith(f"{other}/") for path in paths for other in paths)
+    return len(set(paths)) == n_paths and apart
 
 
 def read_schema(frame: DataFrame, plan: EvaluationPlan) -> pa.Schema:
