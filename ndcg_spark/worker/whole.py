@@ -103,8 +103,9 @@ def _in_pieces(batches: Iterator[pa.RecordBatch], sums: list[pa.RecordBatch]) ->
     for batch in batches:
         for packed in batch.column(SUMS).flatten():
             sums.extend(pa.ipc.open_stream(packed.as_buffer()))
-        batch = batch.filter(pc.greater(pc.list_value_length(batch.column("pieces")), 0)).drop_columns([SUMS])
-        yield batch.append_column("run", pa.repeat(pa.scalar(""), batch.num_rows))
+        batch = batch.filter(pc.greater(pc.list_value_length(batch.column("pieces")), 0))
+        columns = {name: batch.column(name) for name in batch.schema.names if name != SUMS}
+        yield pa.RecordBatch.from_pydict(columns | {"run": pa.repeat(pa.scalar(""), batch.num_rows)})
 
 
 def _part(number: int, task: WholeTask) -> Iterator[pa.RecordBatch]:
@@ -220,7 +221,8 @@ def _settled(pieces: pa.RecordBatch, name: str, task: WholeTask) -> pa.Array:
 
 
 def _with_sums(pieces: pa.RecordBatch) -> pa.RecordBatch:
-    return pieces.append_column(SUMS, pa.nulls(pieces.num_rows, pa.binary()))
+    columns = {name: pieces.column(name) for name in pieces.schema.names}
+    return pa.RecordBatch.from_pydict(columns | {SUMS: pa.nulls(pieces.num_rows, pa.binary())})
 
 
 def _sums_row(query: Any, sums: list[pa.RecordBatch], task: WholeTask) -> pa.RecordBatch:
