@@ -203,7 +203,8 @@ def evaluate(
 
     Notes
     -----
-    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`.
+    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize_table`. Of local
+    Parquet files the footers, and the first rows of one file, are read here.
     """
     plan = evaluation_plan(**options)
     rankings = rank_queries(data, plan, judgments=judgments)
