@@ -77,6 +77,11 @@ class Columns:
         if len(self.score) > 1 and self.rank is not None:
             raise InvalidParameterError("several score columns are ranked by their scores: leave rank-col out.")
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns of the input that name a query of a run: that of the run first, where there is one."""
+        return self.query if self.run is None else (self.run, *self.query)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:

@@ -73,10 +73,9 @@ def look_at_layout(frame: DataFrame, plan: EvaluationPlan) -> str:
     Spark cost: one job of one task where the first partition has so many rows; a column of 20,000 hashes comes to
     the driver.
     """
-    keys = [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query]
     if plan.longest is None or _is_small(frame) or in_order(frame, plan):
         return "together"
-    first = frame.select(F.xxhash64(*columns_of(keys))).limit(FIRST_ROWS)
+    first = frame.select(F.xxhash64(*columns_of(plan.columns.keys))).limit(FIRST_ROWS)
     hashes = [query for (query,) in first.collect()]  # toPandas would take so many of every partition
     return layout_of(np.array(hashes, dtype=np.int64), plan.longest)
 

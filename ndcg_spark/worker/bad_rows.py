@@ -108,10 +108,9 @@ def _relevance_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[
 
 
 def _key_text(batch: pa.RecordBatch, plan: EvaluationPlan, row: int) -> str:
-    keys = {"run": plan.columns.run} if plan.columns.run else {}
-    keys |= {name: name for name in plan.columns.query}
-    found = {shown: batch.column(name)[row].as_py() for shown, name in keys.items()}
-    return ", ".join(f"{shown}={'null' if value is None else value}" for shown, value in found.items())
+    shown = {name: "run" if name == plan.columns.run else name for name in plan.columns.keys}
+    found = {shown[name]: batch.column(name)[row].as_py() for name in plan.columns.keys}
+    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in found.items())
 
 
 def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:

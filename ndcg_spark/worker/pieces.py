@@ -120,21 +120,32 @@ def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> _Rows:
-    offsets = _offsets(batch, [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query])
+    offsets = piece_offsets(batch, plan.columns.keys)
     relevance, judged = float_values(batch.column(plan.columns.relevance))
     value, retrieved = _ranked_by(batch, plan)
     ranked = retrieved & judged if plan.convention.unjudged == "condensed" else retrieved
     return _Rows(batch, offsets, relevance, judged, value, retrieved, ranked)
 
 
-def _offsets(batch: pa.RecordBatch, keys: list[str]) -> IntArray:
-    """Where pieces begin: at every row whose query is not that of the row before."""
+def piece_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
+    """Say where pieces begin: at every row whose query is not that of the row before.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    keys : tuple of str
+        Columns that name a query; a null in them begins no piece.
+
+    Returns
+    -------
+    int64, shape (n_pieces + 1,)
+    """
     n_rows = batch.num_rows
     begins = np.zeros(n_rows + 1, dtype=np.bool_)
     begins[0] = begins[n_rows] = True
     for name in keys:
         column = batch.column(name)
-        changes = pc.not_equal(column.slice(1), column.slice(0, max(0, n_rows - 1)))
+        changes = pc.fill_null(pc.not_equal(column.slice(1), column.slice(0, max(0, n_rows - 1))), False)
         begins[1:n_rows] |= np.asarray(changes.to_numpy(zero_copy_only=False), dtype=np.bool_)
     return np.flatnonzero(begins) if n_rows else np.zeros(1, dtype=np.int64)
 

@@ -6,7 +6,9 @@ items, null = unjudged), `ranks` (only where ranks are given: 1-based, ascending
 `tied` (only where the tie rule takes tied items together: `ranked` then has an element for each different score
 and relevance, `tied` says how many items it stands for, and the last score may reach beyond rank K), and `ideal`
 (the K best judged relevances; zeros at its end may be left out where they gain nothing). Instead of `ideal`, and of
-`ranked` and `ranks` where ranks are given, it may have `grades` and `others`: the same, packed (see `worker.grades`).
+`ranked` and `ranks` where ranks are given, it may have `grades` and `others`: the same, packed (see
+`worker.grades`); and instead of all three `pieces`: what workers that read files themselves found of a query in each
+stretch of its rows (see `worker.pieces`).
 """
 
 from ndcg_spark.spark.ranking.rank import rank_queries

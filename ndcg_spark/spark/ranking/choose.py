@@ -61,7 +61,9 @@ def has_top_k(frame: DataFrame) -> bool:
 
 
 def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -> Way:
-    """Choose how to rank a table, or check the way that was asked for. Reads the schema, runs no action.
+    """Choose how to rank a table, or check the way that was asked for.
+
+    Reads the schema, and of local Parquet files what `obstacle_to_files` does; runs no action.
 
     Parameters
     ----------

@@ -50,7 +50,8 @@ def rank_queries(
 
     Notes
     -----
-    Spark cost: no action. One shuffle of at most K rows a query and input partition (top-K aggregates), or two
+    Spark cost: no action. A pass through Python workers that read files, and one shuffle of a row a query and part
+    of these; or one shuffle of at most K rows a query and input partition (top-K aggregates), or two
     such shuffles with two sorts and a small one of counts (windows; one sort where counts of grades make the ideal
     list). With judgments: one more of the judgments, and joins of K rows a query.
     """

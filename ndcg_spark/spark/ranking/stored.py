@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -25,6 +23,7 @@ from ndcg_spark.spark.ranking.order import adds_up_whole_queries, whole_between
 from ndcg_spark.spark.reasons import MALFORMED
 from ndcg_spark.worker.files import FilePart, misfit, parts_of
 from ndcg_spark.worker.packing import GROUPS
+from ndcg_spark.worker.pieces import piece_offsets
 
 WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**27
 """Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
@@ -53,7 +52,9 @@ _OF_PIECES = ("items", "best_items", "sums")
 
 
 def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> str | None:
-    """Say why workers cannot read a table themselves, if they cannot. Reads a file's schema, runs no action.
+    """Say why workers cannot read a table themselves, if they cannot.
+
+    Lists files and reads the footer and the first rows of one, of others the footers at most; runs no action.
 
     Parameters
     ----------
@@ -92,16 +93,13 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
 
 def _in_scraps(path: str, plan: EvaluationPlan) -> bool:
     """Whether successive rows are mostly of different queries, by the first rows of a file: each is then a piece."""
-    names = [*([plan.columns.run] if plan.columns.run else []), *plan.columns.query]
+    keys = plan.columns.keys
     with pq.ParquetFile(path) as file:
-        rows = next(file.iter_batches(FIRST_ROWS, columns=names, use_threads=False), None)
+        rows = next(file.iter_batches(FIRST_ROWS, columns=list(keys), use_threads=False), None)
     if rows is None or rows.num_rows < FIRST_ROWS:
         return False
-    begins = np.zeros(rows.num_rows - 1, dtype=np.bool_)
-    for column in rows.columns:
-        changes = pc.fill_null(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)), True)
-        begins |= changes.to_numpy(zero_copy_only=False)
-    return bool(begins.mean() > LARGEST_SHARE_OF_BEGINS)
+    n_pieces = len(piece_offsets(rows, keys)) - 1
+    return n_pieces > LARGEST_SHARE_OF_BEGINS * FIRST_ROWS
 
 
 def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
