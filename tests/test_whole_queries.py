@@ -101,8 +101,8 @@ def summed(path: str, rows: pa.RecordBatch, plan: EvaluationPlan) -> tuple[list[
     parts = parts_of({path: Path(path).stat().st_size}, 5, 1, 2**27)
     bounds = whole_between(parts, "query_id")
     assert bounds is not None
-    score = task_of(plan.convention, plan.cutoffs, carried=("n_rows", "n_left_out"))
     cut = cut_task(rows, plan)
+    score = replace(task_of(plan.convention, plan.cutoffs, carried=("n_rows", "n_left_out")), looks=cut.looks)
     cut = whole.CutTask(plan=plan, parts=tuple(parts), columns=rows.schema, pieces=cut.pieces, looks=cut.looks)
     task = WholeTask(cut=cut, score=score, add_up=SummingTask(segment_sets=(), weighted=False), bounds=bounds)
     numbers = pa.RecordBatch.from_pydict({"id": pa.array(range(len(parts)))})

@@ -80,8 +80,14 @@ def test_a_piece_holds_no_more_than_its_lists_need():
     assert [one.tolist() for one in ranked] == [[0, -1, -2], [0, 1, 2], [0, 1, 2]]
     assert [one.tolist() for one in best] == [[4, 4, 4]]
     assert [piece[name] for name in ("n_rows", "n_items", "n_judged", "n_relevant")] == [50, 50, 50, 40]
-    _, (_, (relevances, items)) = only_piece(rows, plan_of(Choices(ties="item_asc")))
-    assert (relevances.tolist(), (items % 5).tolist()) == ([4] * 4, [4] * 4)
+
+
+def test_items_come_with_the_best_relevances_unless_they_tie_across_their_end():
+    relevances = [9 if n == 7 else 8 if n in (3, 30) else n % 5 for n in range(50)]
+    rows = file_rows([Row(query="q", item=n, score=-n, relevance=rel) for n, rel in enumerate(relevances)])
+    _, (_, (best, items)) = only_piece(rows, plan_of(Choices(ties="item_asc")))
+    assert best.tolist() == [9, 8, 8, 4]
+    assert items[:3].tolist() == [7, 3, 30]
 
 
 def only_piece(rows: pa.RecordBatch, plan: EvaluationPlan):

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ndcg_spark.kernels.ragged import BoolArray, IntArray, offsets_of
+from ndcg_spark.kernels.ragged import BoolArray, IntArray, offsets_of, query_of_rows
 
 NumberArray = NDArray[Any]
+_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
+"""Large odd numbers: products of them wrap around, and spread."""
+_ALL = slice(None)
+"""Queries of one size, which need no filling up."""
 
 
 def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
@@ -74,6 +78,8 @@ def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -
         width = matrix.shape[1]
         n_kept = min(k, width)
         kept = np.sort(np.partition(matrix, width - n_kept, axis=1)[:, width - n_kept :], axis=1)[:, ::-1]
+        if queries is _ALL and kept.size == len(best):
+            return kept.reshape(-1), lengths
         there = np.arange(n_kept) < lengths[queries][:, None]
         places = starts[:-1][queries][:, None] + np.arange(n_kept)
         best[places[there]] = kept[there]
@@ -102,8 +108,10 @@ def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
     order = np.empty(len(values), dtype=np.int64)
     sizes, starts = np.diff(offsets), offsets[:-1]
     for queries, matrix in _side_by_side(values, offsets):
+        rows: IntArray = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
+        if queries is _ALL:
+            return rows.reshape(-1)
         there = np.arange(matrix.shape[1]) < sizes[queries][:, None]
-        rows = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
         order[(starts[queries][:, None] + np.arange(matrix.shape[1]))[there]] = rows[there]
     return order
 
@@ -126,6 +134,8 @@ def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
     [True, False]
     """
     found = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    if not _may_repeat(codes, offsets):
+        return found
     sizes = np.diff(offsets)
     for queries, matrix in _side_by_side(codes, offsets):
         width = matrix.shape[1]
@@ -135,11 +145,19 @@ def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
     return found
 
 
+def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
+    """Whether two rows have one hash of query and code: rarely so by chance, always where both are the same."""
+    query = query_of_rows(offsets).astype(np.uint64)
+    hashes = codes.astype(np.uint64) * _ODD[0] + query * _ODD[1]
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
 def _side_by_side(values: NumberArray, offsets: IntArray) -> Iterator[tuple[Any, NumberArray]]:
     """Queries whose sizes lie within a factor of two, and their values, a line each, filled up with the lowest."""
     sizes = np.diff(offsets)
     if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
-        yield slice(None), values.reshape(-1, sizes[0])
+        yield _ALL, values.reshape(-1, sizes[0])
         return
     steps = np.frexp(sizes.astype(np.float64) - 0.5)[1]  # such that 2^step >= size
     for step in np.unique(steps[sizes > 0]):

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import relevance_range
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray
 from ndcg_spark.plan import LARGEST_RANK, LARGEST_WEIGHT, EvaluationPlan
 from ndcg_spark.worker.batches import float_values
+
+LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 
 
 def usable_rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> pa.RecordBatch:
@@ -65,15 +68,7 @@ def _reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str,
         yield "null_run", _null(batch, columns.run)
     for name in columns.query:
         yield "null_query", _null(batch, name)
-    if columns.rank is not None:
-        yield from _rank_reasons(batch, plan)
-    else:
-        if plan.null_score == "bad":
-            yield "null_score", _null(batch, columns.score[0])
-        score = float_values(batch.column(columns.score[0]))[0]
-        if not np.isfinite(score).all():
-            yield "nan_score", np.isnan(score)
-            yield "infinite_score", np.isinf(score)
+    yield from _rank_reasons(batch, plan) if columns.rank is not None else _score_reasons(batch, plan)
     if columns.item in batch.schema.names:
         yield "null_item", _null(batch, str(columns.item))
     if columns.weight is not None:
@@ -88,23 +83,47 @@ def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple
     name = str(plan.columns.rank)
     if plan.null_score == "bad":
         yield "null_rank", _null(batch, name)
-    rank, known = float_values(batch.column(name))
-    yield "rank_below_1", known & (rank < 1)
-    yield "rank_too_large", rank > LARGEST_RANK
+    if not _within(batch.column(name), 1, LARGEST_RANK):
+        rank, known = float_values(batch.column(name))
+        yield "rank_below_1", known & (rank < 1)
+        yield "rank_too_large", rank > LARGEST_RANK
+
+
+def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray | None]]:
+    name = plan.columns.score[0]
+    if plan.null_score == "bad":
+        yield "null_score", _null(batch, name)
+    if not _within(batch.column(name), -LARGEST_DOUBLE, LARGEST_DOUBLE):
+        score = float_values(batch.column(name))[0]
+        yield "nan_score", np.isnan(score)
+        yield "infinite_score", np.isinf(score)
 
 
 def _relevance_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray | None]]:
-    relevance: FloatArray = float_values(batch.column(plan.columns.relevance))[0]
+    column, negative = batch.column(plan.columns.relevance), plan.convention.negative
     lowest, highest = relevance_range(plan.convention.gain)
-    negative = plan.convention.negative
-    if not np.isfinite(relevance).all():
-        yield "nan_relevance", np.isnan(relevance)
-        yield "infinite_relevance", np.isinf(relevance)
+    least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(negative, lowest)
+    if _within(column, max(least, -LARGEST_DOUBLE), min(highest, LARGEST_DOUBLE)):
+        return
+    relevance: FloatArray = float_values(column)[0]
+    yield "nan_relevance", np.isnan(relevance)
+    yield "infinite_relevance", np.isinf(relevance)
     yield "gain_overflow", relevance > highest
     if negative != "clip":
         yield "gain_overflow", relevance < lowest
     if negative == "error":
         yield "negative_relevance", relevance < 0
+
+
+def _within(column: pa.Array, lowest: float, highest: float) -> bool:
+    """Whether all values of a column are numbers between two, ends included: for good batches one pass."""
+    if column.null_count == len(column):
+        return True
+    if pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()
+        return bool(lowest <= ends["min"] and ends["max"] <= highest)
+    values = float_values(column)[0]
+    return bool(lowest <= values.min() and values.max() <= highest)  # not so if any is NaN
 
 
 def _key_text(batch: pa.RecordBatch, plan: EvaluationPlan, row: int) -> str:

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.cut import repeats
-from ndcg_spark.kernels.ragged import IntArray, first_where, offsets_of, query_of_rows, rank_of_rows
-from ndcg_spark.worker.batches import float_column, float_values, list_offsets
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.worker.batches import float_column, int_values, list_offsets
+from ndcg_spark.worker.cutting import Entries, Values, rank_order
 from ndcg_spark.worker.lists import describe_key
-from ndcg_spark.worker.packing import GROUPS, Numbers, list_column, lists_in, unpack
-from ndcg_spark.worker.pieces import rank_order
+from ndcg_spark.worker.packing import GROUPS, list_column, lists_in, unpack
 
 _ADVICE = "Remove it, or say which counts (duplicates=best or first)."
 
@@ -40,14 +40,6 @@ class MergeTask:
     looks: bool
 
 
-@dataclass(slots=True)
-class _Entries:
-    """Entries of one of the two lists, those of a query end to end."""
-
-    columns: dict[str, pa.Array]
-    offsets: IntArray
-
-
 def with_merged_lists(batch: pa.RecordBatch, task: MergeTask) -> pa.RecordBatch:
     """Replace `pieces` by `ranked`, `ideal`, and where ranks are given `ranks`.
 
@@ -68,33 +60,58 @@ def with_merged_lists(batch: pa.RecordBatch, task: MergeTask) -> pa.RecordBatch:
     """
     offsets, flat = list_offsets(batch.column("pieces")), batch.column("pieces").flatten()
     ranked, *best = _lists({field.name: flat.field(at) for at, field in enumerate(flat.type)}, offsets)
-    looks = task.looks and "items" in ranked.columns
     by = "ranks" if "ranks" in ranked.columns else "scores"
     ranked = _merged(ranked, offsets, task.k + int(by == "ranks"), by, task)  # one more: two items on one rank show
-    if looks:
-        _refuse_repeats(batch, task, ranked.columns["items"], ranked.offsets, "ranking")
-    found = {"ranked": list_column(ranked.columns["relevances"], np.diff(ranked.offsets))}
-    if by == "ranks":
-        found["ranks"] = list_column(ranked.columns["ranks"], np.diff(ranked.offsets))
-    found["ideal"] = list_column(pa.array([], pa.float64()), np.zeros(batch.num_rows, dtype=np.int64))
-    if best:
-        found["ideal"] = _ideal(batch, _merged(best[0], offsets, task.k + int(looks), "best", task), task)
-    kept = [name for name in batch.schema.names if name != "pieces"]
-    columns = [*(batch.column(name) for name in kept), *found.values()]
-    return pa.RecordBatch.from_arrays(columns, names=[*kept, *found])
+    n_best = task.k + int(task.looks and "items" in ranked.columns)
+    ideal = _merged(best[0], offsets, n_best, "best", task) if best else None
+    return with_entries(batch.select([name for name in batch.schema.names if name != "pieces"]), ranked, ideal, task)
 
 
-def _lists(fields: dict[str, pa.Array], pieces: IntArray) -> list[_Entries]:
+def with_entries(batch: pa.RecordBatch, ranked: Entries, best: Entries | None, task: MergeTask) -> pa.RecordBatch:
+    """Add the two lists of each query to what else is known of it.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        With the keys.
+    ranked : Entries
+    best : Entries or None
+        None where the ideal list takes none.
+    task : MergeTask
+
+    Returns
+    -------
+    pyarrow record batch
+        With `ranked`, `ideal`, and where ranks are given `ranks`.
+
+    Raises
+    ------
+    InputRefusedError
+        As `with_merged_lists`.
+    """
+    lists, lengths = ranked.columns, np.diff(ranked.offsets)
+    if task.looks and "items" in lists:
+        _refuse_repeats(batch, task, lists["items"], ranked.offsets, "ranking")
+    found = {"ranked": list_column(_relevance_column(lists["relevances"]), lengths)}
+    if "ranks" in lists:
+        found["ranks"] = list_column(pa.array(lists["ranks"]), lengths)
+    nothing = Entries({"best": np.zeros(0)}, np.zeros(batch.num_rows + 1, dtype=np.int64))
+    found["ideal"] = _ideal(batch, nothing if best is None else best, task)
+    names = [*batch.schema.names, *found]
+    return pa.RecordBatch.from_arrays([*batch.columns, *found.values()], names=names)
+
+
+def _lists(fields: dict[str, pa.Array], pieces: IntArray) -> list[Entries]:
     """The ranked list of each query and, where there is one, the ideal list, all pieces of a query together."""
     packed = next(name for name in fields if GROUPS in name)
     groups = lists_in(packed)
     found = []
     unpacked = unpack(fields[packed], [_kinds(names) for names in groups])
     for names, (lengths, lists) in zip(groups, unpacked, strict=True):
-        columns = {name: _column(name, values) for name, values in zip(names, lists, strict=True)}
+        columns: dict[str, Values] = dict(zip(names, lists, strict=True))
         texts = ("best_items",) if "best" in names else ("items",)
         columns |= {name: fields[name].flatten() for name in texts if name in fields}
-        found.append(_Entries(columns, offsets_of(lengths)[pieces]))
+        found.append(Entries(columns, offsets_of(lengths)[pieces]))
     return found
 
 
@@ -102,56 +119,58 @@ def _kinds(names: list[str]) -> list[str]:
     return ["f8" if name in ("scores", "relevances", "best") else "i8" for name in names]
 
 
-def _column(name: str, values: Numbers) -> pa.Array:
-    return float_column(values, ~np.isnan(values)) if name == "relevances" else pa.array(values)
+def _relevance_column(values: FloatArray) -> pa.Array:
+    unjudged = np.isnan(values)
+    return float_column(values, ~unjudged) if unjudged.any() else pa.array(values)
 
 
-def _merged(entries: _Entries, pieces: IntArray, n_kept: int, by: str, task: MergeTask) -> _Entries:
+def _taken(values: Values, rows: IntArray) -> Values:
+    return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
+
+
+def _merged(entries: Entries, pieces: IntArray, n_kept: int, by: str, task: MergeTask) -> Entries:
     """Put the entries of queries of several pieces in order, and keep the first of each query."""
     in_parts = np.diff(pieces) > 1
     if not in_parts.any():
         return entries
     query = query_of_rows(entries.offsets)
     apart = np.flatnonzero(in_parts[query])
-    value = float_values(entries.columns[by])[0][apart]
+    value = entries.columns[by][apart].astype(np.float64)
     ties = entries.columns.get("order", entries.columns.get("items")) if by == "scores" else None
     order = rank_order(
         query[apart],
         -value if by == "ranks" else value,
-        None if ties is None else ties.take(pa.array(apart)),
+        None if ties is None else pa.array(_taken(ties, apart)),
         largest_first=task.largest_first,
     )
     rows = np.arange(len(query))
     rows[apart] = apart[order]
     rows = rows[rank_of_rows(entries.offsets) < n_kept]
-    taken = pa.array(rows)
     lengths = np.minimum(np.diff(entries.offsets), n_kept)
-    return _Entries({name: column.take(taken) for name, column in entries.columns.items()}, offsets_of(lengths))
+    return Entries({name: _taken(values, rows) for name, values in entries.columns.items()}, offsets_of(lengths))
 
 
-def _ideal(batch: pa.RecordBatch, best: _Entries, task: MergeTask) -> pa.Array:
+def _ideal(batch: pa.RecordBatch, best: Entries, task: MergeTask) -> pa.Array:
     """The first k of the best relevances, none of whose items is certainly there twice.
 
     Of items that tie across the end of the list, which are in it is chance, and they are not looked at.
     """
     relevance, lengths = best.columns["best"], np.diff(best.offsets)
     if "best_items" in best.columns:
-        value = float_values(relevance)[0]
-        query, place = query_of_rows(best.offsets), rank_of_rows(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
-        beyond[lengths > task.k] = value[best.offsets[:-1][lengths > task.k] + task.k]
-        certain = value > beyond[query]
+        beyond[lengths > task.k] = relevance[best.offsets[:-1][lengths > task.k] + task.k]
+        query = query_of_rows(best.offsets)
+        certain = relevance > beyond[query]
         n_certain = np.bincount(query[certain], minlength=len(lengths))
-        items = best.columns["best_items"].take(pa.array(np.flatnonzero(certain)))
+        items = _taken(best.columns["best_items"], np.flatnonzero(certain))
         _refuse_repeats(batch, task, items, offsets_of(n_certain), "judgments")
-        relevance = relevance.take(pa.array(np.flatnonzero(place < task.k)))
-        lengths = np.minimum(lengths, task.k)
-    return list_column(relevance, lengths)
+        relevance, lengths = relevance[rank_of_rows(best.offsets) < task.k], np.minimum(lengths, task.k)
+    return list_column(pa.array(relevance), lengths)
 
 
-def _refuse_repeats(batch: pa.RecordBatch, task: MergeTask, items: pa.Array, offsets: IntArray, kind: str) -> None:
-    codes = items if pa.types.is_integer(items.type) else items.dictionary_encode().indices
-    twice = repeats(codes.to_numpy(zero_copy_only=False).astype(np.int64), offsets)
+def _refuse_repeats(batch: pa.RecordBatch, task: MergeTask, items: Values, offsets: IntArray, kind: str) -> None:
+    codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
+    twice = repeats(codes, offsets)
     at = first_where(twice, np.arange(len(twice) + 1))
     if at is not None:
         query = describe_key(batch, task.keys, at)

@@ -92,7 +92,7 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     if "grades" in batch.schema.names:
         batch = with_lists(batch, task.cutoffs[-1] or 0, task.keys, any_order=task.convention.has_gain_table)
     if "pieces" in batch.schema.names:
-        batch = with_merged_lists(batch, _merge_task(task))
+        batch = with_merged_lists(batch, merge_task(task))
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)
@@ -107,7 +107,17 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
         yield _result(batch, task, k, gained, best, status, others)
 
 
-def _merge_task(task: ScoringTask) -> MergeTask:
+def merge_task(task: ScoringTask) -> MergeTask:
+    """Take what merging must know.
+
+    Parameters
+    ----------
+    task : ScoringTask
+
+    Returns
+    -------
+    MergeTask
+    """
     largest_first = task.convention.ties == "item_desc"
     return MergeTask(k=task.cutoffs[-1] or 0, keys=task.keys, largest_first=largest_first, looks=task.looks)
 

@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.ragged import first_where
+from ndcg_spark.kernels.ragged import IntArray, first_where
 from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.batches import BatchFunction, marked
+from ndcg_spark.worker.cutting import count_rows, ideal_list, query_rows, ranked_list
 from ndcg_spark.worker.files import ROWS_AT_ONCE, read_part
 from ndcg_spark.worker.lists import describe_key
-from ndcg_spark.worker.pieces import CutTask, cut_rows
-from ndcg_spark.worker.scoring import ScoringTask, make_scorer
+from ndcg_spark.worker.merging import with_entries
+from ndcg_spark.worker.pieces import CutTask, cut_rows, describe_pieces, piece_offsets
+from ndcg_spark.worker.scoring import ScoringTask, make_scorer, merge_task
 from ndcg_spark.worker.summing import PARTIAL_SCHEMA, SummingTask, make_partial_summer
 
 Bound: TypeAlias = int | str | None
@@ -119,13 +121,12 @@ def _part(number: int, task: WholeTask) -> Iterator[pa.RecordBatch]:
 def _in_order(number: int, task: WholeTask) -> list[pa.RecordBatch]:
     query = task.cut.plan.columns.query[0]
     handed_on: list[pa.RecordBatch] = []
-    whole = _together(_whole(number, task, handed_on))
     first: list[Any] = []
 
     def rankings() -> Iterator[pa.RecordBatch]:
-        for pieces in whole:
-            first.append(pieces.column(query)[0])
-            yield _as_rankings(pieces, task)
+        for batch in _together(_whole(number, task, handed_on)):
+            first.append(batch.column(query)[0])
+            yield batch
 
     sums = list(make_partial_summer(task.add_up)(make_scorer(task.score)(rankings())))
     found = [_with_sums(pieces) for pieces in handed_on]
@@ -133,25 +134,32 @@ def _in_order(number: int, task: WholeTask) -> list[pa.RecordBatch]:
 
 
 def _whole(number: int, task: WholeTask, handed_on: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pieces that are whole queries; the others are handed on."""
-    low, high = task.bounds[number]
-    for rows in _by_query(number, task):
-        pieces = cut_rows(rows, task.cut)
-        names = pieces.column(task.cut.plan.columns.query[0])
-        inside = pa.array(np.ones(pieces.num_rows, dtype=np.bool_))
-        if low is not None:
-            inside = pc.and_(inside, pc.greater(names, pa.scalar(low, names.type)))
-        if high is not None:
-            inside = pc.and_(inside, pc.less(names, pa.scalar(high, names.type)))
-        if inside.true_count < len(inside):
-            handed_on.append(pieces.filter(pc.invert(inside)))
-            pieces = pieces.filter(inside)
-        if pieces.num_rows:
-            yield pieces
+    """Rankings of queries that are whole; pieces of the others are handed on."""
+    for rows, offsets in _by_query(number, task):
+        names = rows.column(task.cut.plan.columns.query[0]).take(pa.array(offsets[:-1]))
+        first, end = _inside(names, task.bounds[number])
+        for start, stop in ((0, first), (end, len(names))):
+            if start < stop:
+                handed_on.append(cut_rows(_sliced(rows, offsets, start, stop), task.cut))
+        if first < end:
+            yield _rankings(_sliced(rows, offsets, first, end), offsets[first : end + 1] - offsets[first], task)
 
 
-def _by_query(number: int, task: WholeTask) -> Iterator[pa.RecordBatch]:
-    """Usable rows of a part, those of a query never apart."""
+def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
+    """Which queries, of some in rising order, lie between two: the first, and the first after."""
+    low, high = (None if bound is None else pa.scalar(bound, names.type) for bound in bounds)
+    first = 0 if low is None else pc.less_equal(names, low).true_count
+    end = len(names) if high is None else pc.less(names, high).true_count
+    return first, max(first, end)
+
+
+def _sliced(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:
+    return rows.slice(offsets[start], offsets[stop] - offsets[start])
+
+
+def _by_query(number: int, task: WholeTask) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
+    """Usable rows of a part, those of a query never apart, and the offsets between queries."""
+    query = task.cut.plan.columns.query
     held: pa.RecordBatch | None = None
     for read in read_part(task.cut.parts[number], task.cut.columns):
         rows = usable_rows(read, task.cut.plan)
@@ -161,15 +169,15 @@ def _by_query(number: int, task: WholeTask) -> Iterator[pa.RecordBatch]:
             if held.num_rows > MOST_HELD:
                 raise _OutOfOrderError
             rows = _joined([held, rows])
-        names = rows.column(task.cut.plan.columns.query[0])
+        offsets = piece_offsets(rows, query)
+        names = rows.column(query[0]).take(pa.array(offsets[:-1]))
         if pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py():
             raise _OutOfOrderError
-        start = pc.index(names, names[-1]).as_py()
-        if start:
-            yield rows.slice(0, start)
-        held = rows.slice(start)
+        if len(names) > 1:
+            yield rows.slice(0, offsets[-2]), offsets[:-1]
+        held = rows.slice(offsets[-2])
     if held is not None:
-        yield held
+        yield held, np.array([0, held.num_rows])
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -188,33 +196,33 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _joined(waiting)
 
 
-def _as_rankings(pieces: pa.RecordBatch, task: WholeTask) -> pa.RecordBatch:
-    """Rankings of queries of one piece each, as Spark makes them of pieces."""
-    columns = {"run": pa.repeat(pa.scalar(""), pieces.num_rows)}
-    lists, low = {}, "low:"
-    for name in pieces.schema.names:
-        kind = pieces.schema.field(name).type
-        if pa.types.is_list(kind) or pa.types.is_binary(kind):
-            lists[name] = pieces.column(name)
-        elif name.startswith(low):
-            columns[name.removeprefix(low)] = _settled(pieces, name.removeprefix(low), task)
+def _rankings(batch: pa.RecordBatch, offsets: IntArray, task: WholeTask) -> pa.RecordBatch:
+    """Rankings of whole queries, as Spark and `worker.merging` make them of pieces."""
+    plan, looks = task.cut.plan, task.cut.looks
+    rows = query_rows(batch, offsets, plan)
+    columns = {"run": pa.repeat(pa.scalar(""), len(offsets) - 1)}
+    described = describe_pieces(rows, task.cut)
+    for name, values in described.items():
+        if name.startswith("low:"):
+            carried = name.removeprefix("low:")
+            columns[carried] = _settled(described, carried, task)
         elif not name.startswith("high:"):
-            columns[name] = pieces.column(name)
-    one_each = np.arange(pieces.num_rows + 1, dtype=np.int32)
-    structs = pa.StructArray.from_arrays(list(lists.values()), names=list(lists))
-    columns["pieces"] = pa.ListArray.from_arrays(pa.array(one_each), structs)
-    return pa.RecordBatch.from_pydict(columns)
+            columns[name] = values
+    columns |= {name: pa.array(count) for name, count in count_rows(rows).items()}
+    best = None if plan.convention.ideal == "k_ones" else ideal_list(rows, plan, looks=looks)
+    found = pa.RecordBatch.from_pydict(columns)
+    return with_entries(found, ranked_list(rows, plan, looks=looks), best, merge_task(task.score))
 
 
-def _settled(pieces: pa.RecordBatch, name: str, task: WholeTask) -> pa.Array:
-    low, high = pieces.column(f"low:{name}"), pieces.column(f"high:{name}")
+def _settled(pieces: dict[str, pa.Array], name: str, task: WholeTask) -> pa.Array:
+    low, high = pieces[f"low:{name}"], pieces[f"high:{name}"]
     differs = pc.fill_null(pc.not_equal(low, high), False).to_numpy(zero_copy_only=False)
     if pa.types.is_floating(low.type):  # to Spark, NaN is NaN
         differs &= ~pc.fill_null(pc.and_(pc.is_nan(low), pc.is_nan(high)), False).to_numpy(zero_copy_only=False)
     at = first_where(differs, np.arange(len(differs) + 1))
     if at is not None:
         plan = task.cut.plan
-        query = describe_key(pieces, plan.columns.query, at)
+        query = describe_key(pa.RecordBatch.from_pydict(pieces), plan.columns.query, at)
         shown = plan.columns.weight if name == "weight" else name
         raise InputRefusedError(f"column {shown!r} has more than one value in query {query}.")
     return low
