@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,6 +32,25 @@ class Entries:
 
     columns: dict[str, Values]
     offsets: IntArray
+
+
+def joined_entries(found: Sequence[Entries]) -> Entries:
+    """Put the lists of some queries behind those of others.
+
+    Parameters
+    ----------
+    found : sequence of Entries
+        With the same columns; at least one.
+
+    Returns
+    -------
+    Entries
+    """
+    columns: dict[str, Values] = {}
+    for name, first in found[0].columns.items():
+        join = np.concatenate if isinstance(first, np.ndarray) else pa.concat_arrays
+        columns[name] = join([one.columns[name] for one in found])
+    return Entries(columns, offsets_of(np.concatenate([np.diff(one.offsets) for one in found])))
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ndcg_spark.kernels.moments import STATE_SIZE, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import IntArray
@@ -105,7 +106,7 @@ def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     columns["n_queries"] = kept.astype(np.int64)
     for name in ("no_relevant", "missing", "unjudged"):
-        columns[f"n_{name}"] = pa.compute.equal(status, name).cast(pa.int64())
+        columns[f"n_{name}"] = pc.equal(status, name).cast(pa.int64())
     columns["n_rows"] = np.where(dropped, 0, rows - left_out)
     columns["n_left_out"] = np.where(dropped, rows, left_out)
     weights = None
@@ -120,8 +121,17 @@ def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
 def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
     keys = ["run", "k", *names]
     sums = {f"{name}_sum": name for name in table.column_names if _LIMB in name or name in COUNTS}
+    if not names and table.num_rows and all(_is_constant(table.column(key)) for key in keys):
+        totals = {name: pa.array([pc.sum(table.column(name)).as_py()], pa.int64()) for name in sums.values()}
+        return pa.table({key: table.column(key).slice(0, 1) for key in keys} | totals)  # to group costs much more
     grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sums.values()])
     return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
+
+
+def _is_constant(column: pa.ChunkedArray) -> bool:
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    return bool(pc.all(pc.equal(column, column[0])).as_py())
 
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
@@ -133,7 +143,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric:
                 limb = grouped.column(name).combine_chunks()
-                states[:, int(at)] = int_values(pa.compute.fill_null(limb, 0))
+                states[:, int(at)] = int_values(pc.fill_null(limb, 0))
         if not task.weighted:
             fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(

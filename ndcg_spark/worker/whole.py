@@ -18,7 +18,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray, first_where
 from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.batches import BatchFunction, marked
-from ndcg_spark.worker.cutting import count_rows, ideal_list, query_rows, ranked_list
+from ndcg_spark.worker.cutting import Entries, count_rows, ideal_list, joined_entries, query_rows, ranked_list
 from ndcg_spark.worker.files import ROWS_AT_ONCE, read_part
 from ndcg_spark.worker.lists import describe_key
 from ndcg_spark.worker.merging import with_entries
@@ -124,17 +124,27 @@ def _in_order(number: int, task: WholeTask) -> list[pa.RecordBatch]:
     first: list[Any] = []
 
     def rankings() -> Iterator[pa.RecordBatch]:
-        for batch in _together(_whole(number, task, handed_on)):
-            first.append(batch.column(query)[0])
-            yield batch
+        for found in _together(_whole(number, task, handed_on)):
+            first.append(found.columns[query][0])
+            batch = pa.RecordBatch.from_pydict(found.columns)
+            yield with_entries(batch, found.ranked, found.best, merge_task(task.score))
 
     sums = list(make_partial_summer(task.add_up)(make_scorer(task.score)(rankings())))
     found = [_with_sums(pieces) for pieces in handed_on]
     return [*found, _sums_row(first[0], sums, task)] if first else found
 
 
-def _whole(number: int, task: WholeTask, handed_on: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rankings of queries that are whole; pieces of the others are handed on."""
+@dataclass(slots=True)
+class _Queries:
+    """Whole queries: what rankings have beside their lists, a row each, and the lists."""
+
+    columns: dict[str, pa.Array]
+    ranked: Entries
+    best: Entries | None
+
+
+def _whole(number: int, task: WholeTask, handed_on: list[pa.RecordBatch]) -> Iterator[_Queries]:
+    """Queries that are whole; pieces of the others are handed on."""
     for rows, offsets in _by_query(number, task):
         names = rows.column(task.cut.plan.columns.query[0]).take(pa.array(offsets[:-1]))
         first, end = _inside(names, task.bounds[number])
@@ -142,7 +152,7 @@ def _whole(number: int, task: WholeTask, handed_on: list[pa.RecordBatch]) -> Ite
             if start < stop:
                 handed_on.append(cut_rows(_sliced(rows, offsets, start, stop), task.cut))
         if first < end:
-            yield _rankings(_sliced(rows, offsets, first, end), offsets[first : end + 1] - offsets[first], task)
+            yield _queries(_sliced(rows, offsets, first, end), offsets[first : end + 1] - offsets[first], task)
 
 
 def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
@@ -184,20 +194,25 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _together(found: Iterator[_Queries]) -> Iterator[_Queries]:
     """Fewer and larger batches: each costs the kernel as much as some hundred queries."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= SCORED_AT_ONCE:
-            yield _joined(waiting)
+    waiting: list[_Queries] = []
+    for queries in found:
+        waiting.append(queries)
+        if sum(len(one.ranked.offsets) - 1 for one in waiting) >= SCORED_AT_ONCE:
+            yield _put_together(waiting)
             waiting = []
     if waiting:
-        yield _joined(waiting)
+        yield _put_together(waiting)
 
 
-def _rankings(batch: pa.RecordBatch, offsets: IntArray, task: WholeTask) -> pa.RecordBatch:
-    """Rankings of whole queries, as Spark and `worker.merging` make them of pieces."""
+def _put_together(found: list[_Queries]) -> _Queries:
+    columns = {name: pa.concat_arrays([one.columns[name] for one in found]) for name in found[0].columns}
+    best = [one.best for one in found if one.best is not None]
+    return _Queries(columns, joined_entries([one.ranked for one in found]), joined_entries(best) if best else None)
+
+
+def _queries(batch: pa.RecordBatch, offsets: IntArray, task: WholeTask) -> _Queries:
     plan, looks = task.cut.plan, task.cut.looks
     rows = query_rows(batch, offsets, plan)
     columns = {"run": pa.repeat(pa.scalar(""), len(offsets) - 1)}
@@ -210,8 +225,7 @@ def _rankings(batch: pa.RecordBatch, offsets: IntArray, task: WholeTask) -> pa.R
             columns[name] = values
     columns |= {name: pa.array(count) for name, count in count_rows(rows).items()}
     best = None if plan.convention.ideal == "k_ones" else ideal_list(rows, plan, looks=looks)
-    found = pa.RecordBatch.from_pydict(columns)
-    return with_entries(found, ranked_list(rows, plan, looks=looks), best, merge_task(task.score))
+    return _Queries(columns, ranked_list(rows, plan, looks=looks), best)
 
 
 def _settled(pieces: dict[str, pa.Array], name: str, task: WholeTask) -> pa.Array:
