@@ -25,7 +25,7 @@ from ndcg_spark.worker.files import FilePart, misfit, parts_of
 from ndcg_spark.worker.packing import GROUPS
 from ndcg_spark.worker.pieces import piece_offsets
 
-WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**27
+WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**28
 """Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
 FIRST_ROWS = 4_096
 LARGEST_SHARE_OF_BEGINS = 0.25
