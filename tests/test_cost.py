@@ -60,7 +60,7 @@ def test_files_are_read_in_python_once_and_their_pieces_shuffled_once(
     found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
     assert costs(found.rankings) == {"scans": 0, "shuffles": 0, "python": 1}
     assert costs(found.summary) == {"scans": 0, "shuffles": 0, "python": 3}
-    monkeypatch.setattr("ndcg_spark.spark.ranking.stored.SMALLEST_PART", 1)
+    monkeypatch.setattr("ndcg_spark.spark.ranking.local_files.SMALLEST_PART", 1)
     found = evaluate(spark.read.parquet(str(table)), k=[1, 3, 10])
     assert costs(found.rankings) == {"scans": 0, "shuffles": 1, "python": 1}
     assert costs(found.per_query) == {"scans": 0, "shuffles": 1, "python": 2}
@@ -117,7 +117,7 @@ def test_lists_hold_no_items_where_duplicates_are_not_looked_for(spark: SparkSes
 
 @needs_top_k
 def test_scattered_rows_are_shuffled_once_and_not_cut_before(spark: SparkSession, table: Path) -> None:
-    rankings = evaluate(spark.read.parquet(str(table)), k=3, layout="scattered").rankings
+    rankings = evaluate(spark.read.parquet(str(table)), k=3, layout="scattered", way="top_k").rankings
     assert costs(rankings) == {"scans": 1, "shuffles": 1, "python": 0}
     before_the_shuffle = plan_of(rankings).partition("Exchange hashpartitioning")[2]  # a plan is printed from its end
     assert "FileScan" in before_the_shuffle

@@ -20,8 +20,9 @@ from spark_rankings import Case, assert_same_results, collect_cases, convention_
 import ndcg_spark
 from ndcg_spark.errors import InvalidParameterError, find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.ranking import stored
+from ndcg_spark.spark.ranking import local_files, stored
 from ndcg_spark.spark.ranking.choose import choose_way
+from ndcg_spark.spark.ranking.moving import labels_of_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,13 +65,16 @@ def plan_of(choices: Choices, **changes: object) -> EvaluationPlan:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_files_give_what_the_oracle_says(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """Strings and integers as items; queries together and scattered; scores, and ranks where these are kept."""
+    """Strings and integers as items; queries together, scattered, and moved together; scores, and ranks where these
+    are kept."""
     choices, cases, expected = CHOICES[name], {}, {}
     for seed, integer in enumerate((False, True)):
         rows = random_rows(seed, integer_items=integer, negatives=True, extreme_scores=True)
         rows = sorted(rows, key=lambda row: row.query) if integer else rows
         table = spark.read.parquet(write(tmp_path / f"{seed}", with_ranks(rows, choices)))
         cases |= {f"{seed} scores": Case(data=table, plan=plan_of(choices))}
+        if not integer:
+            cases |= {f"{seed} moved": Case(data=table, plan=plan_of(choices, layout="scattered"))}
         if choices.unjudged != "condensed":
             by_rank = plan_of(choices, columns=Columns(rank="rank"), check_duplicates=("top", "none")[seed])
             cases |= {f"{seed} ranks": Case(data=table, plan=by_rank)}
@@ -127,7 +131,6 @@ OBSTACLES = {
     "tied groups": (lambda frame: frame, {"convention": "default;ties=expected"}, "ties=expected takes all items"),
     "a table of gains": (lambda frame: frame, {"convention": "default;gain=table:0=1"}, "a gain table need not rise"),
     "duplicates": (lambda frame: frame, {"convention": "default;duplicates=best"}, "all rows are looked through"),
-    "scattered": (lambda frame: frame, {"layout": "scattered"}, "the rows of a query are scattered"),
     "no item": (lambda frame: frame.drop("item_id"), {}, "there is no item column"),
 }
 
@@ -151,17 +154,26 @@ def test_columns_of_folders_and_files_of_table_formats_are_left_to_spark(spark: 
     assert stored.obstacle_to_files(read(spark, tmp_path / "delta"), EvaluationPlan(), judged=True) is not None
 
 
-def test_scattered_rows_are_left_to_spark_unless_their_parts_are_in_order(
+def test_scattered_rows_are_moved_unless_their_parts_are_in_order(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row a query: each would be a piece, which costs more than to move it."""
-    monkeypatch.setattr(stored, "SMALLEST_PART", 1)
+    """A row a query: each would be a piece, which costs more than to move it. Those of one query are one task's."""
+    monkeypatch.setattr(local_files, "SMALLEST_PART", 1)
     monkeypatch.setattr(stored, "FIRST_ROWS", 100)
     for name, step in {"in order": 1, "out of order": 7}.items():
         rows = file_rows([Row(query=f"{n * step % 300:03}", item=n, score=n, relevance=1) for n in range(300)])
         table = read(spark, Path(write(tmp_path / name, rows, of_a_group=50)))
-        found = stored.obstacle_to_files(table, EvaluationPlan(), judged=True)
-        assert found == (None if name == "in order" else "the first rows of a query do not lie together")
+        assert choose_way(table, EvaluationPlan()).moves == (name == "out of order")
+    rows = file_rows([Row(query=str(n if n % 2 else 0), item=n, score=n, relevance=1) for n in range(300)])
+    table = read(spark, Path(write(tmp_path / "half", rows, of_a_group=50)))
+    found = stored.obstacle_to_files(table, EvaluationPlan(), judged=True)
+    assert found == "rows of a query are scattered, and one query has very many"
+
+
+def test_the_labels_of_partitions_are_hashed_to_them(spark: SparkSession) -> None:
+    for n in (1, 8, 50):
+        labels = spark.createDataFrame([(label,) for label in labels_of_partitions(n)], "label int")
+        assert [row[0] for row in labels.select(F.expr(f"pmod(hash(label), {n})")).collect()] == list(range(n))
 
 
 def read(spark: SparkSession, path: Path) -> DataFrame:

@@ -19,7 +19,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark import layout
 from ndcg_spark.spark.formats import read_table
 from ndcg_spark.spark.layout import FIRST_ROWS, layout_of, look_at_layout
-from ndcg_spark.spark.ranking import stored
+from ndcg_spark.spark.ranking import local_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_layout_of_first_rows(queries: np.ndarray, k: int, expected: str) -> Non
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "SMALL", 0.0)
     monkeypatch.setattr(layout, "FIRST_ROWS", 500)
-    monkeypatch.setattr(stored, "SMALLEST_PART", 1)
+    monkeypatch.setattr(local_files, "SMALLEST_PART", 1)
 
 
 def write(path: Path, n_queries: int, n_items: int, *, in_order: bool = False) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +24,11 @@ import ndcg_spark
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.order import whole_between
 from ndcg_spark.worker import files, whole
+from ndcg_spark.worker import in_order as in_order_files
 from ndcg_spark.worker.files import FilePart, parts_of
+from ndcg_spark.worker.in_order import make_whole_summer
 from ndcg_spark.worker.summing import SummingTask, make_finisher
-from ndcg_spark.worker.whole import SUMS, WholeTask, make_rest_summer, make_whole_summer
+from ndcg_spark.worker.whole import SUMS, WholeTask, make_rest_summer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -158,7 +161,7 @@ def test_a_query_with_very_many_rows_is_handed_on_in_pieces(tmp_path: Path, monk
     monkeypatch.setattr(files, "ROWS_AT_ONCE", 3)
     assert summed(path, file_rows(rows), plan)[1] == []
     expected = summed(path, file_rows(rows), plan)[0]
-    monkeypatch.setattr(whole, "MOST_HELD", 9)
+    monkeypatch.setattr(in_order_files, "MOST_HELD", 9)
     assert summed(path, file_rows(rows), plan) == (expected, ["a", "b"])
 
 
@@ -178,7 +181,7 @@ def test_a_query_is_not_refused_before_all_of_its_rows_are_there(tmp_path: Path,
 
 
 def test_nan_is_one_value_of_a_segment() -> None:
-    pieces = pa.RecordBatch.from_pydict({"low:s": [float("nan"), None], "high:s": [float("nan"), None]})
+    pieces = {f"{end}:s": pa.array([float("nan"), None]) for end in ("low", "high")}
     assert len(whole._settled(pieces, "s", None)) == 2
 
 
@@ -195,7 +198,7 @@ def test_sums_are_those_of_every_other_way(
     spark: SparkSession, tmp_path: Path, monkeypatch, integer_queries: bool
 ) -> None:
     """Segments and weights; queries that reach into the next row group and the next file."""
-    monkeypatch.setattr("ndcg_spark.spark.ranking.stored.SMALLEST_PART", 1)
+    monkeypatch.setattr("ndcg_spark.spark.ranking.local_files.SMALLEST_PART", 1)
     rows = in_order(random_rows(17, n_queries=60, negatives=True))
     batch = file_rows(rows)
     number = {name: n for n, name in enumerate(sorted({row.query for row in rows}))}
@@ -209,7 +212,28 @@ def test_sums_are_those_of_every_other_way(
     options = {"segments": ["country", "query_id"], "weight": "w"}
     summary = ndcg_spark.evaluate(table, k=3, way="files", null_score="unretrieved", **options).summary
     assert "collect_list(sums" in plan_of_spark(summary)
-    assert summary_of(table, "files", **options) == summary_of(table, "window", **options)
+    expected = summary_of(table, "window", **options)
+    assert summary_of(table, "files", **options) == expected
+    scattered = batch.take(pa.array(random.Random(1).sample(range(batch.num_rows), batch.num_rows)))
+    table = spark.read.parquet(write(tmp_path / "scattered", scattered, n_files=3, of_a_group=11))
+    assert summary_of(table, "files", layout="scattered", **options) == expected
+
+
+def test_runs_and_keys_of_several_columns_are_moved_together(spark: SparkSession, tmp_path: Path) -> None:
+    rows = random_rows(5, n_queries=20)
+    batch = file_rows(rows)
+    batch = batch.append_column("day", pa.array([int(row.query[-1:].isdigit()) for row in rows], pa.date32()))
+    runs = [
+        batch.append_column("run", pa.array([run] * len(rows))).set_column(2, "score", pa.array(scores, pa.float64()))
+        for run, scores in {"a": batch.column("score"), "b": [float(n % 5) for n in range(len(rows))]}.items()
+    ]
+    both = pa.Table.from_batches(runs).combine_chunks().to_batches()[0]
+    mixed = both.take(pa.array(random.Random(1).sample(range(both.num_rows), both.num_rows)))
+    table = spark.read.parquet(write(tmp_path / "rows", mixed))
+    options = {"run": "run", "query": ["query_id", "day"], "layout": "scattered"}
+    found = summary_of(table, "files", **options)
+    assert len({row[0] for row in found}) == 2
+    assert found == summary_of(table, "window", **options)
 
 
 def test_whole_queries_are_refused_like_others(spark: SparkSession, tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ def _layout(inputs: Inputs, config: JobConfig) -> str:
 def _cost(inputs: Inputs) -> str:
     by_grades = " by grades" if inputs.way.ideal == "grades" else ""
     parts = [_COSTS[inputs.way.ranked + by_grades]]
-    if inputs.plan.layout == "scattered" and inputs.way.ranked != "arrays":
+    if inputs.way.moves:
+        parts = ["Python workers read the files; a shuffle of all rows, in packed batches"]
+    elif inputs.plan.layout == "scattered" and inputs.way.ranked != "arrays":
         parts = ["a shuffle of all rows in every pass over them"]
     convention = inputs.plan.convention
     if inputs.judgments is not None:

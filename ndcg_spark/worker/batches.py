@@ -117,3 +117,42 @@ def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if find_refusal(str(error)):  # one function chained to another: marked already
             raise
         raise type(error)(mark_refusal(str(error))) from error
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Put batches behind each other.
+
+    Parameters
+    ----------
+    batches : list of pyarrow record batch
+        At least one.
+
+    Returns
+    -------
+    pyarrow record batch
+    """
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
+    """Take rows of a batch.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    rows : int64, shape (n,)
+
+    Returns
+    -------
+    pyarrow record batch
+    """
+    places = pa.array(rows)
+    columns = [
+        pa.array(column.to_numpy()[rows]) if _is_plain(column) else column.take(places) for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_plain(column: pa.Array) -> bool:
+    """Whether NumPy has the values as they lie there; it takes them several times as fast."""
+    return not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))

@@ -11,9 +11,10 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.ideal import needs_ideal
-from ndcg_spark.spark.ranking.stored import obstacle_to_files
+from ndcg_spark.spark.ranking.stored import is_scattered, obstacle_to_files
 from ndcg_spark.worker.grades import LONGEST
 
+_READ = "workers read the Parquet files"
 LARGEST_TOP_K = 99_999
 """Spark takes up to 100,000, and lists in which duplicates are looked for hold one more than k."""
 
@@ -33,12 +34,15 @@ class Way:
         For a person.
     others : str
         With `grades`: how the ideal list comes by what is no grade, `top_k` or `window`.
+    moves : bool
+        With `files`: whether all rows are moved to their query first.
     """
 
     ranked: str
     ideal: str
     reason: str
     others: str = ""
+    moves: bool = False
 
 
 def has_top_k(frame: DataFrame) -> bool:
@@ -116,8 +120,12 @@ def _files_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> Way |
     if plan.way not in ("auto", "files"):
         return None
     obstacle = obstacle_to_files(frame, plan, judged=judged)
+    if obstacle is None and is_scattered(frame, plan):
+        return Way(
+            ranked="files", ideal="files", moves=True, reason=f"{_READ}, move rows to their query, and cut them"
+        )
     if obstacle is None:
-        return Way(ranked="files", ideal="files", reason="workers read the Parquet files, and cut what they read")
+        return Way(ranked="files", ideal="files", reason=f"{_READ}, and cut what they read")
     if plan.way == "files":
         raise InvalidParameterError(f"way=files cannot be gone: {obstacle}; use way=auto.")
     return None

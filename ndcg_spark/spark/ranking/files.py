@@ -14,9 +14,12 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.ranking.counts import settled
 from ndcg_spark.spark.ranking.ideal import needs_ideal
-from ndcg_spark.spark.ranking.stored import arrow_type, has_item, read_schema, table_parts
+from ndcg_spark.spark.ranking.local_files import table_parts
+from ndcg_spark.spark.ranking.moving import by_query
+from ndcg_spark.spark.ranking.stored import arrow_type, has_item, is_scattered, read_schema
 from ndcg_spark.spark.rows import keys_of
 from ndcg_spark.worker.batches import BatchFunction
+from ndcg_spark.worker.moving import make_moved_cutter
 from ndcg_spark.worker.packing import GROUPS, packed_name
 from ndcg_spark.worker.pieces import CutTask, make_cutter
 
@@ -41,8 +44,11 @@ def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Notes
     -----
     Spark cost: a pass through Python workers that read the files, one shuffle of a row a query and input partition.
+    Where rows of a query are scattered, another pass and a shuffle of all rows, in packed batches.
     """
     task = cut_task(frame, plan)
+    if is_scattered(frame, plan):
+        return gathered(by_query(frame, task, make_moved_cutter(task), piece_schema(frame, task)), task)
     return gathered(by_part(frame, task, make_cutter(task)), task)
 
 
@@ -87,9 +93,26 @@ def by_part(frame: DataFrame, task: CutTask, read: BatchFunction, **others: T.Da
     DataFrame
         Lazy.
     """
-    fields = {**_piece_fields(frame, task.plan, looks=task.looks), **others}
     numbers = frame.sparkSession.range(0, len(task.parts), 1, max(1, len(task.parts)))
-    return numbers.mapInArrow(read, schema=T.StructType([T.StructField(name, kind) for name, kind in fields.items()]))
+    return numbers.mapInArrow(read, schema=piece_schema(frame, task, **others))
+
+
+def piece_schema(frame: DataFrame, task: CutTask, **others: T.DataType) -> T.StructType:
+    """Columns of pieces, as Spark has them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    task : CutTask
+    **others : DataType
+        Columns beside those of pieces.
+
+    Returns
+    -------
+    StructType
+    """
+    fields = {**_piece_fields(frame, task.plan, looks=task.looks), **others}
+    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
 
 
 def gathered(pieces: DataFrame, task: CutTask, *others: Column) -> DataFrame:

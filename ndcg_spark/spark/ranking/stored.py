@@ -1,35 +1,29 @@
-"""Whether a table is files that Python workers can read themselves, and which.
-
-Nothing may be lost by it: the files must be all there is to the table, each row as it lies there, with columns of
-plain types, under paths that workers can open.
-"""
+"""Whether Python workers can read the files of a table themselves, and how the rows lie in them."""
 
 from __future__ import annotations
 
-import io
-import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
-from urllib.parse import unquote, urlsplit
+from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.ranking.local_files import file_sizes, is_plain_read, table_parts
 from ndcg_spark.spark.ranking.order import adds_up_whole_queries, whole_between
 from ndcg_spark.spark.reasons import MALFORMED
-from ndcg_spark.worker.files import FilePart, misfit, parts_of
+from ndcg_spark.worker.files import misfit
+from ndcg_spark.worker.hashing import key_hashes
 from ndcg_spark.worker.packing import GROUPS
 from ndcg_spark.worker.pieces import piece_offsets
 
-WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**28
-"""Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
 FIRST_ROWS = 4_096
 LARGEST_SHARE_OF_BEGINS = 0.25
 """Of the first rows: where more begin a piece, pieces cost more than moving rows does (20 million rows, shuffled)."""
+LARGEST_SHARE_OF_A_QUERY = 1 / 32
+"""Of the first rows, where rows are moved to their query: a task must take all of a query."""
 _Kinds = Mapping[T.DataType, pa.DataType]
 _WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
@@ -40,14 +34,6 @@ _WHOLE: _Kinds = {
 _NUMBERS: _Kinds = {**_WHOLE, T.FloatType(): pa.float32(), T.DoubleType(): pa.float64()}
 _NAMES: _Kinds = {**_WHOLE, T.StringType(): pa.string()}
 _KINDS: _Kinds = {**_NUMBERS, **_NAMES, T.DateType(): pa.date32(), T.BooleanType(): pa.bool_()}
-_OTHERS = ("_delta_log", ".hoodie")
-"""What lies beside files of which not every row counts."""
-_NAMES_ONLY = r"\w+#\d+L?(?:, \w+#\d+L?)*"
-_PLAIN_READ = re.compile(
-    rf"(?:Project \[{_NAMES_ONLY}\], Statistics[^\n]*\n\+- )?Relation [^\n]*\] parquet, Statistics"
-)
-"""Of the plan that Spark prints: a read of files without filters, at most of some of their columns."""
-_LOCATION = re.compile(r"Location: InMemoryFileIndex\((\d+) paths\)\[([^\]\n]*)")
 _OF_PIECES = ("items", "best_items", "sums")
 
 
@@ -72,7 +58,7 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
     if found is not None:
         return found
     sizes = file_sizes(frame)
-    if not sizes or not _is_plain_read(frame):
+    if not sizes or not is_plain_read(frame):
         return "the table is not Parquet files that workers can open by their path, each row as it is there"
     first, wanted = min(sizes), read_schema(frame, plan)
     for name in wanted.names:
@@ -86,20 +72,47 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
     if missing:
         return f"column {missing[0]!r} is not in {first}"
     wrong = misfit(first, found, wanted)
-    if wrong is None and _in_scraps(first, plan) and not _in_order(frame, plan):
-        return "the first rows of a query do not lie together"
+    if wrong is None and is_scattered(frame, plan) and _has_long_query(first, plan):
+        return "rows of a query are scattered, and one query has very many"
     return wrong
 
 
-def _in_scraps(path: str, plan: EvaluationPlan) -> bool:
-    """Whether successive rows are mostly of different queries, by the first rows of a file: each is then a piece."""
-    keys = plan.columns.keys
+def is_scattered(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether rows of files are moved to their query before they are cut. Reads what `obstacle_to_files` does.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Without an obstacle but this.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    bool
+        By the layout that the plan states, or where successive rows are mostly of different queries, as each would
+        be a piece; never where files are in the order of queries.
+    """
+    if plan.layout != "scattered":
+        rows = _first_rows(min(file_sizes(frame)), plan)
+        n_pieces = len(piece_offsets(rows, plan.columns.keys)) - 1
+        if rows.num_rows < FIRST_ROWS or n_pieces <= LARGEST_SHARE_OF_BEGINS * FIRST_ROWS:
+            return False
+    return not _in_order(frame, plan)
+
+
+def _has_long_query(path: str, plan: EvaluationPlan) -> bool:
+    """Whether, by the first rows of a file, a task might get more rows of one query than Arrow holds in a batch."""
+    rows = _first_rows(path, plan)
+    counts = np.unique(key_hashes(rows, plan.columns.keys), return_counts=True)[1]
+    return rows.num_rows == FIRST_ROWS and bool(counts.max() > LARGEST_SHARE_OF_A_QUERY * FIRST_ROWS)
+
+
+def _first_rows(path: str, plan: EvaluationPlan) -> pa.RecordBatch:
+    keys = list(plan.columns.keys)
     with pq.ParquetFile(path) as file:
-        rows = next(file.iter_batches(FIRST_ROWS, columns=list(keys), use_threads=False), None)
-    if rows is None or rows.num_rows < FIRST_ROWS:
-        return False
-    n_pieces = len(piece_offsets(rows, keys)) - 1
-    return n_pieces > LARGEST_SHARE_OF_BEGINS * FIRST_ROWS
+        nothing = pa.RecordBatch.from_pylist([], schema=pa.schema([file.schema_arrow.field(name) for name in keys]))
+        rows = next(file.iter_batches(FIRST_ROWS, columns=keys, use_threads=False), nothing)
+    return rows.filter(pa.array(np.logical_and.reduce([column.is_valid() for column in rows.columns])))
 
 
 def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
@@ -113,7 +126,6 @@ def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
         "all rows are looked through for duplicates": convention.duplicates != "error"
         or plan.check_duplicates == "all",
         "ranks close up over unjudged items": plan.columns.rank is not None and convention.unjudged == "condensed",
-        "the rows of a query are scattered": plan.layout == "scattered",
         "a sample is taken": plan.sample < 1,
         "a column has a name that pieces use": any(_is_taken(name) for name in (*plan.columns.query, *carried)),
     }
@@ -168,31 +180,6 @@ def has_item(frame: DataFrame, plan: EvaluationPlan) -> bool:
     return plan.columns.item in frame.columns
 
 
-def file_sizes(frame: DataFrame) -> dict[str, int]:
-    """Sizes of the Parquet files of a table, by their paths; empty unless all are on a file system of this machine.
-
-    Parameters
-    ----------
-    frame : DataFrame
-
-    Returns
-    -------
-    dict from path to bytes
-    """
-    sizes: dict[str, int] = {}
-    if "connect" in type(frame).__module__:
-        return sizes  # the server's files: those of this machine may be others
-    for uri in frame.inputFiles():
-        address = urlsplit(uri)
-        path = unquote(address.path)
-        if address.scheme != "file" or not path.endswith(".parquet") or not os.path.isfile(path):
-            return {}
-        sizes[path] = os.path.getsize(path)
-    folders = {parent for path in sizes for parent in _parents(path)}
-    beside = any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in _OTHERS)
-    return {} if beside else sizes
-
-
 def in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
     """Whether a table is files in the order of queries, which workers add up where they read them.
 
@@ -215,46 +202,6 @@ def in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
 
 def _in_order(frame: DataFrame, plan: EvaluationPlan) -> bool:
     return adds_up_whole_queries(plan) and whole_between(table_parts(frame), plan.columns.query[0]) is not None
-
-
-def table_parts(frame: DataFrame) -> tuple[FilePart, ...]:
-    """Cut the files of a table into parts, of which each is a task. Lists files, runs no action.
-
-    Parameters
-    ----------
-    frame : DataFrame
-
-    Returns
-    -------
-    tuple of FilePart
-    """
-    return tuple(parts_of(file_sizes(frame), WANTED_PARTS, SMALLEST_PART, LARGEST_PART))
-
-
-def _parents(path: str) -> Iterator[str]:
-    while (parent := os.path.dirname(path)) != path:
-        yield parent
-        path = parent
-
-
-def _is_plain_read(frame: DataFrame) -> bool:
-    """Whether a frame is all rows of its files, by what Spark prints of its plan."""
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        frame.explain(mode="cost")
-    logical, _, physical = printed.getvalue().partition("== Physical Plan ==")
-    if _PLAIN_READ.match(logical.partition("== Optimized Logical Plan ==\n")[2]) is None:
-        return False
-    location = _LOCATION.search(physical)
-    return location is not None and _each_once(location[2].split(", "), int(location[1]))
-
-
-def _each_once(paths: list[str], n_paths: int) -> bool:
-    """Whether no file is below two of the paths that were read, as Spark then reads it twice; long lists are cut."""
-    if n_paths == 1:
-        return True
-    apart = not any(path != other and path.startswith(f"{other}/") for path in paths for other in paths)
-    return len(set(paths)) == n_paths and apart
 
 
 def read_schema(frame: DataFrame, plan: EvaluationPlan) -> pa.Schema:
