@@ -120,6 +120,15 @@ def session_settings(spark: SparkSession, **settings: object) -> Iterator[None]:
                 spark.conf.set(name, value)
 
 
+SHORT_LIVED_PLANS = {
+    "spark__sql__shuffle__partitions": 1,
+    "spark__sql__adaptive__enabled": "false",
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+}
+"""For many small plans that run once: to plan them anew and to compile them would take longer than to run them."""
+
+
 # --- Evaluations, together
 
 

@@ -13,7 +13,7 @@ from main_job import assert_refused, done, mean_ndcg, write_judgments, write_run
 from oracle import Choices, Row, evaluate, mean
 from random_rankings import random_rows
 from shared_rankings import load
-from spark_rankings import close, session_settings
+from spark_rankings import SHORT_LIVED_PLANS, close, session_settings
 
 from ndcg_spark import Convention, explain_difference
 
@@ -27,11 +27,7 @@ SCHEMA = "run string, query_id string, item_id string, score double, relevance d
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_lived_plans(spark):
-    """Small plans that run once: planning anew and compiling would take longer than running them."""
-    compiler = {"spark__sql__codegen__wholeStage": "false", "spark__sql__codegen__factoryMode": "NO_CODEGEN"}
-    with session_settings(
-        spark, spark__sql__shuffle__partitions=1, spark__sql__adaptive__enabled="false", **compiler
-    ):
+    with session_settings(spark, **SHORT_LIVED_PLANS):
         yield
 
 

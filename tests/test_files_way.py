@@ -15,7 +15,15 @@ from main_job import done, mean_ndcg
 from oracle import Choices, Row, evaluate
 from pyspark.sql import functions as F
 from random_rankings import random_rows
-from spark_rankings import Case, assert_same_results, collect_cases, convention_of, ranks_of, session_settings
+from spark_rankings import (
+    SHORT_LIVED_PLANS,
+    Case,
+    assert_same_results,
+    collect_cases,
+    convention_of,
+    ranks_of,
+    session_settings,
+)
 
 import ndcg_spark
 from ndcg_spark.errors import InvalidParameterError, find_refusal
@@ -37,8 +45,8 @@ CHOICES = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_shuffle_partition(spark: SparkSession):
-    with session_settings(spark, spark__sql__shuffle__partitions=1):
+def _short_lived_plans(spark: SparkSession):
+    with session_settings(spark, **SHORT_LIVED_PLANS):
         yield
 
 

@@ -16,7 +16,7 @@ from arrow_pieces import COUNTS, cut_task, file_rows, gathered
 from arrow_rankings import task_of
 from oracle import Choices, Row
 from random_rankings import random_rows
-from spark_rankings import session_settings
+from spark_rankings import SHORT_LIVED_PLANS, session_settings
 from test_cost import plan_of as plan_of_spark
 from test_files_way import plan_of, refusal, write
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_shuffle_partition(spark: SparkSession):
-    with session_settings(spark, spark__sql__shuffle__partitions=1):
+def _short_lived_plans(spark: SparkSession):
+    with session_settings(spark, **SHORT_LIVED_PLANS):
         yield
 
 
