@@ -172,10 +172,26 @@ def test_scattered_rows_are_moved_unless_their_parts_are_in_order(
         rows = file_rows([Row(query=f"{n * step % 300:03}", item=n, score=n, relevance=1) for n in range(300)])
         table = read(spark, Path(write(tmp_path / name, rows, of_a_group=50)))
         assert choose_way(table, EvaluationPlan()).moves == (name == "out of order")
+    monkeypatch.setattr(stored, "LONGEST_QUERY", 4_000)
     rows = file_rows([Row(query=str(n if n % 2 else 0), item=n, score=n, relevance=1) for n in range(300)])
     table = read(spark, Path(write(tmp_path / "half", rows, of_a_group=50)))
     found = stored.obstacle_to_files(table, EvaluationPlan(), judged=True)
     assert found == "rows of a query are scattered, and one query has very many"
+
+
+def test_scattered_queries_may_be_written_as_large_strings(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As polars writes them; beside a file without rows, as Spark writes them."""
+    monkeypatch.setattr(stored, "FIRST_ROWS", 100)
+    rows = file_rows([Row(query=f"q{n * 7 % 60}", item=n, score=n, relevance=n % 3) for n in range(300)])
+    wide = rows.set_column(0, "query_id", rows.column("query_id").cast(pa.large_string()))
+    folder = Path(write(tmp_path / "rows", wide))
+    pq.write_table(pa.Table.from_batches([wide.slice(0, 0)]), folder / "empty.parquet")
+    table = read(spark, folder)
+    assert choose_way(table, EvaluationPlan()).moves
+    means = [ndcg_spark.evaluate(table, k=3, way=way).summary for way in ("files", "window")]
+    assert [row["value"] for row in means[0].collect()] == [row["value"] for row in means[1].collect()]
 
 
 def test_the_labels_of_partitions_are_hashed_to_them(spark: SparkSession) -> None:

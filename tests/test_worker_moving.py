@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from arrow_pieces import cut_task, file_rows, gathered
 from arrow_rankings import task_of
-from oracle import evaluate
+from oracle import Choices, Row, evaluate
 from test_whole_queries import means
 from test_worker_oracle import assert_same
 from test_worker_pieces import choices_of, plan_of, rows_of, scored
@@ -102,6 +103,35 @@ def test_means_are_the_same_held_in_pieces_and_where_hashes_are_shared(tmp_path:
         assert handed_on
 
 
+def test_rows_that_are_alike_but_for_their_relevance_rank_by_it_in_whatever_order_they_come(tmp_path: Path) -> None:
+    """As in a struct of score, item and relevance, by which Spark orders; none of which is the lowest."""
+    alike = [Row(query="q", item="a", score=1, relevance=relevance) for relevance in (0.0, 2.0, None)]
+    rows = [*alike, Row(query="q", item="b", score=0.5, relevance=3.0)]
+    for ties, first in {"item_asc": None, "item_desc": 2.0}.items():
+        plan = plan_of(Choices(ties=ties), (1,), check_duplicates="none")
+        for at, order in enumerate(permutations(rows)):
+            path = tmp_path / f"{ties} {at}.parquet"
+            cut, moved = moved_parts(path, file_rows(order), plan)
+            pieces = [
+                piece
+                for batch in moved
+                for found in make_moved_cutter(cut)(iter([batch]))
+                for piece in found.to_pylist()
+            ]
+            assert scored(gathered(pieces, cut), plan)["q", 1]["dcg"] == (0.0 if first is None else 2**first - 1)
+
+
+def test_wide_rows_are_held_by_their_bytes(tmp_path: Path, small) -> None:
+    rows = rows_of(1)
+    plan = plan_of(choices_of(1), (1, 3), check_duplicates="none")
+    task, moved = moved_parts(tmp_path / "rows.parquet", file_rows(rows), plan)
+    found, _ = summed(task, moved, plan)
+    small.setattr(moving, "MOST_BYTES_HELD", 500)
+    again, handed_on = summed(*moved_parts(tmp_path / "rows.parquet", file_rows(rows), plan), plan)
+    assert again == found
+    assert handed_on
+
+
 # --- Hashes
 
 
@@ -124,6 +154,13 @@ def test_the_hash_of_a_query_is_its_own_wherever_it_lies(name: str) -> None:
     assert (
         key_hashes(pa.RecordBatch.from_pydict({"q": later}), ("q",)).tolist() == hashes.tolist()[5:] + hashes.tolist()
     )
+
+
+def test_texts_are_hashed_alike_in_whatever_batch_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.RecordBatch.from_pydict({"q": [f"{n}" * (n % 7) for n in range(100)]})
+    hashes = key_hashes(batch, ("q",)).tolist()
+    monkeypatch.setattr("ndcg_spark.worker.hashing._AT_ONCE", 7)
+    assert key_hashes(batch, ("q",)).tolist() == hashes
 
 
 def test_columns_of_a_key_do_not_change_places() -> None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ndcg_spark.kernels.ragged import BoolArray, IntArray, offsets_of, query_of_rows
 
 NumberArray = NDArray[Any]
-_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
-"""Large odd numbers: products of them wrap around, and spread."""
+ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
+"""Large: to multiply by one, modulo 2^64, loses nothing, and spreads what was low to the high bits."""
 _ALL = slice(None)
 """Queries of one size, which need no filling up."""
 
@@ -148,7 +148,7 @@ def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
 def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
     """Whether two rows have one hash of query and code: rarely so by chance, always where both are the same."""
     query = query_of_rows(offsets).astype(np.uint64)
-    hashes = codes.astype(np.uint64) * _ODD[0] + query * _ODD[1]
+    hashes = codes.astype(np.uint64) * ODD_NUMBERS[0] + query * ODD_NUMBERS[1]
     hashes.sort()
     return bool((hashes[1:] == hashes[:-1]).any())
 

@@ -1,4 +1,4 @@
-"""Means of files in the order of queries: nothing but sums leaves the worker that reads a query."""
+"""Means of files of which a worker gets all rows of a query: it hands nothing but sums on."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.errors import NdcgSparkError, find_refusal, mark_refusal
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal, mark_refusal
 from ndcg_spark.kernels.cut import NumberArray
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
 
@@ -130,8 +130,16 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     Returns
     -------
     pyarrow record batch
+
+    Raises
+    ------
+    InputRefusedError
+        When a column of text has more than 2 GiB.
     """
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    found = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    if len(found) > 1:
+        raise InputRefusedError("rows have more than 2 GiB of text at once; way=window leaves reading to Spark.")
+    return found[0]
 
 
 def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:

@@ -164,13 +164,14 @@ def ranked_list(rows: QueryRows, plan: EvaluationPlan, *, looks: bool) -> Entrie
     value = rows.value[at].astype(np.float64)
     tie = None if given else columns.order if by_order else columns.item
     ties = None if tie is None else rows.batch.column(tie).take(pa.array(at))
-    order = rank_order(query, -value if given else value, ties, largest_first=plan.convention.ties == "item_desc")
+    relevances, largest_first = _relevances(rows, at), plan.convention.ties == "item_desc"
+    order = rank_order(query, -value if given else value, ties, relevances, largest_first=largest_first)
     n_kept = k + int(given)  # one more: two items on one rank show
     offsets, kept = _first(query, len(rows.offsets) - 1, n_kept)
     order = order if kept is None else order[kept]
     at, value = at[order], value[order]
     lists: dict[str, Values] = {"ranks": value.astype(np.int64)} if given else {"scores": value}
-    lists["relevances"] = _relevances(rows, at)
+    lists["relevances"] = relevances[order]
     if looks or (tie is not None and tie == columns.item):
         lists["items"] = _taken(rows.batch.column(columns.item), at)
     if tie is not None and by_order:
@@ -201,7 +202,9 @@ def _taken(column: pa.Array, at: IntArray) -> Values:
     return int_values(column)[at] if pa.types.is_integer(column.type) else column.take(pa.array(at))
 
 
-def rank_order(query: IntArray, value: FloatArray, ties: pa.Array | None, *, largest_first: bool) -> IntArray:
+def rank_order(
+    query: IntArray, value: FloatArray, ties: pa.Array | None, relevance: FloatArray, *, largest_first: bool
+) -> IntArray:
     """Order rows by query and rank.
 
     Parameters
@@ -211,8 +214,10 @@ def rank_order(query: IntArray, value: FloatArray, ties: pa.Array | None, *, lar
         The largest ranks first.
     ties : pyarrow array or None
         What tells rows of equal value apart; nothing does where it is None.
+    relevance : float64, shape (n_rows,)
+        Which tells apart what is equal in that too, so that the order of rows does not count; NaN is the lowest.
     largest_first : bool
-        Of those.
+        Of those two.
 
     Returns
     -------
@@ -227,7 +232,8 @@ def rank_order(query: IntArray, value: FloatArray, ties: pa.Array | None, *, lar
     if not ((in_order[1:] == in_order[:-1]) & ~begins[1:-1]).any():
         return order
     place = pc.rank(ties, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.lexsort((-place if largest_first else place, -value, query))
+    last = np.where(np.isnan(relevance), -np.inf, relevance)
+    return np.lexsort((-last, -place, -value, query) if largest_first else (last, place, -value, query))
 
 
 def ideal_list(rows: QueryRows, plan: EvaluationPlan, *, looks: bool) -> Entries:

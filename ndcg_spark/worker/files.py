@@ -61,18 +61,20 @@ def parts_of(sizes: dict[str, int], n_wanted: int, smallest: int, largest: int) 
     ]
 
 
-def read_part(part: FilePart, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_part(part: FilePart, columns: pa.Schema, rows_at_once: int | None = None) -> Iterator[pa.RecordBatch]:
     """Read columns of a part of a Parquet file.
 
     Parameters
     ----------
     part : FilePart
     columns : pyarrow schema
+    rows_at_once : int or None
+        `ROWS_AT_ONCE` where it is None.
 
     Yields
     ------
     pyarrow record batch
-        Of at most `ROWS_AT_ONCE` rows.
+        Of at most so many rows.
 
     Raises
     ------
@@ -86,7 +88,9 @@ def read_part(part: FilePart, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
                 raise InputRefusedError(f"{wrong}; {_WAY_OUT}.")
             names = [name for name in columns.names if name in file.schema_arrow.names]
             groups = [at for at, start in enumerate(starts_of_groups(file)) if part.start <= start < part.end]
-            for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False):
+            for batch in file.iter_batches(
+                rows_at_once or ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False
+            ):
                 yield batch if batch.schema.equals(columns) else _fitted(batch, columns)
     except (OSError, pa.ArrowException) as error:
         raise InputRefusedError(f"cannot read {part.path}: {str(error).splitlines()[0]}; {_WAY_OUT}.") from error

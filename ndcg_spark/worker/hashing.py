@@ -8,9 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ndcg_spark.kernels.cut import ODD_NUMBERS
+
 HashArray = NDArray[np.uint64]
-_BASE, _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
-"""Large odd numbers: to multiply by one, modulo 2^64, loses nothing, and spreads what was low to the high bits."""
+_BASE, _MIX = ODD_NUMBERS
+_AT_ONCE = 2**14
+"""Texts, whose bytes take a word each."""
 
 
 def key_hashes(batch: pa.RecordBatch, keys: tuple[str, ...]) -> HashArray:
@@ -43,12 +46,19 @@ def key_hashes(batch: pa.RecordBatch, keys: tuple[str, ...]) -> HashArray:
 
 
 def _numbers(column: pa.Array) -> HashArray:
-    if pa.types.is_date(column.type):
+    if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
+    if not pa.types.is_integer(column.type):
+        raise TypeError(f"no hash of {column.type}")
     return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
 
 
 def _text_hashes(column: pa.Array) -> HashArray:
+    found = [_polynomials(column.slice(at, _AT_ONCE)) for at in range(0, len(column), _AT_ONCE)]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
+
+
+def _polynomials(column: pa.Array) -> HashArray:
     """Of each text the polynomial whose coefficients are its bytes, from sums over all texts end to end.
 
     sum(byte[i] B^i) from start to end is B^start times the polynomial, and B, being odd, can be divided by.

@@ -141,6 +141,7 @@ def _merged(entries: Entries, pieces: IntArray, n_kept: int, by: str, task: Merg
         query[apart],
         -value if by == "ranks" else value,
         None if ties is None else pa.array(_taken(ties, apart)),
+        entries.columns.get("relevances", entries.columns[by])[apart],
         largest_first=task.largest_first,
     )
     rows = np.arange(len(query))

@@ -25,6 +25,7 @@ MOVED_AT_ONCE = 2**18
 """Rows that a reader holds before it hands them on."""
 MOST_HELD = 2**23
 """Rows of a partition that are put together; of one with more, queries are handed on in pieces."""
+MOST_BYTES_HELD = 2**28
 MOVED_SCHEMA = pa.schema([("label", pa.int32()), ("rows", pa.binary())])
 
 
@@ -60,21 +61,24 @@ def make_mover(task: MoveTask) -> BatchFunction:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
         read = (batch for number in numbers for batch in read_part(task.cut.parts[number], task.cut.columns))
         usable = (usable_rows(batch, task.cut.plan) for batch in read)
-        return marked(_packed(rows, task) for rows in _held(usable, MOVED_AT_ONCE))
+        return marked(_packed(joined(rows), task) for rows in _held(usable, MOVED_AT_ONCE))
 
     return move
 
 
-def _held(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about so many."""
+def _held(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[list[pa.RecordBatch]]:
+    """Successive batches of about so many rows in all, or fewer where these are wide."""
     waiting: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= n_rows:
-            yield joined(waiting)
-            waiting = []
-    if sum(one.num_rows for one in waiting):
-        yield joined(waiting)
+        if batch.num_rows:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= n_rows or size >= MOST_BYTES_HELD:
+            yield waiting
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting
 
 
 def _packed(rows: pa.RecordBatch, task: MoveTask) -> pa.RecordBatch:
@@ -107,8 +111,7 @@ def make_moved_cutter(task: CutTask) -> BatchFunction:
     """
 
     def cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chunks = (chunk for rows in _held(_unpacked(batches, task), MOST_HELD) for chunk in _by_query(rows, task))
-        return marked(cut_rows(chunk.rows, task) for chunk in chunks)
+        return marked(_pieces(_held(_unpacked(batches, task), MOST_HELD), task))
 
     return cut
 
@@ -138,15 +141,18 @@ def _unpacked(batches: Iterator[pa.RecordBatch], task: CutTask) -> Iterator[pa.R
             yield pa.ipc.read_record_batch(packed.as_buffer(), task.columns)
 
 
-def _summed(held: Iterator[pa.RecordBatch], task: WholeTask) -> Iterator[pa.RecordBatch]:
+def _pieces(held: Iterator[list[pa.RecordBatch]], task: CutTask) -> Iterator[pa.RecordBatch]:
+    return (cut_rows(chunk.rows, task) for batches in held for chunk in _by_query(joined(batches), task))
+
+
+def _summed(held: Iterator[list[pa.RecordBatch]], task: WholeTask) -> Iterator[pa.RecordBatch]:
     """Sums of a partition; pieces of one with more rows than are held, as any query may go on in what is to come."""
     first, more = next(held, None), next(held, None)
-    if more is not None:
-        for rows in chain([first, more], held):
-            yield from (with_sums(cut_rows(chunk.rows, task.cut)) for chunk in _by_query(rows, task.cut))
+    if more is not None and first is not None:
+        yield from map(with_sums, _pieces(chain(iter([first, more]), held), task.cut))
     elif first is not None:
         handed_on: list[pa.RecordBatch] = []
-        yield from sum_queries(_whole(first, task, handed_on), task)
+        yield from sum_queries(_whole(joined(first), task, handed_on), task)
         yield from handed_on
 
 
@@ -179,7 +185,7 @@ def _by_query(rows: pa.RecordBatch, task: CutTask) -> Iterator[_Chunk]:
         n_queries = np.searchsorted(starts, end) - np.searchsorted(starts, at)
         offsets = piece_offsets(chunk, keys)
         if len(offsets) - 1 > n_queries:  # queries share bits of their hashes
-            chunk = taken(chunk, np.argsort(key_hashes(chunk, keys)))
+            chunk = taken(chunk, np.argsort(key_hashes(chunk, keys), kind="stable"))
             offsets = piece_offsets(chunk, keys)
         repeated = len(np.unique(key_hashes(chunk.take(pa.array(offsets[:-1])), keys))) < len(offsets) - 1
         yield _Chunk(chunk, None if repeated else offsets)

@@ -73,7 +73,8 @@ def unpack(packed: pa.Array, kinds: Sequence[Sequence[str]]) -> list[tuple[IntAr
     -------
     list of (lengths, lists)
     """
-    _, offsets, data = packed.cast(pa.binary()).buffers()  # Spark may be set to send 64-bit offsets
+    packed = packed.cast(pa.binary())  # Spark may be set to send 64-bit offsets
+    _, offsets, data = packed.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)[packed.offset : packed.offset + len(packed) + 1].astype(np.int64)
     words = np.frombuffer(data or b"", dtype=np.int64)
     at = bounds[:-1] // _WORD

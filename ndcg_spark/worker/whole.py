@@ -33,11 +33,11 @@ class WholeTask:
     Parameters
     ----------
     cut : CutTask
-        Of one query column, without runs.
     score : ScoringTask
     add_up : SummingTask
     bounds : tuple of (low, high)
-        For each part: queries above `low` and below `high` lie in it alone; None is no bound.
+        Where parts are read in the order of their only query column, for each of these: queries above `low` and below
+        `high` lie in it alone; None is no bound.
     """
 
     cut: CutTask

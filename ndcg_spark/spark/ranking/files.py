@@ -27,7 +27,7 @@ _COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 
 
 def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Rank a table that has no `obstacle_to_files`. Lists files and runs no action.
+    """Rank a table that has no `obstacle_to_files`. Reads what that does, runs no action.
 
     Parameters
     ----------

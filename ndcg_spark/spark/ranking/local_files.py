@@ -53,6 +53,21 @@ def file_sizes(frame: DataFrame) -> dict[str, int]:
     return {} if beside else sizes
 
 
+def largest_file(sizes: dict[str, int]) -> str:
+    """Say which file to look at: some of a table may be empty.
+
+    Parameters
+    ----------
+    sizes : dict from path to bytes
+        At least one; of several of one size the first by name.
+
+    Returns
+    -------
+    str
+    """
+    return min(sizes, key=lambda path: (-sizes[path], path))
+
+
 def table_parts(frame: DataFrame) -> tuple[FilePart, ...]:
     """Cut the files of a table into parts, of which each is a task. Lists files, runs no action.
 

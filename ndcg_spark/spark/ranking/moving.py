@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from ndcg_spark.spark.ranking.local_files import file_sizes
+from ndcg_spark.spark.ranking.stored import estimated_size
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.moving import MoveTask, make_mover
 from ndcg_spark.worker.pieces import CutTask
 
-ROWS_OF_A_PARTITION = 2**21
-"""That a worker puts together at once: some tens of megabytes."""
+ROWS_OF_A_PARTITION, BYTES_OF_A_PARTITION = 2**21, 2**26
+"""That a worker puts together at once."""
 FEWEST, MOST = 8, 2**16
 _SCHEMA = T.StructType([T.StructField("label", T.IntegerType()), T.StructField("rows", T.BinaryType())])
 
@@ -20,7 +19,7 @@ _SCHEMA = T.StructType([T.StructField("label", T.IntegerType()), T.StructField("
 def by_query(frame: DataFrame, task: CutTask, summarize: BatchFunction, schema: T.StructType) -> DataFrame:
     """Let workers read the parts of a table, a task each, and others work on the rows of queries.
 
-    Reads the footer of a file, runs no action.
+    Reads the footer and the first rows of a file, runs no action.
 
     Parameters
     ----------
@@ -39,22 +38,20 @@ def by_query(frame: DataFrame, task: CutTask, summarize: BatchFunction, schema: 
 
     Notes
     -----
-    Spark cost: two passes through Python workers, and between them one shuffle of all rows, columnar, in some tens
-    of thousands of packed batches.
+    Spark cost: two passes through Python workers, and between them one shuffle of all rows, columnar, in packed
+    batches: of 100 million rows some 20,000.
     """
-    n_partitions = _n_partitions(frame)
+    n_partitions = _n_partitions(frame, task)
     labels = labels_of_partitions(n_partitions)
     numbers = frame.sparkSession.range(0, len(task.parts), 1, max(1, len(task.parts)))
     moved = numbers.mapInArrow(make_mover(MoveTask(cut=task, labels=labels)), schema=_SCHEMA)
     return moved.repartition(n_partitions, "label").mapInArrow(summarize, schema=schema)
 
 
-def _n_partitions(frame: DataFrame) -> int:
-    """So many that each has a number of rows that a worker can hold, if rows are of one size in all files."""
-    sizes = file_sizes(frame)
-    first = max(sizes, key=sizes.__getitem__)
-    n_rows = pq.read_metadata(first).num_rows * sum(sizes.values()) / sizes[first]
-    return int(min(MOST, max(FEWEST, round(n_rows / ROWS_OF_A_PARTITION))))
+def _n_partitions(frame: DataFrame, task: CutTask) -> int:
+    n_rows, n_bytes = estimated_size(frame, task.plan)
+    wanted = max(n_rows / ROWS_OF_A_PARTITION, n_bytes / BYTES_OF_A_PARTITION)
+    return min(MOST, max(FEWEST, round(wanted)))
 
 
 def labels_of_partitions(n: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,10 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.ranking.local_files import file_sizes, is_plain_read, table_parts
+from ndcg_spark.spark.ranking.local_files import file_sizes, is_plain_read, largest_file, table_parts
 from ndcg_spark.spark.ranking.order import adds_up_whole_queries, whole_between
 from ndcg_spark.spark.reasons import MALFORMED
-from ndcg_spark.worker.files import misfit
+from ndcg_spark.worker.files import FilePart, misfit, read_part
 from ndcg_spark.worker.hashing import key_hashes
 from ndcg_spark.worker.packing import GROUPS
 from ndcg_spark.worker.pieces import piece_offsets
@@ -22,8 +23,8 @@ from ndcg_spark.worker.pieces import piece_offsets
 FIRST_ROWS = 4_096
 LARGEST_SHARE_OF_BEGINS = 0.25
 """Of the first rows: where more begin a piece, pieces cost more than moving rows does (20 million rows, shuffled)."""
-LARGEST_SHARE_OF_A_QUERY = 1 / 32
-"""Of the first rows, where rows are moved to their query: a task must take all of a query."""
+LONGEST_QUERY = 2**28
+"""Bytes of its rows, where these are moved to each other: Arrow holds 2 GiB in a batch, Spark 3.5 half of that."""
 _Kinds = Mapping[T.DataType, pa.DataType]
 _WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
@@ -60,7 +61,7 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
     sizes = file_sizes(frame)
     if not sizes or not is_plain_read(frame):
         return "the table is not Parquet files that workers can open by their path, each row as it is there"
-    first, wanted = min(sizes), read_schema(frame, plan)
+    first, wanted = largest_file(sizes), read_schema(frame, plan)
     for name in wanted.names:
         if any(f"/{name}=" in path for path in sizes):
             return f"column {name!r} is what folders are named after"
@@ -72,7 +73,7 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
     if missing:
         return f"column {missing[0]!r} is not in {first}"
     wrong = misfit(first, found, wanted)
-    if wrong is None and is_scattered(frame, plan) and _has_long_query(first, plan):
+    if wrong is None and is_scattered(frame, plan) and _has_long_query(frame, plan):
         return "rows of a query are scattered, and one query has very many"
     return wrong
 
@@ -93,26 +94,48 @@ def is_scattered(frame: DataFrame, plan: EvaluationPlan) -> bool:
         be a piece; never where files are in the order of queries.
     """
     if plan.layout != "scattered":
-        rows = _first_rows(min(file_sizes(frame)), plan)
+        rows = _first_rows(frame, plan)
         n_pieces = len(piece_offsets(rows, plan.columns.keys)) - 1
-        if rows.num_rows < FIRST_ROWS or n_pieces <= LARGEST_SHARE_OF_BEGINS * FIRST_ROWS:
+        if rows.num_rows < FIRST_ROWS // 2 or n_pieces <= LARGEST_SHARE_OF_BEGINS * rows.num_rows:
             return False
     return not _in_order(frame, plan)
 
 
-def _has_long_query(path: str, plan: EvaluationPlan) -> bool:
-    """Whether, by the first rows of a file, a task might get more rows of one query than Arrow holds in a batch."""
-    rows = _first_rows(path, plan)
+def estimated_size(frame: DataFrame, plan: EvaluationPlan) -> tuple[float, float]:
+    """Estimate the rows of a table, and the bytes of the columns that are read of them, by its largest file.
+
+    Reads the footer and the first rows of a file, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Without an obstacle but scattered rows.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    tuple of float
+    """
+    sizes, rows = file_sizes(frame), _first_rows(frame, plan)
+    largest = largest_file(sizes)
+    n_rows = pq.read_metadata(largest).num_rows * sum(sizes.values()) / max(1, sizes[largest])
+    return n_rows, n_rows * rows.nbytes / max(1, rows.num_rows)
+
+
+def _has_long_query(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether, by the first rows of a file, a task that gets all rows of a query would get very many."""
+    rows = _first_rows(frame, plan)
     counts = np.unique(key_hashes(rows, plan.columns.keys), return_counts=True)[1]
-    return rows.num_rows == FIRST_ROWS and bool(counts.max() > LARGEST_SHARE_OF_A_QUERY * FIRST_ROWS)
+    return bool(estimated_size(frame, plan)[1] * counts.max(initial=0) > LONGEST_QUERY * rows.num_rows)
 
 
-def _first_rows(path: str, plan: EvaluationPlan) -> pa.RecordBatch:
-    keys = list(plan.columns.keys)
-    with pq.ParquetFile(path) as file:
-        nothing = pa.RecordBatch.from_pylist([], schema=pa.schema([file.schema_arrow.field(name) for name in keys]))
-        rows = next(file.iter_batches(FIRST_ROWS, columns=keys, use_threads=False), nothing)
-    return rows.filter(pa.array(np.logical_and.reduce([column.is_valid() for column in rows.columns])))
+def _first_rows(frame: DataFrame, plan: EvaluationPlan) -> pa.RecordBatch:
+    """The first rows of the largest file, as workers read them, but for those without a query."""
+    sizes, columns = file_sizes(frame), read_schema(frame, plan)
+    part = FilePart(path=largest_file(sizes), start=0, end=sys.maxsize)
+    nothing = pa.RecordBatch.from_pylist([], schema=columns)
+    rows = next(read_part(part, columns, FIRST_ROWS), nothing)
+    return rows.filter(pa.array(np.logical_and.reduce([rows.column(name).is_valid() for name in plan.columns.keys])))
 
 
 def _plan_obstacle(plan: EvaluationPlan, *, judged: bool) -> str | None:
