@@ -1,4 +1,4 @@
-"""Where the time goes: the operations of Spark that ranking needs, each alone, beside the library and DuckDB."""
+"""Where the time goes: operations of Spark and steps of workers that ranking needs, beside the library and DuckDB."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ndcg_spark
+from ndcg_spark.evaluation import evaluation_plan
+from ndcg_spark.spark.ranking.files import by_part, cut_task
+from ndcg_spark.worker.bad_rows import usable_rows
+from ndcg_spark.worker.cutting import count_rows, ideal_list, query_rows, ranked_list
+from ndcg_spark.worker.files import read_part
+from ndcg_spark.worker.pieces import piece_offsets
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 HANDED_OVER = "all rows, four columns, to Python"
@@ -53,8 +59,38 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
         "ndcg-spark, no look, files: rankings": by_files.rankings,
         "ndcg-spark, no look, files: means": by_files.summary,
         "ndcg-spark, no look, rank given by grades: means": by_grades.summary,
+        **worker_steps(rows, k),
         "ndcg-spark, no look, rank given, files: means": given_files.summary,
     }
+
+
+def worker_steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
+    """What Python workers do with files where ranks are given, each frame a step more than the one before."""
+    plan = evaluation_plan(k=k, rank="rank", check_duplicates="none")
+    task = cut_task(rows, plan)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from read_part(task.parts[number], task.columns)
+
+    def just_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in read(batches):
+            yield from ()
+
+    def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for found in read(batches):
+            piece_offsets(usable_rows(found, plan), plan.columns.keys)
+            yield from ()
+
+    def cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for found in read(batches):
+            usable = usable_rows(found, plan)
+            its = query_rows(usable, piece_offsets(usable, plan.columns.keys), plan)
+            count_rows(its), ranked_list(its, plan, looks=False), ideal_list(its, plan, looks=False)
+            yield from ()
+
+    named = {"query, rank, relevance read by workers": just_read, "the same, and checked": checked}
+    return {name: by_part(rows, task, step) for name, step in {**named, "the same, and cut": cut}.items()}
 
 
 def time_steps(
