@@ -22,7 +22,7 @@ import bench_spark as on_spark
 from bench_data import KINDS, Shape, generate
 from bench_fixed import fixed_costs
 from bench_memory import PeakMemory
-from bench_steps import time_steps
+from bench_steps import steps, time_steps
 from pyspark.sql import SparkSession
 
 import ndcg_spark
@@ -72,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
         "--steps", action="store_true", help="time what ranking takes, operation by operation, instead"
     )
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
-    options.add_argument("--only", nargs="+", default=[], help="contenders whose names have one of these texts")
+    options.add_argument(
+        "--only", nargs="+", default=[], help="contenders or steps whose names have one of these texts"
+    )
     options.add_argument("--memory", default="4g", help="heap of the JVM")
     options.add_argument("--engine-memory", default="4g", help="limit of DuckDB, which needs 6g for a billion rows")
     options.add_argument("--folder", type=Path, default=Path(".bench"), help="where generated files are kept")
@@ -91,8 +93,13 @@ def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     def seconds(query: str) -> float:
         return engines.in_own_process(engines.in_duckdb, query, str(path), k, arguments.engine_memory)[1]
 
-    others = {name: partial(seconds, query) for name, query in QUERIES.items()}
-    return time_steps(rows, k, others, arguments.rounds, warm_ups=arguments.warm_ups)
+    frames = {name: frame for name, frame in steps(rows, k).items() if is_wanted(name, arguments)}
+    others = {name: partial(seconds, query) for name, query in QUERIES.items() if is_wanted(name, arguments)}
+    return time_steps(spark, frames, others, arguments.rounds, warm_ups=arguments.warm_ups)
+
+
+def is_wanted(name: str, arguments: argparse.Namespace) -> bool:
+    return not arguments.only or any(text in name for text in arguments.only)
 
 
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
@@ -136,8 +143,7 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     found = {REFERENCE: others[REFERENCE]}
     for rival, group in zip(RIVALS, (ours, others, peers), strict=True):
         found |= group if rival in arguments.rivals else {}
-    wanted = [name for name in found if not arguments.only or any(text in name for text in arguments.only)]
-    return {name: found[name] for name in found if name in wanted or name == REFERENCE}
+    return {name: one for name, one in found.items() if name == REFERENCE or is_wanted(name, arguments)}
 
 
 def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[str]:

@@ -94,11 +94,14 @@ def worker_steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
 
 
 def time_steps(
-    rows: DataFrame, k: int, others: dict[str, Callable[[], float]], rounds: int, *, warm_ups: int
+    session: SparkSession,
+    frames: dict[str, DataFrame],
+    others: dict[str, Callable[[], float]],
+    rounds: int,
+    *,
+    warm_ups: int,
 ) -> list[str]:
     """Lines of a table: medians of rounds in which every step runs once; `others` are functions that give seconds."""
-    session = rows.sparkSession
-    frames = steps(rows, k)
     taken: dict[str, list[float]] = {name: [] for name in [*frames, *others]}
     for turn in range(warm_ups + rounds):
         for name in taken:
