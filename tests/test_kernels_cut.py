@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ndcg_spark.kernels.cut import falling_order, kth_largest, largest, repeats
+from ndcg_spark.kernels.cut import SORTED_WHOLE, falling_order, first_ranked, kth_largest, largest, repeats
 from ndcg_spark.kernels.ragged import offsets_of
 
 VALUES = st.one_of(st.integers(-4, 4), st.integers(-(2**30), 2**30))
@@ -19,6 +19,8 @@ RAGGED = st.lists(st.lists(VALUES, max_size=9), min_size=1, max_size=8)
 EVEN = st.integers(1, 6).flatmap(lambda size: st.lists(st.lists(VALUES, min_size=size, max_size=size), min_size=1))
 QUERIES = st.one_of(RAGGED, EVEN)
 KINDS = (np.int16, np.int32, np.float64)
+LONG = [[value * 7919 % 1009 + 1 for value in range(SORTED_WHOLE + n)] for n in (1, 3)]
+"""Too long for every line to be sorted whole."""
 
 
 def end_to_end(queries: list[list[int]], kind: type = np.int64) -> tuple[np.ndarray, np.ndarray]:
@@ -34,6 +36,7 @@ def of_queries(values: np.ndarray, offsets: np.ndarray) -> list[list]:
 @pytest.mark.parametrize("kind", KINDS)
 @given(queries=QUERIES, k=st.integers(1, 10))
 @example(queries=[[1, 2, 3, 4], [1, 2, 3], [1]], k=9)  # as many as two queries of four
+@example(queries=LONG, k=3)
 def test_the_k_largest(kind, queries, k):
     values, offsets = end_to_end(queries, kind)
     best, lengths = largest(values, offsets, np.diff(offsets), k)
@@ -51,6 +54,21 @@ def test_rows_that_do_not_count_are_not_among_the_largest(queries):
     best, lengths = largest(np.where(counts, values, -np.inf), offsets, there, 2)
     expected = [heapq.nlargest(2, [v for v in query if v % 3 > 0]) for query in of_queries(values, offsets)]
     assert of_queries(best, offsets_of(lengths)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(queries=QUERIES, k=st.integers(1, 8), n_more=st.integers(0, 2))
+@example(queries=LONG, k=3, n_more=1)
+@example(queries=LONG, k=2**31, n_more=0)  # of which nothing is left beside the place in a query, in 32 bits
+def test_rows_of_the_first_ranks_keep_their_order_where_two_are_on_one(kind, queries, k, n_more):
+    ranks, offsets = end_to_end([[abs(value) + 1 for value in query] for query in queries], kind)
+    ranks = np.maximum(ranks, 1)
+    rows, lengths = first_ranked(ranks, offsets, k, k + n_more)
+    expected = [
+        sorted((row for row in range(start, end) if ranks[row] <= k), key=lambda row: ranks[row])[: k + n_more]
+        for start, end in itertools.pairwise(offsets)
+    ]
+    assert of_queries(rows, offsets_of(lengths)) == expected
 
 
 @given(queries=QUERIES)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.cut import NumberArray, falling_order, kth_largest, largest
+from ndcg_spark.kernels.cut import NumberArray, falling_order, first_ranked, kth_largest, largest
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import int_values, number_values
@@ -156,41 +156,46 @@ def ranked_list(rows: QueryRows, plan: EvaluationPlan, *, looks: bool) -> Entrie
     Entries
         With what tells rows of one score apart.
     """
-    columns, k = plan.columns, plan.longest or 0
-    given, by_order = columns.rank is not None, plan.convention.ties == "input_order"
-    chosen = rows.value <= k if given else _at_least_kth(rows, k)
-    at = np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
-    query = query_of_rows(rows.offsets)[at]
-    value = rows.value[at].astype(np.float64)
-    tie = None if given else columns.order if by_order else columns.item
-    ties = None if tie is None else rows.batch.column(tie).take(pa.array(at))
-    relevances, largest_first = _relevances(rows, at), plan.convention.ties == "item_desc"
-    order = rank_order(query, -value if given else value, ties, relevances, largest_first=largest_first)
-    n_kept = k + int(given)  # one more: two items on one rank show
-    offsets, kept = _first(query, len(rows.offsets) - 1, n_kept)
-    order = order if kept is None else order[kept]
-    at, value = at[order], value[order]
-    lists: dict[str, Values] = {"ranks": value.astype(np.int64)} if given else {"scores": value}
-    lists["relevances"] = relevances[order]
+    columns, given = plan.columns, plan.columns.rank is not None
+    tie = None if given else columns.order if plan.convention.ties == "input_order" else columns.item
+    at, lengths = _first_by_rank(rows, plan) if given else _first_by_score(rows, plan, str(tie))
+    lists: dict[str, Values] = {"relevances": _relevances(rows, at)}
+    if given:
+        lists["ranks"] = rows.value[at].astype(np.int64)
+    else:
+        lists["scores"] = rows.value[at].astype(np.float64)
     if looks or (tie is not None and tie == columns.item):
         lists["items"] = _taken(rows.batch.column(columns.item), at)
-    if tie is not None and by_order:
+    if tie is not None and tie == columns.order:
         lists["order"] = _taken(rows.batch.column(columns.order), at)
-    return Entries(lists, offsets)
+    return Entries(lists, offsets_of(lengths))
+
+
+def _first_by_rank(rows: QueryRows, plan: EvaluationPlan) -> tuple[IntArray, IntArray]:
+    """Rows on the first k ranks, and how many of each query; one more shows that two items are on one rank."""
+    k = plan.longest or 0
+    ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
+    return first_ranked(ranks, rows.offsets, k, k + 1)
+
+
+def _first_by_score(rows: QueryRows, plan: EvaluationPlan, tie: str) -> tuple[IntArray, IntArray]:
+    """Rows of the first k by score, and how many of each query."""
+    chosen = _at_least_kth(rows, plan.longest or 0)
+    at = np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
+    query, score = query_of_rows(rows.offsets)[at], rows.value[at].astype(np.float64)
+    ties = rows.batch.column(tie).take(pa.array(at))
+    largest_first = plan.convention.ties == "item_desc"
+    at = at[rank_order(query, score, ties, _relevances(rows, at), largest_first=largest_first)]
+    lengths = np.bincount(query, minlength=len(rows.offsets) - 1)
+    if lengths.max(initial=0) > (plan.longest or 0):
+        at = at[rank_of_rows(offsets_of(lengths)) < (plan.longest or 0)]
+    return at, np.minimum(lengths, plan.longest or 0)
 
 
 def _at_least_kth(rows: QueryRows, k: int) -> BoolArray:
     """Which rows score no less than the k-th of their query."""
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
     return np.asarray(score >= np.repeat(kth_largest(score, rows.offsets, k), np.diff(rows.offsets)))
-
-
-def _first(query: IntArray, n_queries: int, n_kept: int) -> tuple[IntArray, BoolArray | None]:
-    """Offsets of the first rows of each query, and which rows these are: all, where it is None."""
-    lengths = np.bincount(query, minlength=n_queries)
-    if lengths.max(initial=0) <= n_kept:
-        return offsets_of(lengths), None
-    return offsets_of(np.minimum(lengths, n_kept)), rank_of_rows(offsets_of(lengths)) < n_kept
 
 
 def _relevances(rows: QueryRows, at: IntArray) -> FloatArray:
