@@ -121,16 +121,29 @@ def count_rows(rows: QueryRows) -> dict[str, IntArray]:
     Returns
     -------
     dict from name to int64, shape (n_queries,)
-        `n_rows`, `n_left_out`, `n_items`, `n_judged`, `n_relevant`.
+        `n_rows`, `n_left_out`, `n_items`, `n_judged`.
     """
-    n_items, relevant = _n_where(rows.retrieved, rows.offsets), rows.relevance > 0
+    n_items = _n_where(rows.retrieved, rows.offsets)
     return {
         "n_rows": np.diff(rows.offsets),
         "n_left_out": n_items - _n_where(rows.ranked, rows.offsets),
         "n_items": n_items,
         "n_judged": _n_where(rows.judged, rows.offsets),
-        "n_relevant": _n_where(_both(relevant, rows.judged), rows.offsets),
     }
+
+
+def count_relevant(rows: QueryRows) -> IntArray:
+    """Count the rows of each query whose relevance is above 0.
+
+    Parameters
+    ----------
+    rows : QueryRows
+
+    Returns
+    -------
+    int64, shape (n_queries,)
+    """
+    return _n_where(_both(rows.relevance > 0, rows.judged), rows.offsets)
 
 
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:

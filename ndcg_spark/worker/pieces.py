@@ -20,7 +20,7 @@ from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.batches import BatchFunction, marked
-from ndcg_spark.worker.cutting import QueryRows, count_rows, ideal_list, query_rows, ranked_list
+from ndcg_spark.worker.cutting import QueryRows, count_relevant, count_rows, ideal_list, query_rows, ranked_list
 from ndcg_spark.worker.files import FilePart, read_part
 from ndcg_spark.worker.packing import GROUPS, list_column, lists_in, pack
 
@@ -87,7 +87,8 @@ def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
     """
     plan = task.plan
     rows = query_rows(batch, piece_offsets(batch, plan.columns.keys), plan)
-    found = {**describe_pieces(rows, task), **{name: pa.array(count) for name, count in count_rows(rows).items()}}
+    counts = {**count_rows(rows), "n_relevant": count_relevant(rows)}
+    found = {**describe_pieces(rows, task), **{name: pa.array(count) for name, count in counts.items()}}
     packed = next(name for name in task.pieces.names if GROUPS in name)
     groups = []
     for names in lists_in(packed):
