@@ -15,7 +15,9 @@ from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.packing import packed_name
 from ndcg_spark.worker.pieces import CutTask, cut_rows
 
-COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+SUMMED_COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged")
+"""Of whole queries, which are added up where they are read."""
+COUNTS = (*SUMMED_COUNTS, "n_relevant")
 
 
 def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:

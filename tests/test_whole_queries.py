@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from arrow_pieces import COUNTS, cut_task, file_rows, gathered
+from arrow_pieces import COUNTS, SUMMED_COUNTS, cut_task, file_rows, gathered
 from arrow_rankings import task_of
 from oracle import Choices, Row
 from random_rankings import random_rows
@@ -105,7 +105,7 @@ def summed(path: str, rows: pa.RecordBatch, plan: EvaluationPlan) -> tuple[list[
     bounds = whole_between(parts, "query_id")
     assert bounds is not None
     cut = cut_task(rows, plan)
-    score = replace(task_of(plan.convention, plan.cutoffs, carried=("n_rows", "n_left_out")), looks=cut.looks)
+    score = replace(task_of(plan.convention, plan.cutoffs), carried=SUMMED_COUNTS, looks=cut.looks)
     cut = whole.CutTask(plan=plan, parts=tuple(parts), columns=rows.schema, pieces=cut.pieces, looks=cut.looks)
     task = WholeTask(cut=cut, score=score, add_up=SummingTask(segment_sets=(), weighted=False), bounds=bounds)
     numbers = pa.RecordBatch.from_pydict({"id": pa.array(range(len(parts)))})

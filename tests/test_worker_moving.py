@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from arrow_pieces import cut_task, file_rows, gathered
+from arrow_pieces import SUMMED_COUNTS, cut_task, file_rows, gathered
 from arrow_rankings import task_of
 from oracle import Choices, Row, evaluate
 from test_whole_queries import means
@@ -72,7 +72,7 @@ def test_rows_that_were_moved_score_what_the_oracle_says(tmp_path: Path, small, 
 
 def summed(cut: CutTask, moved: Sequence[pa.RecordBatch], plan: EvaluationPlan) -> tuple[list[dict], set[str]]:
     """Means, and queries that were handed on in pieces."""
-    score = replace(task_of(plan.convention, plan.cutoffs, carried=("n_rows", "n_left_out")), looks=cut.looks)
+    score = replace(task_of(plan.convention, plan.cutoffs), carried=SUMMED_COUNTS, looks=cut.looks)
     task = WholeTask(cut=cut, score=score, add_up=SummingTask(segment_sets=(), weighted=False), bounds=())
     found = [row for one in moved for batch in make_moved_summer(task)(iter([one])) for row in batch.to_pylist()]
     pieces, sums = ([row for row in found if (row[SUMS] is None) is piece] for piece in (True, False))
