@@ -59,7 +59,7 @@ def to_limbs(values: FloatArray) -> Limbs:
         unit = 2.0 ** (LOWEST_BIT + LIMB_BITS * j)
         if largest < unit:
             continue
-        limb = np.trunc(rest / unit)
+        limb = np.trunc(rest * (1 / unit))  # exact, as units are powers of two
         limbs[j] = limb.astype(np.int64)
         rest = rest - limb * unit  # exact: it only takes leading bits away
         if not rest.any():

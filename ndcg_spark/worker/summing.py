@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,13 @@ from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, m
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
+_ALWAYS = {"run": pa.string(), "k": pa.int32()}
+"""What every group is of, whatever the segments."""
 _LIMB = "\0"
 """Between metric and number in the names of limb columns: no column of a user has it."""
 
+Totals: TypeAlias = dict[str, int]
+"""Sums of one group, by the names of what is added up."""
 STATE_TYPE = pa.list_(pa.int64())
 PARTIAL_SCHEMA = pa.schema(
     [
@@ -81,54 +85,75 @@ def _add_up(
     batches: Iterator[pa.RecordBatch], task: SummingTask, sets: tuple[tuple[str, ...], ...]
 ) -> Iterator[pa.RecordBatch]:
     held: dict[tuple[str, ...], pa.Table] = {}
+    totals: dict[tuple[Any, ...], Totals] = {}
     for batch in batches:
-        wide = _wide_states(batch, task)
-        for names in sets:
-            grouped = _group(wide, names)
-            if names in held:
-                grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
-            if grouped.num_rows > MOST_GROUPS_HELD:
-                yield from _partial_batches(grouped, names, task)
-                held.pop(names, None)
-            else:
-                held[names] = grouped
+        keys, numbers = _key_columns(batch, task), _numbers(batch, task)
+        whole = () if batch.num_rows and all(_is_constant(keys[name]) for name in _ALWAYS) else None
+        if whole is not None:  # one run and cutoff: to group costs much more
+            group = tuple(keys[name][0].as_py() for name in _ALWAYS)
+            _add_totals(totals.setdefault(group, {}), numbers)
+        for names in (names for names in sets if names != whole):
+            _hold(held, names, _group(pa.table({**keys, **numbers}), names))
+            if held[names].num_rows > MOST_GROUPS_HELD:
+                yield from _partial_batches(held.pop(names), names, task)
+    if totals:
+        _hold(held, (), _totals_table(totals))
     for names, grouped in held.items():
         yield from _partial_batches(grouped, names, task)
 
 
-def _wide_states(batch: pa.RecordBatch, task: SummingTask) -> pa.Table:
-    """Every query's counts and the limbs of its states that are not all zero, a column each."""
-    kept = float_values(batch.column("ndcg"))[1]
-    status = batch.column("status")
-    keys = {"run", "k", *(name for names in task.segment_sets for name in names)}
-    columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names if name in keys}
+def _hold(held: dict[tuple[str, ...], pa.Table], names: tuple[str, ...], grouped: pa.Table) -> None:
+    if names in held:
+        grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
+    held[names] = grouped
+
+
+def _add_totals(totals: Totals, numbers: dict[str, IntArray]) -> None:
+    for name, values in numbers.items():
+        totals[name] = totals.get(name, 0) + int(values.sum())
+
+
+def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
+    """Groups that were added up by themselves, a row each."""
+    names = {name: None for its in totals.values() for name in its}  # in order, unlike those of a set
+    keys = {name: pa.array([group[at] for group in totals], kind) for at, (name, kind) in enumerate(_ALWAYS.items())}
+    sums = {name: pa.array([its.get(name, 0) for its in totals.values()], pa.int64()) for name in names}
+    return pa.table({**keys, **sums})
+
+
+def _key_columns(batch: pa.RecordBatch, task: SummingTask) -> dict[str, pa.Array]:
+    wanted = {*_ALWAYS, *(name for names in task.segment_sets for name in names)}
+    return {name: batch.column(name) for name in batch.schema.names if name in wanted}
+
+
+def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
+    """Every query's counts and the limbs of its states that are not all zero."""
+    kept, status = float_values(batch.column("ndcg"))[1], batch.column("status")
     dropped = np.asarray(batch.column("dcg").is_null().to_numpy(zero_copy_only=False))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
-    columns["n_queries"] = kept.astype(np.int64)
+    numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
     for name in ("no_relevant", "missing", "unjudged"):
-        columns[f"n_{name}"] = pc.equal(status, name).cast(pa.int64())
-    columns["n_rows"] = np.where(dropped, 0, rows - left_out)
-    columns["n_left_out"] = np.where(dropped, rows, left_out)
+        numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
+    numbers["n_rows"] = np.where(dropped, 0, rows - left_out)
+    numbers["n_left_out"] = np.where(dropped, rows, left_out)
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
     for metric in task.metrics:
         values = np.where(kept, float_values(batch.column(metric))[0], 0.0)
-        columns |= {f"{metric}{_LIMB}{at}": limb for at, limb in query_states(values, weights).items()}
-    return pa.table(columns)
+        numbers |= {f"{metric}{_LIMB}{at}": limb for at, limb in query_states(values, weights).items()}
+    return numbers
 
 
 def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    keys = ["run", "k", *names]
     sums = {f"{name}_sum": name for name in table.column_names if _LIMB in name or name in COUNTS}
-    if not names and table.num_rows and all(_is_constant(table.column(key)) for key in keys):
-        totals = {name: pa.array([pc.sum(table.column(name)).as_py()], pa.int64()) for name in sums.values()}
-        return pa.table({key: table.column(key).slice(0, 1) for key in keys} | totals)  # to group costs much more
-    grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sums.values()])
+    grouped = table.group_by([*_ALWAYS, *names], use_threads=False).aggregate(
+        [(name, "sum") for name in sums.values()]
+    )
     return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
 
 
-def _is_constant(column: pa.ChunkedArray) -> bool:
+def _is_constant(column: pa.Array) -> bool:
     if column.null_count:
         return bool(column.null_count == len(column))
     return bool(pc.all(pc.equal(column, column[0])).as_py())
