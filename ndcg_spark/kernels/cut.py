@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ndcg_spark.kernels.ragged import BoolArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import BoolArray, IntArray, lengths_of, offsets_of, query_of_rows
 
 NumberArray = NDArray[Any]
 ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
@@ -168,7 +168,7 @@ def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
     [1, 2, 0, 3]
     """
     order = np.empty(len(values), dtype=np.int64)
-    sizes, starts = np.diff(offsets), offsets[:-1]
+    sizes, starts = lengths_of(offsets), offsets[:-1]
     for queries, matrix in _side_by_side(values, offsets, _lowest(values.dtype)):
         rows: IntArray = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
         if queries is _ALL:
@@ -198,7 +198,7 @@ def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
     found = np.zeros(len(offsets) - 1, dtype=np.bool_)
     if not _may_repeat(codes, offsets):
         return found
-    sizes = np.diff(offsets)
+    sizes = lengths_of(offsets)
     for queries, matrix in _side_by_side(codes, offsets, _lowest(codes.dtype)):
         width = matrix.shape[1]
         rising = np.sort(matrix, axis=1)  # what fills a line up comes first
@@ -217,7 +217,7 @@ def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
 
 def _side_by_side(values: NumberArray, offsets: IntArray, fill: float) -> Iterator[tuple[Any, NumberArray]]:
     """Queries whose sizes lie within a factor of two, and their values, a line each, filled up."""
-    sizes = np.diff(offsets)
+    sizes = lengths_of(offsets)
     if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
         yield _ALL, values.reshape(-1, sizes[0])
         return

@@ -35,10 +35,10 @@ def rank_weights(rank: IntArray, discount: FloatArray, *, k: int | None) -> Floa
     >>> rank_weights(np.array([0, 5]), np.array([1.0, 0.6]), k=2).tolist()
     [1.0, 0.0]
     """
-    if k is None:
+    if k is None or rank.max(initial=0) < k:
         return np.asarray(discount[rank])
     inside = rank < k
-    return np.where(inside, discount[np.where(inside, rank, 0)], 0.0) if len(rank) else np.zeros(0)
+    return np.where(inside, discount[np.where(inside, rank, 0)], 0.0)
 
 
 def dcg(
@@ -101,11 +101,12 @@ def sort_within_queries(values: FloatArray, offsets: IntArray) -> FloatArray:
     >>> sort_within_queries(np.array([1.0, 3.0, 0.0, 2.0]), np.array([0, 2, 4])).tolist()
     [3.0, 1.0, 2.0, 0.0]
     """
-    query = query_of_rows(offsets)
-    falls = (np.diff(values) <= 0) | (np.diff(query) > 0)
+    falls = np.ones(len(values) + 1, dtype=np.bool_)
+    falls[1:-1] = values[1:] <= values[:-1]
+    falls[offsets] = True
     if falls.all():  # ranking hands lists on best first; only odd gains are out of order
         return values
-    return np.asarray(values[np.lexsort((-values, query))])
+    return np.asarray(values[np.lexsort((-values, query_of_rows(offsets)))])
 
 
 def padding(lengths: IntArray, gain: float, discount: FloatArray, *, k: int | None) -> FloatArray:

@@ -35,6 +35,25 @@ def offsets_of(lengths: IntArray) -> IntArray:
     return offsets
 
 
+def lengths_of(offsets: IntArray) -> IntArray:
+    """Length of each query from the offsets of a ragged batch.
+
+    Parameters
+    ----------
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    int64, shape (n_queries,)
+
+    Examples
+    --------
+    >>> lengths_of(np.array([0, 2, 2, 3])).tolist()
+    [2, 0, 1]
+    """
+    return np.asarray(offsets[1:] - offsets[:-1])  # np.diff takes several times as long for small batches
+
+
 def query_of_rows(offsets: IntArray) -> IntArray:
     """Index of the query that owns each row.
 
@@ -51,7 +70,7 @@ def query_of_rows(offsets: IntArray) -> IntArray:
     >>> query_of_rows(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
     """
-    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), lengths_of(offsets))
 
 
 def rank_of_rows(offsets: IntArray) -> IntArray:
@@ -70,7 +89,7 @@ def rank_of_rows(offsets: IntArray) -> IntArray:
     >>> rank_of_rows(np.array([0, 2, 2, 3])).tolist()
     [0, 1, 0]
     """
-    return np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], np.diff(offsets))
+    return np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], lengths_of(offsets))
 
 
 def segment_sum(values: FloatArray, offsets: IntArray) -> FloatArray:

@@ -8,7 +8,7 @@ import pandas as pd
 from ndcg_spark.kernels.dcg import dcg, ndcg, sort_within_queries
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.gains import gain_function
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of
 
 
 def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, best_first: bool) -> FloatArray:
@@ -31,7 +31,7 @@ def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, bes
     gains, offsets = _gains(lists, gain, judged_only=best_first)
     if best_first:
         gains = sort_within_queries(gains, offsets)
-    table = discount_table(discount, int(np.diff(offsets).max(initial=0)) if k is None else k)
+    table = discount_table(discount, int(lengths_of(offsets).max(initial=0)) if k is None else k)
     return dcg(gains, offsets, table, k=k)
 
 

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.kernels.cut import NumberArray, falling_order, first_ranked, kth_largest, largest
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    lengths_of,
+    offsets_of,
+    query_of_rows,
+    rank_of_rows,
+)
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import int_values, number_values
 
@@ -50,7 +58,7 @@ def joined_entries(found: Sequence[Entries]) -> Entries:
     for name, first in found[0].columns.items():
         join = np.concatenate if isinstance(first, np.ndarray) else pa.concat_arrays
         columns[name] = join([one.columns[name] for one in found])
-    return Entries(columns, offsets_of(np.concatenate([np.diff(one.offsets) for one in found])))
+    return Entries(columns, offsets_of(np.concatenate([lengths_of(one.offsets) for one in found])))
 
 
 @dataclass(slots=True)
@@ -125,7 +133,7 @@ def count_rows(rows: QueryRows) -> dict[str, IntArray]:
     """
     n_items = _n_where(rows.retrieved, rows.offsets)
     return {
-        "n_rows": np.diff(rows.offsets),
+        "n_rows": lengths_of(rows.offsets),
         "n_left_out": n_items - _n_where(rows.ranked, rows.offsets),
         "n_items": n_items,
         "n_judged": _n_where(rows.judged, rows.offsets),
@@ -149,7 +157,7 @@ def count_relevant(rows: QueryRows) -> IntArray:
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
     """How many rows of each query are flagged; no query is without rows."""
     if flags is None or len(offsets) == 1:
-        return np.diff(offsets)
+        return lengths_of(offsets)
     return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)
 
 
@@ -208,7 +216,7 @@ def _first_by_score(rows: QueryRows, plan: EvaluationPlan, tie: str) -> tuple[In
 def _at_least_kth(rows: QueryRows, k: int) -> BoolArray:
     """Which rows score no less than the k-th of their query."""
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
-    return np.asarray(score >= np.repeat(kth_largest(score, rows.offsets, k), np.diff(rows.offsets)))
+    return np.asarray(score >= np.repeat(kth_largest(score, rows.offsets, k), lengths_of(rows.offsets)))
 
 
 def _relevances(rows: QueryRows, at: IntArray) -> FloatArray:
@@ -281,10 +289,10 @@ def ideal_list(rows: QueryRows, plan: EvaluationPlan, *, looks: bool) -> Entries
 
 def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int, name: str) -> Values:
     """Items of the best relevances. Of rows that tie for the k-th, which are among the k is chance: any item does."""
-    lengths, starts = np.diff(best.offsets), best.offsets[:-1]
+    lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
     lowest[lengths == k] = best.columns["best"][starts[lengths == k] + k - 1]
-    at = np.flatnonzero(value > np.repeat(lowest, np.diff(rows.offsets)))
+    at = np.flatnonzero(value > np.repeat(lowest, lengths_of(rows.offsets)))
     query = query_of_rows(rows.offsets)[at]
     order = np.lexsort((-value[at].astype(np.float64), query))
     place = rank_of_rows(offsets_of(np.bincount(query, minlength=len(lengths))))

@@ -16,6 +16,7 @@ from ndcg_spark.kernels.ragged import (
     FloatArray,
     IntArray,
     first_where,
+    lengths_of,
     query_of_rows,
     rank_of_rows,
     segment_sum,
@@ -84,9 +85,8 @@ def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, .
         refuse_query(batch, keys, first_where(~judged, offsets), "has an unjudged item among the first k")
     gains = _gains(relevance, judged, convention)
     _refuse_too_large(batch, keys, gains, relevance, offsets)
-    rank, lengths, groups = rank_of_rows(offsets), np.diff(offsets), None
-    if "ranks" in batch.schema.names:
-        rank, lengths = _given_ranks(batch, keys, offsets)
+    groups, has_gaps = None, "ranks" in batch.schema.names
+    rank, lengths = _given_ranks(batch, keys, offsets) if has_gaps else (rank_of_rows(offsets), lengths_of(offsets))
     if "tied" in batch.schema.names:
         groups, gains = _tie_groups(batch, gains, offsets)
         lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
@@ -99,7 +99,6 @@ def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, .
     if convention.ideal == "as_many":
         retrieved = int_values(batch.column("n_items"))
         ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
-    has_gaps = "ranks" in batch.schema.names
     return RankedLists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets)
 
 
@@ -118,11 +117,10 @@ def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray
     rank = int_values(batch.column("ranks").flatten()) - 1
     twice = np.zeros(len(rank), dtype=np.bool_)
     twice[1:] = rank[1:] == rank[:-1]
-    starts = offsets[:-1][np.diff(offsets) > 0]
-    twice[starts] = False
+    filled = lengths_of(offsets) > 0
+    twice[offsets[:-1][filled]] = False
     refuse_query(batch, keys, first_where(twice, offsets), TWO_ON_ONE_RANK)
     lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
-    filled = np.diff(offsets) > 0
     lengths[filled] = rank[offsets[1:][filled] - 1] + 1
     return rank, lengths
 
@@ -143,16 +141,19 @@ def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> F
 
 
 def _too_large(gains: FloatArray) -> BoolArray:
+    if not len(gains) or (gains.min() >= -LARGEST_GAIN and gains.max() <= LARGEST_GAIN):  # not so if any is NaN
+        return np.zeros(len(gains), dtype=np.bool_)
     return np.asarray(~(np.abs(gains) <= LARGEST_GAIN))
 
 
 def _refuse_too_large(
     batch: pa.RecordBatch, keys: tuple[str, ...], gains: FloatArray, relevance: FloatArray, offsets: IntArray
 ) -> None:
-    at = np.flatnonzero(_too_large(gains))
-    if len(at):
-        what = f"has relevance {relevance[at[0]]:g}, whose gain is not finite, or above 2^63"
-        refuse_query(batch, keys, first_where(_too_large(gains), offsets), what)
+    too_large = _too_large(gains)
+    query = first_where(too_large, offsets)
+    if query is not None:
+        what = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
+        refuse_query(batch, keys, query, what)
 
 
 def one_gain(relevance: float, convention: Convention) -> float:

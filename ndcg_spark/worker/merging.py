@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.cut import repeats
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.kernels.ragged import (
+    FloatArray,
+    IntArray,
+    first_where,
+    lengths_of,
+    offsets_of,
+    query_of_rows,
+    rank_of_rows,
+)
 from ndcg_spark.worker.batches import float_column, int_values, list_offsets
 from ndcg_spark.worker.cutting import Entries, Values, rank_order
 from ndcg_spark.worker.lists import describe_key
@@ -89,7 +97,7 @@ def with_entries(batch: pa.RecordBatch, ranked: Entries, best: Entries | None, t
     InputRefusedError
         As `with_merged_lists`.
     """
-    lists, lengths = ranked.columns, np.diff(ranked.offsets)
+    lists, lengths = ranked.columns, lengths_of(ranked.offsets)
     if task.looks and "items" in lists:
         _refuse_repeats(batch, task, lists["items"], ranked.offsets, "ranking")
     found = {"ranked": list_column(_relevance_column(lists["relevances"]), lengths)}
@@ -130,7 +138,7 @@ def _taken(values: Values, rows: IntArray) -> Values:
 
 def _merged(entries: Entries, pieces: IntArray, n_kept: int, by: str, task: MergeTask) -> Entries:
     """Put the entries of queries of several pieces in order, and keep the first of each query."""
-    in_parts = np.diff(pieces) > 1
+    in_parts = lengths_of(pieces) > 1
     if not in_parts.any():
         return entries
     query = query_of_rows(entries.offsets)
@@ -147,7 +155,7 @@ def _merged(entries: Entries, pieces: IntArray, n_kept: int, by: str, task: Merg
     rows = np.arange(len(query))
     rows[apart] = apart[order]
     rows = rows[rank_of_rows(entries.offsets) < n_kept]
-    lengths = np.minimum(np.diff(entries.offsets), n_kept)
+    lengths = np.minimum(lengths_of(entries.offsets), n_kept)
     return Entries({name: _taken(values, rows) for name, values in entries.columns.items()}, offsets_of(lengths))
 
 
@@ -156,7 +164,7 @@ def _ideal(batch: pa.RecordBatch, best: Entries, task: MergeTask) -> pa.Array:
 
     Of items that tie across the end of the list, which are in it is chance, and they are not looked at.
     """
-    relevance, lengths = best.columns["best"], np.diff(best.offsets)
+    relevance, lengths = best.columns["best"], lengths_of(best.offsets)
     if "best_items" in best.columns:
         beyond = np.full(len(lengths), -np.inf)
         beyond[lengths > task.k] = relevance[best.offsets[:-1][lengths > task.k] + task.k]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.ragged import IntArray
+from ndcg_spark.kernels.ragged import IntArray, lengths_of
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.batches import BatchFunction, marked
@@ -94,7 +94,7 @@ def cut_rows(batch: pa.RecordBatch, task: CutTask) -> pa.RecordBatch:
     for names in lists_in(packed):
         cut = ideal_list if "best" in names else ranked_list
         entries = cut(rows, plan, looks=task.looks)
-        lengths, lists = np.diff(entries.offsets), entries.columns
+        lengths, lists = lengths_of(entries.offsets), entries.columns
         groups.append((lengths, [lists.pop(name) for name in names]))
         found |= {name: list_column(texts, lengths) for name, texts in lists.items()}
     found[packed] = pack(groups)

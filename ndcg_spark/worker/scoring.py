@@ -11,7 +11,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, segment_sum
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, lengths_of, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
 from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
 from ndcg_spark.worker.grades import with_lists
@@ -159,7 +159,7 @@ def _discounts(lists: RankedLists, task: ScoringTask) -> FloatArray:
     if task.discount is not None:
         return task.discount
     cutoffs = [k for k in task.cutoffs if k is not None]
-    longest = max(lists.lengths.max(initial=0), np.diff(lists.ideal_offsets).max(initial=0), *cutoffs, 0)
+    longest = max(lists.lengths.max(initial=0), lengths_of(lists.ideal_offsets).max(initial=0), *cutoffs, 0)
     return discount_table(task.convention.discount, int(longest))
 
 
