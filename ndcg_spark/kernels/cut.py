@@ -124,12 +124,14 @@ def first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int) -> 
     for queries, matrix in _side_by_side(np.minimum(ranks, k + 1), offsets, k + 1):
         width = matrix.shape[1]
         n_bits = width.bit_length()
-        keys: NumberArray = matrix.astype(np.int32 if (k + 2) << n_bits < 2**31 else np.int64)
+        kind = np.int32 if (k + 2) << n_bits < 2**31 else np.int64
+        keys: NumberArray = matrix.astype(kind, copy=False)  # may be changed: the lower of ranks and k + 1 are a copy
         keys <<= n_bits
         keys += np.arange(width, dtype=keys.dtype)  # so that places are sorted with ranks
         if width > max(n_kept, SORTED_WHOLE):
             keys = np.partition(keys, n_kept - 1, axis=1)[:, :n_kept]
-        keys = np.sort(keys, axis=1)[:, :n_kept]
+        keys.sort(axis=1)
+        keys = keys[:, :n_kept]
         there = keys < (k + 1) << n_bits
         lengths[queries] = there.sum(axis=1)
         found.append((queries, (offsets[:-1][queries][:, None] + (keys & ((1 << n_bits) - 1)))[there]))

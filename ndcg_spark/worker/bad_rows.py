@@ -36,12 +36,12 @@ def usable_rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> pa.RecordBatch:
     InputRefusedError
         For a bad row under `on_invalid=fail`, naming its first reason and its query.
     """
-    bad = np.zeros(batch.num_rows, dtype=np.bool_)
+    bad: BoolArray | None = None
     for reason, at in bad_rows(batch, plan):
         if plan.on_invalid == "fail":
             raise InputRefusedError(f"bad row: {reason} at {_key_text(batch, plan, int(np.flatnonzero(at)[0]))}")
-        bad |= at
-    return batch.filter(pa.array(~bad)) if bad.any() else batch
+        bad = at if bad is None else bad | at
+    return batch if bad is None else batch.filter(pa.array(~bad))
 
 
 def bad_rows(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[tuple[str, BoolArray]]:
@@ -119,10 +119,10 @@ def _within(column: pa.Array, lowest: float, highest: float) -> bool:
     """Whether all values of a column are numbers between two, ends included: for good batches one pass."""
     if column.null_count == len(column):
         return True
-    if pa.types.is_integer(column.type):
-        ends = pc.min_max(column).as_py()
+    if column.null_count and pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()  # where a null is not 0
         return bool(lowest <= ends["min"] and ends["max"] <= highest)
-    values = float_values(column)[0]
+    values = column.to_numpy() if pa.types.is_integer(column.type) else float_values(column)[0]
     return bool(lowest <= values.min() and values.max() <= highest)  # not so if any is NaN
 
 

@@ -77,10 +77,20 @@ def _whole(number: int, task: WholeTask, handed_on: list[pa.RecordBatch]) -> Ite
 
 def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
     """Which queries, of some in rising order, lie between two: the first, and the first after."""
-    low, high = (None if bound is None else pa.scalar(bound, names.type) for bound in bounds)
-    first = 0 if low is None else pc.less_equal(names, low).true_count
-    end = len(names) if high is None else pc.less(names, high).true_count
+    low, high = bounds
+    first, end = 0, len(names)
+    if low is not None and names[0].as_py() <= low:
+        first = pc.less_equal(names, pa.scalar(low, names.type)).true_count
+    if high is not None and names[-1].as_py() >= high:
+        end = pc.less(names, pa.scalar(high, names.type)).true_count
     return first, max(first, end)
+
+
+def _falls(names: pa.Array) -> bool:
+    if pa.types.is_integer(names.type):
+        values = names.to_numpy()
+        return bool((values[1:] < values[:-1]).any())
+    return bool(pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py())
 
 
 def _sliced(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:
@@ -100,10 +110,9 @@ def _by_query(number: int, task: WholeTask) -> Iterator[tuple[pa.RecordBatch, In
                 raise _OutOfOrderError
             rows = joined([held, rows])
         offsets = piece_offsets(rows, query)
-        names = rows.column(query[0]).take(pa.array(offsets[:-1]))
-        if pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py():
+        if _falls(rows.column(query[0]).take(pa.array(offsets[:-1]))):
             raise _OutOfOrderError
-        if len(names) > 1:
+        if len(offsets) > 2:
             yield rows.slice(0, offsets[-2]), offsets[:-1]
         held = rows.slice(offsets[-2])
     if held is not None:

@@ -122,11 +122,13 @@ class WholeQueries:
 def _together(found: Iterator[WholeQueries]) -> Iterator[WholeQueries]:
     """Fewer and larger batches: each costs the kernel as much as some hundred queries."""
     waiting: list[WholeQueries] = []
+    n_waiting = 0
     for queries in found:
         waiting.append(queries)
-        if sum(len(one.ranked.offsets) - 1 for one in waiting) >= SCORED_AT_ONCE:
+        n_waiting += len(queries.ranked.offsets) - 1
+        if n_waiting >= SCORED_AT_ONCE:
             yield _put_together(waiting)
-            waiting = []
+            waiting, n_waiting = [], 0
     if waiting:
         yield _put_together(waiting)
 
