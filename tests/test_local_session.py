@@ -42,6 +42,10 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, sho
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
 
 
+def test_workers_of_a_session_of_our_own_are_spoken_to_without_tcp(settings_of):
+    assert settings_of({})["spark.python.unix.domain.socket.enabled"] == "true"
+
+
 @pytest.mark.parametrize(
     ("of_environment", "of_user", "ours"),
     [
