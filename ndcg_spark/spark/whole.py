@@ -44,8 +44,8 @@ def summarize_table(frame: DataFrame, rankings: DataFrame, plan: EvaluationPlan)
     if "pieces" not in rankings.columns:
         return summarize_rankings(rankings, plan)
     cut = cut_task(frame, plan)
-    scattered = is_scattered(frame, plan)
     bounds = whole_between(cut.parts, plan.columns.query[0]) if adds_up_whole_queries(plan) else None
+    scattered = bounds is None and is_scattered(frame, plan)
     if bounds is None and not scattered:
         return summarize_rankings(rankings, plan)
     score = scoring_task(rankings.drop("n_relevant"), plan)

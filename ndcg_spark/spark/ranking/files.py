@@ -16,7 +16,7 @@ from ndcg_spark.spark.ranking.counts import settled
 from ndcg_spark.spark.ranking.ideal import needs_ideal
 from ndcg_spark.spark.ranking.local_files import table_parts
 from ndcg_spark.spark.ranking.moving import by_query
-from ndcg_spark.spark.ranking.stored import arrow_type, has_item, is_scattered, read_schema
+from ndcg_spark.spark.ranking.stored import arrow_type, has_item, read_schema
 from ndcg_spark.spark.rows import keys_of
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.moving import make_moved_cutter
@@ -26,14 +26,16 @@ from ndcg_spark.worker.pieces import CutTask, make_cutter
 _COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 
 
-def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Rank a table that has no `obstacle_to_files`. Reads what that does, runs no action.
+def rank_files(frame: DataFrame, plan: EvaluationPlan, *, moves: bool) -> DataFrame:
+    """Rank a table that has no `obstacle_to_files`. Lists files and runs no action.
 
     Parameters
     ----------
     frame : DataFrame
         The main table, as it came.
     plan : EvaluationPlan
+    moves : bool
+        Whether rows are moved to their query before they are cut: see `is_scattered`.
 
     Returns
     -------
@@ -44,10 +46,10 @@ def rank_files(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Notes
     -----
     Spark cost: a pass through Python workers that read the files, one shuffle of a row a query and input partition.
-    Where rows of a query are scattered, another pass and a shuffle of all rows, in packed batches.
+    Where rows are moved, another pass and a shuffle of all rows, in packed batches.
     """
     task = cut_task(frame, plan)
-    if is_scattered(frame, plan):
+    if moves:
         return gathered(by_query(frame, task, make_moved_cutter(task), piece_schema(frame, task)), task)
     return gathered(by_part(frame, task, make_cutter(task)), task)
 

@@ -63,7 +63,7 @@ def rank_queries(
         return _finished(rank_arrays(frame, plan), plan)
     if way.ranked == "files":
         require_carried(plan, frame)
-        return _finished(rank_files(frame, plan), plan)
+        return _finished(rank_files(frame, plan, moves=way.moves), plan)
     rows = usable(run_rows(frame, plan, judged=judgments is None, parse_text=parse_text), plan, _guard_column(plan))
     rows = resolve_duplicates(rows, plan, keys_of(plan))
     rows = _moved(rows, plan, keys_of(plan))
