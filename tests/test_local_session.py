@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ndcg_spark.cli import session
-from ndcg_spark.cli.worker_daemon import zips_last
+from ndcg_spark.cli.worker_daemon import ends_quietly, zips_last
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,10 +42,6 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, sho
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
 
 
-def test_workers_of_a_session_of_our_own_are_spoken_to_without_tcp(settings_of):
-    assert settings_of({})["spark.python.unix.domain.socket.enabled"] == "true"
-
-
 @pytest.mark.parametrize(
     ("of_environment", "of_user", "ours"),
     [
@@ -61,6 +57,14 @@ def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
     monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
     settings = settings_of({} if of_user is None else {"spark.pyspark.python": of_user})
     assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
+    assert settings.get("spark.python.unix.domain.socket.enabled") == ("true" if ours else None)
+
+
+def test_a_worker_whose_socket_is_closed_ends_without_a_word():
+    assert ends_quietly(Mock(side_effect=BrokenPipeError))(Mock(), True) == 1
+    assert ends_quietly(Mock(return_value=0))(Mock(), True) == 0
+    with pytest.raises(ValueError, match="a mistake"):
+        ends_quietly(Mock(side_effect=ValueError("a mistake")))(Mock(), True)
 
 
 def test_zips_of_spark_come_after_what_is_installed():

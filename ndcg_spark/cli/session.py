@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -88,12 +87,9 @@ def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
     """
     cores = os.cpu_count() or 1
     unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
-    # Over TCP, a worker waits 40 ms for the last of a small input: Spark sends it once the first is acknowledged.
-    local_sockets = {"spark.python.unix.domain.socket.enabled": "true"} if hasattr(socket, "AF_UNIX") else {}
-    own_daemon = {worker_daemon.SETTING: worker_daemon.__name__} if python == sys.executable else {}
+    own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
     return {
         **unweighed,
-        **local_sockets,
         **own_daemon,
         "spark.master": f"local[{cores}]",
         "spark.driver.bindAddress": "127.0.0.1",

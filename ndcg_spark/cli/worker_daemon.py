@@ -2,14 +2,25 @@
 
 Spark puts a zip of its own Python code first on their path. What comes from a zip Python compiles anew in every
 process, which takes more than a second at each start of a session; of installed modules it keeps the compiled form.
+
+Spark also speaks to them over TCP, and sends the last of a small input once the first is acknowledged, 40 ms later.
+Over sockets of the file system it need not wait, but then workers that it ends for want of work print a traceback.
 """
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Callable
+from typing import ParamSpec
 
-SETTING = "spark.python.daemon.module"
+Socket = ParamSpec("Socket")
+"""What a worker is called with: its socket, and whether Spark is known at the other end."""
+
+SETTINGS = {"spark.python.daemon.module": "ndcg_spark.cli.worker_daemon"}
 """Names the module that Spark starts workers with: this one, where workers run the Python of the driver."""
+if hasattr(socket, "AF_UNIX"):
+    SETTINGS["spark.python.unix.domain.socket.enabled"] = "true"
 ZIPS = ("pyspark.zip", "-src.zip")
 """Ends of the paths that Spark adds: its own code, and that of py4j."""
 
@@ -34,8 +45,31 @@ def zips_last(path: list[str]) -> list[str]:
     return sorted(path, key=lambda entry: entry.endswith(ZIPS))
 
 
+def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
+    """Make a worker end without a word when Spark has closed its socket, as it does after a minute without work.
+
+    Parameters
+    ----------
+    worker : callable
+        Gives an exit code; the process ends unless it is 0.
+
+    Returns
+    -------
+    callable
+    """
+
+    def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
+        try:
+            return worker(*args, **kwargs)
+        except BrokenPipeError:
+            return 1
+
+    return serve
+
+
 if __name__ == "__main__":
     sys.path[:] = zips_last(sys.path)
     from pyspark import daemon
 
+    daemon.worker = ends_quietly(daemon.worker)
     daemon.manager()
