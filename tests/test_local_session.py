@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ndcg_spark.cli import session
-from ndcg_spark.cli.worker_daemon import ends_quietly, zips_last
+from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,6 +66,15 @@ def test_a_worker_whose_socket_is_closed_ends_without_a_word():
     assert ends_quietly(Mock(return_value=0))(Mock(), True) == 0
     with pytest.raises(ValueError, match="a mistake"):
         ends_quietly(Mock(side_effect=ValueError("a mistake")))(Mock(), True)
+
+
+def test_what_outlives_a_task_is_looked_through_once():
+    gc.unfreeze()
+    try:
+        assert freezes_survivors(Mock(return_value=0))(Mock(), True) == 0
+        assert gc.get_freeze_count() > len(sys.modules)
+    finally:
+        gc.unfreeze()
 
 
 def test_zips_of_spark_come_after_what_is_installed():
