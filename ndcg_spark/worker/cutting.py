@@ -177,17 +177,19 @@ def ranked_list(rows: QueryRows, plan: EvaluationPlan, *, looks: bool) -> Entrie
     Entries
         With what tells rows of one score apart.
     """
-    columns, given = plan.columns, plan.columns.rank is not None
-    tie = None if given else columns.order if plan.convention.ties == "input_order" else columns.item
-    at, lengths = _first_by_rank(rows, plan) if given else _first_by_score(rows, plan, str(tie))
-    lists: dict[str, Values] = {"relevances": _relevances(rows, at)}
-    if given:
-        lists["ranks"] = rows.value[at].astype(np.int64)
+    columns, by_order = plan.columns, plan.convention.ties == "input_order"
+    lists: dict[str, Values] = {}
+    if columns.rank is not None:
+        at, lengths = _first_by_rank(rows, plan)
+        lists["ranks"], tie = rows.value[at].astype(np.int64), None
     else:
+        tie = "order" if by_order else "items"
+        at, lengths = _first_by_score(rows, plan, str(columns.order if by_order else columns.item))
         lists["scores"] = rows.value[at].astype(np.float64)
-    if looks or (tie is not None and tie == columns.item):
+    lists["relevances"] = _relevances(rows, at)
+    if looks or tie == "items":
         lists["items"] = _taken(rows.batch.column(columns.item), at)
-    if tie is not None and tie == columns.order:
+    if tie == "order":
         lists["order"] = _taken(rows.batch.column(columns.order), at)
     return Entries(lists, offsets_of(lengths))
 
