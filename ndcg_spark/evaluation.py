@@ -6,6 +6,7 @@ import difflib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What `evaluate` hands back; nothing of it has run yet.
 
@@ -30,16 +31,18 @@ class Evaluation:
     plan : EvaluationPlan
     rankings : DataFrame
         One row per (run, query) with its two short lists.
-    per_query : DataFrame
-        One row per (run, query, k); see `score_queries`.
     summary : DataFrame
         One row per (run, segment, metric, k); see `summarize`.
     """
 
     plan: EvaluationPlan
     rankings: DataFrame
-    per_query: DataFrame
     summary: DataFrame
+
+    @cached_property
+    def per_query(self) -> DataFrame:
+        """One row per (run, query, k), as `score_queries` gives it. Lazy."""
+        return score_queries(self.rankings, self.plan)
 
 
 def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
@@ -211,6 +214,5 @@ def evaluate(
     return Evaluation(
         plan=plan,
         rankings=rankings,
-        per_query=score_queries(rankings, plan),
         summary=summarize_table(data, rankings, plan),
     )
