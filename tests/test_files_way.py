@@ -175,8 +175,9 @@ def test_scattered_rows_are_moved_unless_their_parts_are_in_order(
     monkeypatch.setattr(stored, "LONGEST_QUERY", 4_000)
     rows = file_rows([Row(query=str(n if n % 2 else 0), item=n, score=n, relevance=1) for n in range(300)])
     table = read(spark, Path(write(tmp_path / "half", rows, of_a_group=50)))
-    found = stored.obstacle_to_files(table, EvaluationPlan(), judged=True)
-    assert found == "rows of a query are scattered, and one query has very many"
+    assert choose_way(table, EvaluationPlan()).ranked != "files"
+    with pytest.raises(InvalidParameterError, match="rows of a query are scattered, and one query has very many"):
+        choose_way(table, EvaluationPlan(way="files"))
 
 
 def test_scattered_queries_may_be_written_as_large_strings(

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking.ideal import needs_ideal
-from ndcg_spark.spark.ranking.stored import is_scattered, obstacle_to_files
+from ndcg_spark.spark.ranking.stored import is_scattered, obstacle_to_files, obstacle_to_moving
 from ndcg_spark.worker.grades import LONGEST
 
 _READ = "workers read the Parquet files"
@@ -67,7 +67,7 @@ def has_top_k(frame: DataFrame) -> bool:
 def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -> Way:
     """Choose how to rank a table, or check the way that was asked for.
 
-    Reads the schema, and of local Parquet files what `obstacle_to_files` does; runs no action.
+    Reads the schema, and of local Parquet files some footers and the first rows of one; runs no action.
 
     Parameters
     ----------
@@ -120,12 +120,12 @@ def _files_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> Way |
     if plan.way not in ("auto", "files"):
         return None
     obstacle = obstacle_to_files(frame, plan, judged=judged)
-    if obstacle is None and is_scattered(frame, plan):
-        return Way(
-            ranked="files", ideal="files", moves=True, reason=f"{_READ}, move rows to their query, and cut them"
-        )
+    moves = obstacle is None and is_scattered(frame, plan)
+    if moves:
+        obstacle = obstacle_to_moving(frame, plan)
     if obstacle is None:
-        return Way(ranked="files", ideal="files", reason=f"{_READ}, and cut what they read")
+        how = ", move rows to their query, and cut them" if moves else ", and cut what they read"
+        return Way(ranked="files", ideal="files", moves=moves, reason=f"{_READ}{how}")
     if plan.way == "files":
         raise InvalidParameterError(f"way=files cannot be gone: {obstacle}; use way=auto.")
     return None

@@ -41,7 +41,7 @@ _OF_PIECES = ("items", "best_items", "sums")
 def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> str | None:
     """Say why workers cannot read a table themselves, if they cannot.
 
-    Lists files and reads the footer and the first rows of one, of others the footers at most; runs no action.
+    Lists files and reads the footer of one; runs no action.
 
     Parameters
     ----------
@@ -72,19 +72,40 @@ def obstacle_to_files(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -
     missing = sorted(set(wanted.names) - set(found.names))
     if missing:
         return f"column {missing[0]!r} is not in {first}"
-    wrong = misfit(first, found, wanted)
-    if wrong is None and is_scattered(frame, plan) and _has_long_query(frame, plan):
-        return "rows of a query are scattered, and one query has very many"
-    return wrong
+    return misfit(first, found, wanted)
 
 
-def is_scattered(frame: DataFrame, plan: EvaluationPlan) -> bool:
-    """Whether rows of files are moved to their query before they are cut. Reads what `obstacle_to_files` does.
+def obstacle_to_moving(frame: DataFrame, plan: EvaluationPlan) -> str | None:
+    """Say why scattered rows cannot be moved to their query, if they cannot.
+
+    Reads the footer and the first rows of a file, runs no action.
 
     Parameters
     ----------
     frame : DataFrame
-        Without an obstacle but this.
+        One that `is_scattered`.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    str or None
+    """
+    rows = _first_rows(frame, plan)
+    counts = np.unique(key_hashes(rows, plan.columns.keys), return_counts=True)[1]
+    if estimated_size(frame, plan)[1] * counts.max(initial=0) > LONGEST_QUERY * rows.num_rows:
+        return "rows of a query are scattered, and one query has very many"
+    return None
+
+
+def is_scattered(frame: DataFrame, plan: EvaluationPlan) -> bool:
+    """Whether rows of files are moved to their query before they are cut.
+
+    Reads the first rows of a file, and maybe the footers of all; runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Without an `obstacle_to_files`.
     plan : EvaluationPlan
 
     Returns
@@ -109,7 +130,7 @@ def estimated_size(frame: DataFrame, plan: EvaluationPlan) -> tuple[float, float
     Parameters
     ----------
     frame : DataFrame
-        Without an obstacle but scattered rows.
+        Without an `obstacle_to_files`.
     plan : EvaluationPlan
 
     Returns
@@ -120,13 +141,6 @@ def estimated_size(frame: DataFrame, plan: EvaluationPlan) -> tuple[float, float
     largest = largest_file(sizes)
     n_rows = pq.read_metadata(largest).num_rows * sum(sizes.values()) / max(1, sizes[largest])
     return n_rows, n_rows * rows.nbytes / max(1, rows.num_rows)
-
-
-def _has_long_query(frame: DataFrame, plan: EvaluationPlan) -> bool:
-    """Whether, by the first rows of a file, a task that gets all rows of a query would get very many."""
-    rows = _first_rows(frame, plan)
-    counts = np.unique(key_hashes(rows, plan.columns.keys), return_counts=True)[1]
-    return bool(estimated_size(frame, plan)[1] * counts.max(initial=0) > LONGEST_QUERY * rows.num_rows)
 
 
 def _first_rows(frame: DataFrame, plan: EvaluationPlan) -> pa.RecordBatch:
