@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from ndcg_spark.errors import InputRefusedError
 
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 131_072
 """Whose columns fit into the caches of a core."""
 _WAY_OUT = "way=window leaves reading to Spark"
 
