@@ -149,6 +149,13 @@ def test_neither_batches_nor_partitions_nor_order_change_a_bit(monkeypatch, rows
         assert finished(rows) == expected
 
 
+def test_runs_may_come_as_large_strings():
+    """Spark can be told to send them so. The first batch has one run and cutoff, the other several."""
+    batch = to_batch(random_queries(3))
+    wide = batch.set_column(batch.schema.get_field_index("run"), "run", batch.column("run").cast(pa.large_string()))
+    assert finished(partials([wide.slice(0, 1), wide.slice(1)])) == finished(partials([batch]))
+
+
 def test_one_row_a_group_and_metric_for_each_partition():
     rows = partials(pieces(to_batch(random_queries(2)), 5))
     assert len({tuple(row[key] for key in GROUP_KEYS) for row in rows}) == len(rows)

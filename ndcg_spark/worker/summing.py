@@ -88,11 +88,11 @@ def _add_up(
     totals: dict[tuple[Any, ...], Totals] = {}
     for batch in batches:
         keys, numbers = _key_columns(batch, task), _numbers(batch, task)
-        whole = () if batch.num_rows and all(_is_constant(keys[name]) for name in _ALWAYS) else None
-        if whole is not None:  # one run and cutoff: to group costs much more
+        alone = batch.num_rows > 0 and all(_is_constant(keys[name]) for name in _ALWAYS)
+        if alone:  # one run and cutoff: to group costs much more
             group = tuple(keys[name][0].as_py() for name in _ALWAYS)
             _add_totals(totals.setdefault(group, {}), numbers)
-        for names in (names for names in sets if names != whole):
+        for names in task.segment_sets if alone else sets:
             _hold(held, names, _group(pa.table({**keys, **numbers}), names))
             if held[names].num_rows > MOST_GROUPS_HELD:
                 yield from _partial_batches(held.pop(names), names, task)
@@ -122,8 +122,9 @@ def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
 
 
 def _key_columns(batch: pa.RecordBatch, task: SummingTask) -> dict[str, pa.Array]:
-    wanted = {*_ALWAYS, *(name for names in task.segment_sets for name in names)}
-    return {name: batch.column(name) for name in batch.schema.names if name in wanted}
+    segments = {name for names in task.segment_sets for name in names}
+    keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # of a run, maybe large strings
+    return keys | {name: batch.column(name) for name in batch.schema.names if name in segments and name not in keys}
 
 
 def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
