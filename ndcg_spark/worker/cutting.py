@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,43 +20,7 @@ from ndcg_spark.kernels.ragged import (
 )
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import int_values, number_values
-
-Values: TypeAlias = NumberArray | pa.Array
-"""Numbers are NumPy's, texts are Arrow's."""
-
-
-@dataclass(slots=True)
-class Entries:
-    """Entries of one of the two lists, those of a query end to end.
-
-    Parameters
-    ----------
-    columns : dict from name to values
-        `scores` or `ranks`, `relevances` (NaN = unjudged), maybe `items` or `order`; or `best`, maybe `best_items`.
-    offsets : int64, shape (n_queries + 1,)
-    """
-
-    columns: dict[str, Values]
-    offsets: IntArray
-
-
-def joined_entries(found: Sequence[Entries]) -> Entries:
-    """Put the lists of some queries behind those of others.
-
-    Parameters
-    ----------
-    found : sequence of Entries
-        With the same columns; at least one.
-
-    Returns
-    -------
-    Entries
-    """
-    columns: dict[str, Values] = {}
-    for name, first in found[0].columns.items():
-        join = np.concatenate if isinstance(first, np.ndarray) else pa.concat_arrays
-        columns[name] = join([one.columns[name] for one in found])
-    return Entries(columns, offsets_of(np.concatenate([lengths_of(one.offsets) for one in found])))
+from ndcg_spark.worker.entries import Entries, Values
 
 
 @dataclass(slots=True)
@@ -203,16 +165,17 @@ def _first_by_rank(rows: QueryRows, plan: EvaluationPlan) -> tuple[IntArray, Int
 
 def _first_by_score(rows: QueryRows, plan: EvaluationPlan, tie: str) -> tuple[IntArray, IntArray]:
     """Rows of the first k by score, and how many of each query."""
-    chosen = _at_least_kth(rows, plan.longest or 0)
+    k = plan.longest or 0
+    chosen = _at_least_kth(rows, k)
     at = np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
     query, score = query_of_rows(rows.offsets)[at], rows.value[at].astype(np.float64)
     ties = rows.batch.column(tie).take(pa.array(at))
     largest_first = plan.convention.ties == "item_desc"
     at = at[rank_order(query, score, ties, _relevances(rows, at), largest_first=largest_first)]
     lengths = np.bincount(query, minlength=len(rows.offsets) - 1)
-    if lengths.max(initial=0) > (plan.longest or 0):
-        at = at[rank_of_rows(offsets_of(lengths)) < (plan.longest or 0)]
-    return at, np.minimum(lengths, plan.longest or 0)
+    if lengths.max(initial=0) > k:
+        at = at[rank_of_rows(offsets_of(lengths)) < k]
+    return at, np.minimum(lengths, k)
 
 
 def _at_least_kth(rows: QueryRows, k: int) -> BoolArray:

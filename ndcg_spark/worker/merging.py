@@ -19,7 +19,8 @@ from ndcg_spark.kernels.ragged import (
     rank_of_rows,
 )
 from ndcg_spark.worker.batches import float_column, int_values, list_offsets
-from ndcg_spark.worker.cutting import Entries, Values, rank_order
+from ndcg_spark.worker.cutting import rank_order
+from ndcg_spark.worker.entries import Entries, Values
 from ndcg_spark.worker.lists import describe_key
 from ndcg_spark.worker.packing import GROUPS, list_column, lists_in, unpack
 

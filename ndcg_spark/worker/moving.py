@@ -173,7 +173,7 @@ class _Chunk:
 
 
 def _by_query(rows: pa.RecordBatch, task: CutTask) -> Iterator[_Chunk]:
-    """All rows of a batch, those of a query next to each other, in chunks that fit into the caches of a core."""
+    """All rows of a batch, those of a query next to each other, in chunks."""
     keys = task.plan.columns.keys
     hashes, order = _in_order_of(key_hashes(rows, keys))
     starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1], [True]]))

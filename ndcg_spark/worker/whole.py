@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray, first_where
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.cutting import Entries, count_rows, ideal_list, joined_entries, query_rows, ranked_list
+from ndcg_spark.worker.cutting import count_rows, ideal_list, query_rows, ranked_list
+from ndcg_spark.worker.entries import Entries, joined_entries
 from ndcg_spark.worker.lists import describe_key
 from ndcg_spark.worker.merging import with_entries
 from ndcg_spark.worker.pieces import CutTask, describe_pieces
