@@ -18,7 +18,7 @@ NumberArray = NDArray[Any]
 ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 """Large: to multiply by one, modulo 2^64, loses nothing, and spreads what was low to the high bits."""
 SORTED_WHOLE = 256
-"""Lines up to this long NumPy sorts in the registers of a core, in less time than it takes to partition them."""
+"""Lines up to this long NumPy sorts in less time than it takes to partition them, where processors have AVX-512."""
 _ALL = slice(None)
 """Queries of one size, which need no filling up."""
 

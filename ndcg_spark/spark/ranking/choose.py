@@ -67,7 +67,7 @@ def has_top_k(frame: DataFrame) -> bool:
 def choose_way(frame: DataFrame, plan: EvaluationPlan, *, judged: bool = True) -> Way:
     """Choose how to rank a table, or check the way that was asked for.
 
-    Reads the schema, and of local Parquet files some footers and the first rows of one; runs no action.
+    Reads the schema, and of local Parquet files footers and the first rows of one; runs no action.
 
     Parameters
     ----------
