@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,8 @@ from pyspark.sql import DataFrame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.ranking import rank_queries
+from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.whole import summarize_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,15 +29,22 @@ class Evaluation:
     Parameters
     ----------
     plan : EvaluationPlan
-    rankings : DataFrame
-        One row per (run, query) with its two short lists.
-    summary : DataFrame
-        One row per (run, segment, metric, k); see `summarize`.
+    ranking : Ranking
+        The strategy and the source that were chosen.
     """
 
     plan: EvaluationPlan
-    rankings: DataFrame
-    summary: DataFrame
+    ranking: Ranking
+
+    @cached_property
+    def rankings(self) -> DataFrame:
+        """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy."""
+        return self.ranking.rankings()
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """One row per (run, segment, metric, k); see `summarize`. Lazy."""
+        return self.ranking.summary()
 
     @cached_property
     def per_query(self) -> DataFrame:
@@ -119,11 +126,11 @@ class EvaluationOptions(TypedDict, total=False):
     run: str | None
     weight: str | None
     order: str | None
-    way: str
+    strategy: str
+    source: str
     on_invalid: str
     null_score: str
     check_duplicates: str
-    layout: str
     confidence: float
     sample: float
     tie_bounds: bool
@@ -171,15 +178,19 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
 
 
 def evaluate(
-    data: DataFrame, *, judgments: DataFrame | None = None, **options: Unpack[EvaluationOptions]
+    data: DataFrame | str | os.PathLike[str],
+    *,
+    judgments: DataFrame | None = None,
+    **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
     """Evaluate rankings: NDCG, DCG and IDCG of every query, and their means.
 
     Parameters
     ----------
-    data : DataFrame
+    data : DataFrame, str or path
         A long table (query, item, score or rank, relevance); a run (without relevance) with `judgments`
-        beside it; or one row a query with an array of relevances in rank order.
+        beside it; or one row a query with an array of relevances in rank order. A string is the path of Parquet
+        files, which Python workers read themselves where they can: that is the quickest.
     judgments : DataFrame or None
         Query, item and relevance under the same column names.
     k : int, `"all"`, or a sequence of these
@@ -192,7 +203,7 @@ def evaluate(
         Column names (`query_id`, `item_id`, `score` and `relevance`; no others); several for a composite query
         key, and several scores for several rankers side by side. `ideal`: beside an array of relevances, the
         array of all judged ones.
-    way, on_invalid, null_score, check_duplicates, layout, confidence, sample, tie_bounds
+    strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, tie_bounds
         As in `EvaluationPlan`.
 
     Returns
@@ -206,13 +217,8 @@ def evaluate(
 
     Notes
     -----
-    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize_table`. Of local
-    Parquet files the footers, and the first rows of one file, are read here.
+    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`. Of Parquet files
+    that were given by their path, the footers are read here.
     """
     plan = evaluation_plan(**options)
-    rankings = rank_queries(data, plan, judgments=judgments)
-    return Evaluation(
-        plan=plan,
-        rankings=rankings,
-        summary=summarize_table(data, rankings, plan),
-    )
+    return Evaluation(plan=plan, ranking=choose_ranking(data, plan, judgments=judgments))

@@ -14,9 +14,8 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import EvaluationOptions, cutoffs_of, evaluation_plan
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking import rank_queries
+from ndcg_spark.spark.ranking.rank import choose_ranking
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.summary import summarize_rankings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -92,7 +91,7 @@ def difference_steps(
 
 def _cuts_down(plan: EvaluationPlan, cutoffs: tuple[int | None, ...]) -> bool:
     k = cutoffs[0]
-    return k is not None and (plan.longest is None or plan.longest > k)
+    return k is not None and (plan.max_k is None or plan.max_k > k)
 
 
 def _cut(found: list[tuple[str, str, str, EvaluationPlan]], cutoffs: tuple[int | None, ...]) -> None:
@@ -205,11 +204,11 @@ def explain_step_by_step(
     plan = replace(plan, segment_sets=(), tie_bounds=False)
     steps = difference_steps(plan, convention, k)
     rankings = [
-        rank_queries(data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text)
+        choose_ranking(data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text)
         for *_, step in steps
     ]
     rows = [
-        summarize_rankings(one, step)
+        one.summary()
         .where("metric = 'ndcg' and segment_by = ''")
         .select(
             "run",
@@ -225,7 +224,7 @@ def explain_step_by_step(
     by_step = Window.partitionBy("run").orderBy("step")
     merged = reduce(DataFrame.unionByName, rows)
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
-    ends = [score_queries(rankings[at], steps[at][3]) for at in (0, -1)]
+    ends = [score_queries(rankings[at].rankings(), steps[at][3]) for at in (0, -1)]
     return Explanation(
         conventions=tuple(step for *_, step in steps), steps=merged, queries=_query_gaps(*ends, plan=plan)
     )

@@ -10,22 +10,20 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.kernels.discounts import check_discount
 
-WAYS = ("auto", "files", "given", "top_k", "window", "arrays")
+STRATEGIES = ("auto", "engine", "window")
+SOURCES = ("auto", "spark", "parquet")
 DUPLICATE_CHECKS = ("top", "all", "none")
-LAYOUTS = ("together", "scattered")
-LARGEST_K = 1_000_000
-LARGEST_RANK = 10_000_000
-LARGEST_WEIGHT = 1e18
+MAX_K = 1_000_000
+MAX_RANK = 10_000_000
+MAX_WEIGHT = 1e18
 METRICS = ("ndcg", "dcg", "idcg")
 TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks",
-            "scores", "tied", "ideal", "grades", "others", "pieces", "item", "score", "rank", "relevance", "position",
-            "copies", "segment_by", "segment", "metric", "value", "n_queries", "n_no_relevant", "n_missing",
-            "n_unjudged")  # fmt: skip
-"""Names that tables on the way have for themselves; query and segment columns may not have them."""
+RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied",
+            "ideal")  # fmt: skip
+"""Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +93,13 @@ class EvaluationPlan:
         Increasing; None (the whole list) comes last.
     segment_sets : tuple of tuple of str
         Each is a set of columns to group means by; the overall mean is always there.
-    way : str
-        How items are ranked: `auto`, or one of `files`, `given`, `top_k`, `window`, `arrays`.
+    strategy : str
+        How items are ranked. `engine`: Python workers rank them, on any table. `window`: window functions of Spark,
+        the plain reference, which takes several times as long. `auto`: the engine. The numbers are the same. One row
+        a query with an array of relevances is scored as it is.
+    source : str
+        Who reads an input that is given as a path. `parquet`: workers read the files; `spark`: Spark reads them;
+        `auto`: workers where they can. A DataFrame is always read by Spark.
     on_invalid : str
         `fail`: a bad row stops the evaluation; `reject`: it is left out.
     null_score : str
@@ -104,10 +107,6 @@ class EvaluationPlan:
     check_duplicates : str
         Where `duplicates=error` looks: `top` (the first k items and the ideal list), `all` rows, or nowhere (`none`:
         for tables that cannot have any; lists then need no items, which is quicker).
-    layout : str
-        Where the rows of a query lie. `together`: in few input partitions, and several times the largest cutoff of
-        them, so that lists are cut before the shuffle. `scattered`: over many, or few in all, so that there is
-        nothing to cut and the rows themselves are moved first, once. Changes the cost, never a number.
     confidence : float
         Of the intervals.
     sample : float
@@ -121,7 +120,7 @@ class EvaluationPlan:
     Examples
     --------
     >>> plan = EvaluationPlan(cutoffs=(5, 10))
-    >>> plan.longest, plan.segment_columns
+    >>> plan.max_k, plan.segment_columns
     (10, ())
     """
 
@@ -129,27 +128,27 @@ class EvaluationPlan:
     convention: Convention = field(default_factory=Convention)
     cutoffs: tuple[int | None, ...] = (10,)
     segment_sets: tuple[tuple[str, ...], ...] = ()
-    way: str = "auto"
+    strategy: str = "auto"
+    source: str = "auto"
     on_invalid: str = "fail"
     null_score: str = "bad"
     check_duplicates: str = "top"
-    layout: str = "together"
     confidence: float = 0.95
     sample: float = 1.0
     tie_bounds: bool = False
 
     def __post_init__(self) -> None:
         _check_cutoffs(self.cutoffs)
-        one_of("way", self.way, WAYS)
+        one_of("strategy", self.strategy, STRATEGIES)
+        one_of("source", self.source, SOURCES)
         one_of("on_invalid", self.on_invalid, ("fail", "reject"))
         one_of("null_score", self.null_score, ("bad", "unretrieved"))
         one_of("check_duplicates", self.check_duplicates, DUPLICATE_CHECKS)
-        one_of("layout", self.layout, LAYOUTS)
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         if not 0 < self.sample <= 1:
             raise InvalidParameterError(f"sample must be above 0 and at most 1; got {self.sample}.")
-        check_discount(self.convention.discount, self.longest)
+        check_discount(self.convention.discount, self.max_k)
         named = {*self.columns.query, *self.segment_columns}
         dotted = sorted(name for name in named if "." in name)
         if dotted:
@@ -172,12 +171,12 @@ class EvaluationPlan:
         return METRICS + (TIE_METRICS if self.tie_bounds else ())
 
     @property
-    def longest(self) -> int | None:
+    def max_k(self) -> int | None:
         """The largest cutoff, which is how much of each list matters; None: all of it."""
         return self.cutoffs[-1]
 
     @property
-    def looks_at_items(self) -> bool:
+    def checks_top_duplicates(self) -> bool:
         """Whether lists carry items, where there are any, so that duplicates among them are found."""
         return self.convention.duplicates == "error" and self.check_duplicates == "top"
 
@@ -211,8 +210,8 @@ def _check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     for k in numbers:
         if not hasattr(k, "__index__") or isinstance(k, bool) or k < 1:
             raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
-    if numbers and max(numbers) > LARGEST_K:
-        raise InvalidParameterError(f"k ends at {LARGEST_K}; got {max(numbers)}. For whole lists use all.")
+    if numbers and max(numbers) > MAX_K:
+        raise InvalidParameterError(f"k must be at most {MAX_K:,}; got {max(numbers):,}. For whole lists use all.")
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
     if list(cutoffs) != ordered:
         raise InvalidParameterError(f"cutoffs must rise and come once each (all last); got {cutoffs}.")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from ndcg_spark.spark.expressions import key_text
-from ndcg_spark.spark.reasons import BAD_ROW
+from ndcg_spark.worker.valid_rows import RowRules, make_row_checker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +27,32 @@ class RowCount:
     examples: dict[str, str]
 
 
-def count_rows(checked: DataFrame, keys: tuple[str, ...]) -> RowCount:
+def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
+    """Say of each row whether it is bad.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Canonical rows, or arrays; maybe with `row`, the row as it came.
+    rules : RowRules
+
+    Returns
+    -------
+    DataFrame
+        `reason` (null: valid), `key`, and `row` where it was there. A row with several scores comes once for each.
+        Lazy; one pass through Python workers.
+    """
+    fields = [T.StructField(name, T.StringType()) for name in ("reason", "key", "row") if name != "row" or "row" in rows.columns]
+    return rows.mapInArrow(make_row_checker(rules), schema=T.StructType(fields))
+
+
+def count_rows(checked: DataFrame) -> RowCount:
     """Run an action: count the rows of a table by reason.
 
     Parameters
     ----------
     checked : DataFrame
-        Canonical rows with `bad_row`.
-    keys : tuple of str
-        Columns that make an example; those the table lacks are passed over.
+        From `checked_rows`.
 
     Returns
     -------
@@ -45,29 +62,17 @@ def count_rows(checked: DataFrame, keys: tuple[str, ...]) -> RowCount:
     -----
     Spark cost: one action, one scan, one small shuffle.
     """
-    shown = [name for name in (*keys, "item") if name in checked.columns]
-    example = F.min(F.when(F.col(BAD_ROW).isNotNull(), key_text(shown)))
-    found = checked.groupBy(BAD_ROW).agg(F.count(F.lit(1)).alias("n"), example.alias("example")).collect()
-    bad = sorted((row for row in found if row[BAD_ROW] is not None), key=lambda row: str(row[BAD_ROW]))
+    found = checked.groupBy("reason").agg(F.count(F.lit(1)).alias("n"), F.min("key").alias("example")).collect()
+    bad = sorted((row for row in found if row["reason"] is not None), key=lambda row: str(row["reason"]))
     return RowCount(
         read=sum(row["n"] for row in found),
-        rejected={row[BAD_ROW]: row["n"] for row in bad},
-        examples={row[BAD_ROW]: row["example"] for row in bad},
+        rejected={row["reason"]: row["n"] for row in bad},
+        examples={row["reason"]: row["example"] for row in bad},
     )
 
 
 def describe_bad_rows(counted: RowCount, table: str) -> str:
-    """Say in a line how many rows of a table are bad, why, and where one is.
-
-    Parameters
-    ----------
-    counted : RowCount
-    table : str
-
-    Returns
-    -------
-    str
-    """
+    """Say in a line how many rows of a table are bad, why, and where one is."""
     total = sum(counted.rejected.values())
     parts = [f"{reason} {n} (e.g. {counted.examples[reason]})" for reason, n in counted.rejected.items()]
     return f"{total} bad row{'s' if total != 1 else ''} of {counted.read} in the {table}: {'; '.join(parts)}"
@@ -79,7 +84,7 @@ def rejects_table(checked: DataFrame, table: str) -> DataFrame:
     Parameters
     ----------
     checked : DataFrame
-        Original columns and `bad_row`.
+        From `checked_rows`, with `row`.
     table : str
         `input` or `judgments`.
 
@@ -88,7 +93,5 @@ def rejects_table(checked: DataFrame, table: str) -> DataFrame:
     DataFrame
         `source`, `reason`, `row` (the row as JSON, so that tables of any shape fit one rejects table); lazy.
     """
-    original = F.struct(*[F.col("`" + name + "`") for name in checked.columns if name != BAD_ROW])
-    row = F.to_json(original, {"ignoreNullFields": "false"})
-    bad = checked.where(F.col(BAD_ROW).isNotNull())
-    return bad.select(F.lit(table).alias("source"), F.col(BAD_ROW).alias("reason"), row.alias("row"))
+    bad = checked.where(F.col("reason").isNotNull())
+    return bad.select(F.lit(table).alias("source"), "reason", "row")

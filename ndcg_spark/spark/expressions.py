@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -105,22 +105,27 @@ def refuse(*parts: Column | str) -> Column:
     return F.raise_error(F.concat(*pieces))
 
 
-def key_text(keys: Iterable[str]) -> Column:
+def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
     """Name a query for a person, as a column: `query_id=7`.
 
     Parameters
     ----------
     keys : iterable of str
+    labels : mapping from column to the user's name for it
+        Columns that it lacks are named as they are.
 
     Returns
     -------
     Column
     """
-    parts = [F.concat(F.lit(f"{key}="), F.coalesce(named(key).cast("string"), F.lit("null"))) for key in keys]
+    parts = [
+        F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(named(key).cast("string"), F.lit("null")))
+        for key in keys
+    ]
     return F.concat_ws(", ", *parts)
 
 
-def guarded(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
+def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
     """Give `value`, or raise with a message where `bad` is true.
 
     Parameters

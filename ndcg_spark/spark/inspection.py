@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.ideal import ideal_order
-from ndcg_spark.spark.ranking.window import ranked_rows
-from ndcg_spark.spark.rows import keys_of, run_rows, usable
-from ndcg_spark.worker.viewing import make_row_viewer
+from ndcg_spark.spark.canonical import run_rows
+from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
+from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
+from ndcg_spark.spark.ranking.rank import long_rows, valid_only
+from ndcg_spark.spark.ranking.window import ideal_order, with_ranks
+from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.rankings import ADVICE
+from ndcg_spark.worker.row_view import make_row_viewer
+from ndcg_spark.worker.valid_rows import RowRules
+
+SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
 
 def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -23,14 +29,16 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     frame : DataFrame
         A long table with scores and relevances.
     plan : EvaluationPlan
-        Its cutoffs are not applied: all ranks are shown.
+        All ranks are shown; those beyond the largest cutoff K weigh nothing.
 
     Returns
     -------
     DataFrame
-        `run` where rankers are named, the query columns, `item`, `score`, `relevance`, `rank` (1-based; null for
-        an item that was not retrieved), `ideal_rank` (null for an unjudged item), `gain`, `discount`,
-        `ideal_discount`. DCG@k is the sum of gain * discount over rank <= k. Lazy, in no order: sort it by rank.
+        `run` where rankers are named, the query columns, `item`, `score`, `relevance`, `rank` (1-based; null for an
+        item that is not ranked; of tied items that are grouped, the first rank of the group), `ideal_rank` (null for
+        an item that is not in the ideal list), `gain`, `discount`, `ideal_discount`. The sum of gain * discount is
+        DCG@K, and that of gain * ideal_discount is IDCG@K, except for what no row shows: `pad_to_k`, and the ideal
+        list of `ideal=k_ones`, whose ranks are null. Lazy, in no order: sort it by rank.
 
     Raises
     ------
@@ -38,24 +46,63 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
     Notes
     -----
-    Spark cost: whole queries are shuffled and sorted twice, and every row passes through Python. Meant for a few
-    queries: filter first.
+    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. Meant
+    for a few queries: filter first.
     """
-    if plan.columns.rank is not None:
+    columns, names = plan.columns, canonical_names(plan)
+    if columns.rank is not None:
         raise InvalidParameterError("rank_rows ranks by score: leave the rank column out.")
-    if plan.columns.item is None:
+    if columns.item is None:
         raise InvalidParameterError("rank_rows shows items: name the item column.")
-    rows = usable(run_rows(frame, plan, judged=True), plan, "score")
-    rows = rows.withColumn("relevance", F.col("relevance").cast("double"))
-    keys = keys_of(plan)
-    ranked = ranked_rows(rows, plan, keys, None)
-    if plan.null_score == "unretrieved":
-        others = rows.where(F.col("score").isNull()).withColumn("rank", F.lit(None).cast("int"))
-        ranked = ranked.unionByName(others)
-    order = ideal_order(ranked, plan)
-    within = Window.partitionBy(*columns_of(keys)).orderBy(order.desc_nulls_last(), F.col("item"))
-    ideal_rank = F.when(order.isNotNull(), F.row_number().over(within))
-    shown = [*keys, *(name for name in ("item", "score", "relevance", "rank") if name in ranked.columns)]
-    viewed = ranked.withColumn("ideal_rank", ideal_rank).select(*columns_of(shown), "ideal_rank")
+    taken = sorted({*SHOWN, RUN} & set(columns.query))
+    if taken:
+        raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column that rank_rows shows.")
+    rows = valid_only(long_rows(run_rows(frame, plan, judged=True), plan), RowRules(plan))
+    rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
+    if ITEM not in rows.columns:
+        raise InvalidParameterError("rank_rows shows items, which no rule of this plan needs; use ties=item_asc.")
+    keys = [*([RUN] if RUN in rows.columns else []), *names.query]
+    rows = _without_duplicates(rows, plan, keys)
+    placed = with_ranks(rows, plan)
+    if plan.convention.ties in ("best", "worst"):
+        placed = _by_gain(placed, plan, keys)
+    n_items = F.count(F.when(F.col(SCORE).isNotNull(), 1)).over(Window.partitionBy(*columns_of(keys)))
+    ideal_rank = F.lit(None).cast("int") if plan.convention.ideal == "k_ones" else F.col("ideal_place")
+    shown = placed.select(
+        *[named(name).alias(names.query.get(name, name)) for name in keys],
+        ITEM,
+        SCORE,
+        RELEVANCE,
+        F.col("place").cast("int").alias("rank"),
+        ideal_rank.cast("int").alias("ideal_rank"),
+        F.col("tied").cast("int").alias("tied"),
+        n_items.cast("int").alias("n_items"),
+    )
+    kept = [one for one in shown.schema if one.name not in ("tied", "n_items")]
     added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
-    return viewed.mapInArrow(make_row_viewer(plan.convention), schema=T.StructType([*viewed.schema.fields, *added]))
+    viewer = make_row_viewer(plan.convention, plan.max_k)
+    return shown.mapInArrow(viewer, schema=T.StructType([*kept, *added]))
+
+
+def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
+    """Keep the item that counts, or refuse a query that has one twice, as the plan says."""
+    if plan.convention.duplicates != "error":
+        return resolve_duplicates(rows, plan)
+    if plan.check_duplicates == "none":
+        return rows
+    twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
+    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {ADVICE}")
+    return rows.withColumn("twice", twice).withColumn(
+        RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
+    )
+
+
+def _by_gain(placed: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
+    """Place tied items in the best or the worst order. An unjudged item gains 0."""
+    gain: Column = F.coalesce(ideal_order(plan), F.lit(0.0))
+    order = gain.desc() if plan.convention.ties == "best" else gain.asc()
+    within = Window.partitionBy(*columns_of(keys), "place").orderBy(order, F.col(ITEM))
+    number = F.row_number().over(within)
+    return placed.withColumn("place", F.when(F.col("place").isNotNull(), F.col("place") + number - 1)).withColumn(
+        "tied", F.lit(1)
+    )

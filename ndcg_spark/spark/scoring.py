@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -31,36 +33,36 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers a query.
     """
-    return rankings.mapInArrow(make_scorer(scoring_task(rankings, plan)), schema=per_query_schema(rankings, plan))
+    return rankings.mapInArrow(make_scorer(scoring_task(rankings.columns, plan)), schema=per_query_schema(rankings, plan))
 
 
-def scoring_task(rankings: DataFrame, plan: EvaluationPlan) -> ScoringTask:
-    """Gather what workers must know. Reads the schema, runs no action.
+def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
+    """Build the task that is shipped to workers.
 
     Parameters
     ----------
-    rankings : DataFrame
+    columns : sequence of str
+        Of the rankings.
     plan : EvaluationPlan
 
     Returns
     -------
     ScoringTask
     """
-    longest = plan.longest
+    k = plan.max_k
     return ScoringTask(
         convention=plan.convention,
         cutoffs=plan.cutoffs,
         keys=("run", *plan.columns.query),
-        carried=_carried(rankings, plan),
+        carried=_carried(columns, plan),
         tie_bounds=plan.tie_bounds,
-        looks=plan.looks_at_items,
-        discount=None if longest is None else discount_table(plan.convention.discount, longest),
+        discount=None if k is None else discount_table(plan.convention.discount, k),
     )
 
 
-def _carried(rankings: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
-    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "grades", "others", "pieces"}
-    return tuple(name for name in rankings.columns if name not in passed)
+def _carried(columns: Sequence[str], plan: EvaluationPlan) -> tuple[str, ...]:
+    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal"}
+    return tuple(name for name in columns if name not in passed)
 
 
 def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
@@ -81,5 +83,5 @@ def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
     fields += [T.StructField(name, T.DoubleType()) for name in ("dcg", "idcg", "ndcg")]
     fields += [T.StructField(name, T.DoubleType()) for name in (TIE_METRICS if plan.tie_bounds else ())]
     fields.append(T.StructField("status", T.StringType()))
-    fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings, plan)]
+    fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, plan)]
     return T.StructType(fields)

@@ -10,7 +10,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.scoring import make_scorer
-from ndcg_spark.worker.summing import (
+from ndcg_spark.worker.partial_sums import (
     COUNTS,
     ESTIMATES,
     GROUP_KEYS,
@@ -85,7 +85,7 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: as for `summarize`, without the rows between.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    scorer, summer = make_scorer(scoring_task(rankings, plan)), make_partial_summer(summing_task(plan))
+    scorer, summer = make_scorer(scoring_task(rankings.columns, plan)), make_partial_summer(summing_task(plan))
     return finished(rankings.mapInArrow(_chained(scorer, summer), schema=PARTIAL_SCHEMA), plan.confidence)
 
 

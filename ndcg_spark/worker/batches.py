@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal, mark_refusal
-from ndcg_spark.kernels.cut import NumberArray
+from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
 
 _NARROW = {pa.int8(): np.int16, pa.int16(): np.int16, pa.int32(): np.int32}
@@ -138,8 +138,27 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """
     found = pa.Table.from_batches(batches).combine_chunks().to_batches()
     if len(found) > 1:
-        raise InputRefusedError("rows have more than 2 GiB of text at once; way=window leaves reading to Spark.")
+        raise InputRefusedError("rows have more than 2 GiB of text at once; strategy=window ranks in Spark.")
     return found[0]
+
+
+def plain_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give texts and bytes 32-bit offsets, whatever types the session is set to send.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+
+    Returns
+    -------
+    pyarrow record batch
+        The batch itself where nothing is large.
+    """
+    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    if not any(kind in plain for kind in batch.schema.types):
+        return batch
+    columns = [column.cast(plain.get(column.type, column.type)) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Entries of the two lists of queries, in NumPy and Arrow."""
+"""Entries of the lists of queries, in NumPy and Arrow."""
 
 from __future__ import annotations
 
@@ -9,26 +9,53 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.cut import NumberArray
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
+from ndcg_spark.kernels.top_k import NumberArray
+from ndcg_spark.worker.batches import list_offsets
 
 Values: TypeAlias = NumberArray | pa.Array
-"""Numbers are NumPy's, texts are Arrow's."""
+"""Numbers are NumPy's; texts, and what may be null, are Arrow's."""
 
 
 @dataclass(slots=True)
 class Entries:
-    """Entries of one of the two lists, those of a query end to end.
+    """Entries of one list of each query, those of a query end to end.
 
     Parameters
     ----------
-    columns : dict from name to values
-        `scores` or `ranks`, `relevances` (NaN = unjudged), maybe `items` or `order`; or `best`, maybe `best_items`.
+    columns : dict from name to values, shape (n_entries,)
+        `rank` or `score`, `relevance` (NaN: unjudged), `item`, `order`, `n`, as far as rules need them.
     offsets : int64, shape (n_queries + 1,)
     """
 
     columns: dict[str, Values]
     offsets: IntArray
+
+    def numbers(self, name: str) -> NumberArray:
+        """Give a column of numbers."""
+        values = self.columns[name]
+        return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
+
+    def taken(self, rows: IntArray) -> Entries:
+        """Take entries; offsets stay as they are."""
+        return Entries({name: take_values(values, rows) for name, values in self.columns.items()}, self.offsets)
+
+    def of_queries(self, queries: IntArray) -> Entries:
+        """Take the lists of some queries, in the order given."""
+        lengths = lengths_of(self.offsets)[queries]
+        ends = np.cumsum(lengths)
+        rows = np.repeat(self.offsets[:-1][queries] - (ends - lengths), lengths) + np.arange(lengths.sum())
+        found = self.taken(rows)
+        return Entries(found.columns, offsets_of(lengths))
+
+
+def take_values(values: Values, rows: IntArray) -> Values:
+    """Take values by their places."""
+    if isinstance(values, np.ndarray):
+        return values[rows]
+    if pa.types.is_integer(values.type) and not values.null_count:
+        return pa.array(values.to_numpy()[rows])
+    return values.take(pa.array(rows))
 
 
 def joined_entries(found: Sequence[Entries]) -> Entries:
@@ -43,8 +70,36 @@ def joined_entries(found: Sequence[Entries]) -> Entries:
     -------
     Entries
     """
+    if len(found) == 1:
+        return found[0]
     columns: dict[str, Values] = {}
-    for name, first in found[0].columns.items():
-        join = np.concatenate if isinstance(first, np.ndarray) else pa.concat_arrays
-        columns[name] = join([one.columns[name] for one in found])
+    for name in found[0].columns:
+        parts = [one.columns[name] for one in found]
+        if all(isinstance(part, np.ndarray) for part in parts):
+            columns[name] = np.concatenate(parts)
+        else:
+            columns[name] = pa.concat_arrays([pa.array(part) for part in parts])
     return Entries(columns, offsets_of(np.concatenate([lengths_of(one.offsets) for one in found])))
+
+
+def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
+    """Arrow lists of successive values."""
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+
+def entry_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
+    """Arrow list columns of entries, named after the list they belong to."""
+    return {f"{prefix}.{name}": list_column(pa.array(values), entries.offsets) for name, values in entries.columns.items()}
+
+
+def entries_in(batch: pa.RecordBatch, prefix: str) -> Entries | None:
+    """Read what `entry_columns` wrote; None where the batch has no such list."""
+    names = [name for name in batch.schema.names if name.startswith(f"{prefix}.")]
+    if not names:
+        return None
+    columns: dict[str, Values] = {}
+    for name in names:
+        values = batch.column(name).flatten()
+        plain = not values.null_count and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type))
+        columns[name.removeprefix(f"{prefix}.")] = values.to_numpy() if plain else values
+    return Entries(columns, list_offsets(batch.column(names[0])))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ndcg_spark.kernels.cut import ODD_NUMBERS
+from ndcg_spark.kernels.ragged import IntArray
+from ndcg_spark.kernels.top_k import ODD_NUMBERS
 
 HashArray = NDArray[np.uint64]
 _BASE, _MIX = ODD_NUMBERS
@@ -16,41 +18,111 @@ _AT_ONCE = 2**14
 """Texts, whose bytes take a word each."""
 
 
-def key_hashes(batch: pa.RecordBatch, keys: tuple[str, ...]) -> HashArray:
-    """Hash what names the query of each row.
+QUERY_BITS = 24
+"""High bits of a hash that the query alone decides: all runs and judgments of a query share a partition."""
+
+
+def key_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None) -> HashArray:
+    """Hash the query of each row, and its run where there is one.
 
     Parameters
     ----------
     batch : pyarrow record batch
-    keys : tuple of str
-        Columns of whole numbers, dates or strings, without nulls.
+        Keys without nulls.
+    query : sequence of str
+    run : str or None
+        Decides only the low bits.
 
     Returns
     -------
     uint64, shape (n_rows,)
-        Two values of a single column of numbers never have one hash; of others, hardly ever.
+        Two values of a single column of whole numbers never share a hash; others hardly ever do.
 
     Examples
     --------
     >>> batch = pa.RecordBatch.from_pydict({"q": ["a", "bc", "a"]})
-    >>> hashes = key_hashes(batch, ("q",))
+    >>> hashes = key_hashes(batch, ["q"])
     >>> bool(hashes[0] == hashes[2]), bool(hashes[0] == hashes[1])
     (True, False)
     """
-    hashes: HashArray | None = None
-    for name in keys:
-        column = batch.column(name)
-        found = (_text_hashes(column) if pa.types.is_string(column.type) else _numbers(column)) * _BASE
-        hashes = found if hashes is None else (hashes ^ (hashes >> np.uint64(29))) * _MIX + found
-    return np.zeros(batch.num_rows, dtype=np.uint64) if hashes is None else hashes
+    hashes: HashArray = np.zeros(batch.num_rows, dtype=np.uint64)
+    for at, name in enumerate(query):
+        found = column_hashes(batch.column(name))
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX + found if at else found
+    if run is None:
+        return hashes
+    low = np.uint64(2 ** (64 - QUERY_BITS) - 1)
+    mixed = (hashes ^ (hashes >> np.uint64(29))) * _MIX + column_hashes(batch.column(run))
+    return (hashes & ~low) | ((mixed ^ (mixed >> np.uint64(31))) & low)
 
 
-def _numbers(column: pa.Array) -> HashArray:
-    if pa.types.is_date32(column.type):
+def column_hashes(column: pa.Array) -> HashArray:
+    """Hash each value of a column of any type that keys can have.
+
+    Parameters
+    ----------
+    column : pyarrow array
+        Without nulls.
+
+    Returns
+    -------
+    uint64, shape (n_rows,)
+    """
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _text_hashes(column) * _BASE
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_date32(kind):
         column = column.cast(pa.int32())
-    if not pa.types.is_integer(column.type):
-        raise TypeError(f"no hash of {column.type}")
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        doubles = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
+        return doubles.view(np.uint64) * _BASE
+    elif not pa.types.is_integer(kind):
+        return _text_hashes(column.cast(pa.string())) * _BASE
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64) * _BASE
+
+
+def partition_of(hashes: HashArray, n_partitions: int) -> IntArray:
+    """Assign hashes to partitions, in the order of the hashes.
+
+    Parameters
+    ----------
+    hashes : uint64, shape (n,)
+    n_partitions : int
+        At most 2^24.
+
+    Returns
+    -------
+    int64, shape (n,)
+
+    Examples
+    --------
+    >>> partition_of(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 8).tolist()
+    [0, 4, 7]
+    """
+    high = (hashes >> np.uint64(64 - QUERY_BITS)).astype(np.int64)
+    return np.asarray((high * n_partitions) >> QUERY_BITS)
+
+
+def sorted_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
+    """Sort by hash. The low bits of each hash hold its row number, so one sort of words yields both.
+
+    Parameters
+    ----------
+    hashes : uint64, shape (n,)
+
+    Returns
+    -------
+    tuple
+        The hashes in rising order, without their low bits, and the row of each.
+    """
+    low = np.uint64(2 ** max(1, len(hashes).bit_length()) - 1)
+    both = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
+    both.sort()  # several times as fast as an argsort
+    return both & ~low, (both & low).astype(np.int64)
 
 
 def _text_hashes(column: pa.Array) -> HashArray:

@@ -1,187 +1,200 @@
-"""Pieces of a query, from as many files as have rows of it, to its two lists."""
+"""All there is of the queries of a partition, merged: partial rankings to complete rankings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.cut import repeats
-from ndcg_spark.kernels.ragged import (
-    FloatArray,
-    IntArray,
-    first_where,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-    rank_of_rows,
+from ndcg_spark.kernels.ragged import IntArray, lengths_of
+from ndcg_spark.worker.batches import BatchFunction, int_values, joined, marked
+from ndcg_spark.worker.canonical import RUN
+from ndcg_spark.worker.entries import Entries
+from ndcg_spark.worker.exchange import (
+    JUDGMENTS,
+    PARTIALS,
+    ROWS,
+    RUNS,
+    SUMS,
+    from_bytes,
+    joined_partials,
+    partials_in,
+    partials_of,
 )
-from ndcg_spark.worker.batches import float_column, int_values, list_offsets
-from ndcg_spark.worker.cutting import rank_order
-from ndcg_spark.worker.entries import Entries, Values
-from ndcg_spark.worker.lists import describe_key
-from ndcg_spark.worker.packing import GROUPS, list_column, lists_in, unpack
-
-_ADVICE = "Remove it, or say which counts (duplicates=best or first)."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeTask:
-    """What a worker must know to merge pieces.
-
-    Parameters
-    ----------
-    k : int
-        The largest cutoff.
-    keys : tuple of str
-        Columns that name a query.
-    largest_first : bool
-        Of what tells rows of equal score apart.
-    looks : bool
-        Whether duplicates are looked for, where lists have items.
-    """
-
-    k: int
-    keys: tuple[str, ...]
-    largest_first: bool
-    looks: bool
+from ndcg_spark.worker.judging import judged_partials
+from ndcg_spark.worker.partial_ranking import (
+    COUNTS,
+    PartialRankings,
+    best_entries,
+    column_range,
+    first_entries,
+    n_entries,
+)
+from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_offsets
+from ndcg_spark.worker.rankings import rankings_batches
+from ndcg_spark.worker.scoring import ScoringTask, make_scorer
+from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 
 
-def with_merged_lists(batch: pa.RecordBatch, task: MergeTask) -> pa.RecordBatch:
-    """Replace `pieces` by `ranked`, `ideal`, and where ranks are given `ranks`.
+def make_merger(task: RankingTask) -> BatchFunction:
+    """Build the function that makes rankings of what arrives in a partition.
 
     Parameters
     ----------
-    batch : pyarrow record batch
-        Rankings with `pieces`: a list for each query, of structs of what `worker.pieces` gives of its lists.
-    task : MergeTask
+    task : RankingTask
 
     Returns
     -------
-    pyarrow record batch
-
-    Raises
-    ------
-    InputRefusedError
-        When an item comes twice in a list, and duplicates are looked for.
+    callable
+        From batches of `EXCHANGE_SCHEMA` to rankings, under the user's names.
     """
-    offsets, flat = list_offsets(batch.column("pieces")), batch.column("pieces").flatten()
-    ranked, *best = _lists({field.name: flat.field(at) for at, field in enumerate(flat.type)}, offsets)
-    by = "ranks" if "ranks" in ranked.columns else "scores"
-    ranked = _merged(ranked, offsets, task.k + int(by == "ranks"), by, task)  # one more: two items on one rank show
-    n_best = task.k + int(task.looks and "items" in ranked.columns)
-    ideal = _merged(best[0], offsets, n_best, "best", task) if best else None
-    return with_entries(batch.select([name for name in batch.schema.names if name != "pieces"]), ranked, ideal, task)
+
+    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(_rankings(batches, task, []))
+
+    return merge
 
 
-def with_entries(batch: pa.RecordBatch, ranked: Entries, best: Entries | None, task: MergeTask) -> pa.RecordBatch:
-    """Add the two lists of each query to what else is known of it.
+def make_merging_summer(task: RankingTask, scoring: ScoringTask, summing: SummingTask) -> BatchFunction:
+    """Build the function that ranks, scores and adds up what arrives in a partition.
 
     Parameters
     ----------
-    batch : pyarrow record batch
-        With the keys.
-    ranked : Entries
-    best : Entries or None
-        None where the ideal list takes none.
-    task : MergeTask
+    task : RankingTask
+    scoring : ScoringTask
+    summing : SummingTask
 
     Returns
     -------
-    pyarrow record batch
-        With `ranked`, `ideal`, and where ranks are given `ranks`.
-
-    Raises
-    ------
-    InputRefusedError
-        As `with_merged_lists`.
+    callable
+        From batches of `EXCHANGE_SCHEMA` to partial summaries.
     """
-    lists, lengths = ranked.columns, lengths_of(ranked.offsets)
-    if task.looks and "items" in lists:
-        _refuse_repeats(batch, task, lists["items"], ranked.offsets, "ranking")
-    found = {"ranked": list_column(_relevance_column(lists["relevances"]), lengths)}
-    if "ranks" in lists:
-        found["ranks"] = list_column(pa.array(lists["ranks"]), lengths)
-    nothing = Entries({"best": np.zeros(0)}, np.zeros(batch.num_rows + 1, dtype=np.int64))
-    found["ideal"] = _ideal(batch, nothing if best is None else best, task)
-    names = [*batch.schema.names, *found]
-    return pa.RecordBatch.from_arrays([*batch.columns, *found.values()], names=names)
+    score, add_up = make_scorer(scoring), make_partial_summer(summing)
+
+    def summarize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sums: list[pa.RecordBatch] = []
+        yield from add_up(score(marked(_rankings(batches, task, sums))))
+        yield from sums
+
+    return summarize
 
 
-def _lists(fields: dict[str, pa.Array], pieces: IntArray) -> list[Entries]:
-    """The ranked list of each query and, where there is one, the ideal list, all pieces of a query together."""
-    packed = next(name for name in fields if GROUPS in name)
-    groups = lists_in(packed)
-    found = []
-    unpacked = unpack(fields[packed], [_kinds(names) for names in groups])
-    for names, (lengths, lists) in zip(groups, unpacked, strict=True):
-        columns: dict[str, Values] = dict(zip(names, lists, strict=True))
-        texts = ("best_items",) if "best" in names else ("items",)
-        columns |= {name: fields[name].flatten() for name in texts if name in fields}
-        found.append(Entries(columns, offsets_of(lengths)[pieces]))
-    return found
+def _rankings(
+    batches: Iterator[pa.RecordBatch], task: RankingTask, sums: list[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    held = _Held(task)
+    for batch in batches:
+        for kind, payload in zip(batch.column("kind").to_pylist(), batch.column("payload"), strict=True):
+            found = from_bytes(payload)
+            if kind == SUMS:
+                sums += found
+            else:
+                held.add(kind, found)
+    for complete in held.complete():
+        yield from rankings_batches(complete, task)
 
 
-def _kinds(names: list[str]) -> list[str]:
-    return ["f8" if name in ("scores", "relevances", "best") else "i8" for name in names]
+class _Held:
+    """What has arrived in a partition so far."""
+
+    def __init__(self, task: RankingTask) -> None:
+        self._task = task
+        self._rows: list[pa.RecordBatch] = []
+        self._partials: list[PartialRankings] = []
+        self._judgments: list[pa.RecordBatch] = []
+        self._runs: set[str] = set()
+
+    def add(self, kind: int, batches: list[pa.RecordBatch]) -> None:
+        if kind == RUNS:
+            self._runs.update(name for batch in batches for name in batch.column(RUN).to_pylist())
+        elif kind == JUDGMENTS:
+            self._judgments += batches
+        elif kind == PARTIALS:
+            self._partials += map(partials_in, batches)
+        elif kind == ROWS:
+            self._rows += batches
+            self._cut_if_many()
+
+    def _cut_if_many(self) -> None:
+        """Rows are cut as they come, so that memory is bounded by what is kept of them."""
+        task = self._task
+        many = sum(rows.num_rows for rows in self._rows) > 8 * task.held_rows
+        large = sum(rows.nbytes for rows in self._rows) > 2 * task.held_bytes
+        if (many or large) and n_entries(task) is not None:
+            self._cut()
+            self._partials = merged(self._partials, task)
+
+    def _cut(self) -> None:
+        if self._rows:
+            self._partials += partials_of(joined(self._rows), self._task, completely=True)
+            self._rows = []
+
+    def complete(self) -> list[PartialRankings]:
+        """Rankings with all there is to know of their queries."""
+        self._cut()
+        complete = merged(self._partials, self._task)
+        if self._task.judgments is None:
+            return complete
+        judgments = joined(self._judgments) if self._judgments else None
+        return judged_partials(complete, judgments, self._runs, self._task)
 
 
-def _relevance_column(values: FloatArray) -> pa.Array:
-    unjudged = np.isnan(values)
-    return float_column(values, ~unjudged) if unjudged.any() else pa.array(values)
+def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
+    """Merge the partial rankings of each query.
+
+    Parameters
+    ----------
+    partials : list of PartialRankings
+    task : RankingTask
+
+    Returns
+    -------
+    list of PartialRankings
+        Up to two: queries that were in one piece, and those that were not.
+    """
+    if not partials:
+        return []
+    found = joined_partials(partials)
+    keys = [name for name in found.head if name == RUN or name in task.names.query]
+    heads = pa.RecordBatch.from_pydict({name: found.head[name] for name in keys})
+    order = order_by_group(heads, task.names)
+    if order is None:
+        return [found]
+    groups = stretch_offsets(heads.take(pa.array(order)), tuple(keys))
+    in_parts = lengths_of(groups) > 1
+    alone = order[groups[:-1][~in_parts]]
+    apart = order[np.repeat(in_parts, lengths_of(groups))]
+    lengths = lengths_of(groups)[in_parts]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    parts = [taken_partials(found, alone)] if len(alone) else []
+    return [*parts, _merged_groups(taken_partials(found, apart), offsets, task)]
 
 
-def _taken(values: Values, rows: IntArray) -> Values:
-    return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
-
-
-def _merged(entries: Entries, pieces: IntArray, n_kept: int, by: str, task: MergeTask) -> Entries:
-    """Put the entries of queries of several pieces in order, and keep the first of each query."""
-    in_parts = lengths_of(pieces) > 1
-    if not in_parts.any():
-        return entries
-    query = query_of_rows(entries.offsets)
-    apart = np.flatnonzero(in_parts[query])
-    value = entries.columns[by][apart].astype(np.float64)
-    ties = entries.columns.get("order", entries.columns.get("items")) if by == "scores" else None
-    order = rank_order(
-        query[apart],
-        -value if by == "ranks" else value,
-        None if ties is None else pa.array(_taken(ties, apart)),
-        entries.columns.get("relevances", entries.columns[by])[apart],
-        largest_first=task.largest_first,
+def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
+    """Take some partial rankings, in the order given."""
+    places = pa.array(at)
+    return PartialRankings(
+        {name: column.take(places) for name, column in partials.head.items()},
+        None if partials.ranked is None else partials.ranked.of_queries(at),
+        None if partials.ideal is None else partials.ideal.of_queries(at),
     )
-    rows = np.arange(len(query))
-    rows[apart] = apart[order]
-    rows = rows[rank_of_rows(entries.offsets) < n_kept]
-    lengths = np.minimum(lengths_of(entries.offsets), n_kept)
-    return Entries({name: _taken(values, rows) for name, values in entries.columns.items()}, offsets_of(lengths))
 
 
-def _ideal(batch: pa.RecordBatch, best: Entries, task: MergeTask) -> pa.Array:
-    """The first k of the best relevances, none of whose items is certainly there twice.
-
-    Of items that tie across the end of the list, which are in it is chance, and they are not looked at.
-    """
-    relevance, lengths = best.columns["best"], lengths_of(best.offsets)
-    if "best_items" in best.columns:
-        beyond = np.full(len(lengths), -np.inf)
-        beyond[lengths > task.k] = relevance[best.offsets[:-1][lengths > task.k] + task.k]
-        query = query_of_rows(best.offsets)
-        certain = relevance > beyond[query]
-        n_certain = np.bincount(query[certain], minlength=len(lengths))
-        items = _taken(best.columns["best_items"], np.flatnonzero(certain))
-        _refuse_repeats(batch, task, items, offsets_of(n_certain), "judgments")
-        relevance, lengths = relevance[rank_of_rows(best.offsets) < task.k], np.minimum(lengths, task.k)
-    return list_column(pa.array(relevance), lengths)
-
-
-def _refuse_repeats(batch: pa.RecordBatch, task: MergeTask, items: Values, offsets: IntArray, kind: str) -> None:
-    codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
-    twice = repeats(codes, offsets)
-    at = first_where(twice, np.arange(len(twice) + 1))
-    if at is not None:
-        query = describe_key(batch, task.keys, at)
-        raise InputRefusedError(f"an item comes twice in the {kind} of query {query}. {_ADVICE}")
+def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTask) -> PartialRankings:
+    """Merge successive partial rankings, those of a query between two offsets."""
+    head = {}
+    for name, column in partials.head.items():
+        end, colon, carried = name.partition(":")
+        if name in COUNTS:
+            head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
+        elif colon:
+            head[name] = column_range(column, carried, offsets)[f"{end}:{carried}"]
+        else:
+            head[name] = column.take(pa.array(offsets[:-1]))
+    ranked, ideal = partials.ranked, partials.ideal
+    return PartialRankings(
+        head,
+        None if ranked is None else first_entries(Entries(ranked.columns, ranked.offsets[offsets]), task),
+        None if ideal is None else best_entries(Entries(ideal.columns, ideal.offsets[offsets]), task),
+    )

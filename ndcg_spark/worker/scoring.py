@@ -14,9 +14,7 @@ from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, lengths_of, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
 from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
-from ndcg_spark.worker.grades import with_lists
-from ndcg_spark.worker.lists import RankedLists, one_gain, read_lists, refuse_query
-from ndcg_spark.worker.merging import MergeTask, with_merged_lists
+from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, refuse_query
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
@@ -43,8 +41,6 @@ class ScoringTask:
         Whether the metrics of the best and worst order are asked for.
     discount : float64 array or None
         The discounts of the largest cutoff, computed once on the driver; None where there is no cutoff.
-    looks : bool
-        Whether duplicates are looked for where lists are merged from pieces.
     """
 
     convention: Convention
@@ -53,7 +49,6 @@ class ScoringTask:
     carried: tuple[str, ...]
     discount: FloatArray | None
     tie_bounds: bool = False
-    looks: bool = False
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
@@ -89,10 +84,6 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     ------
     pyarrow record batch
     """
-    if "grades" in batch.schema.names:
-        batch = with_lists(batch, task.cutoffs[-1] or 0, task.keys, any_order=task.convention.has_gain_table)
-    if "pieces" in batch.schema.names:
-        batch = with_merged_lists(batch, merge_task(task))
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)
@@ -105,21 +96,6 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
             best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
         others = _tie_bounds(lists, task, discount, k) if task.tie_bounds else {}
         yield _result(batch, task, k, gained, best, status, others)
-
-
-def merge_task(task: ScoringTask) -> MergeTask:
-    """Take what merging must know.
-
-    Parameters
-    ----------
-    task : ScoringTask
-
-    Returns
-    -------
-    MergeTask
-    """
-    largest_first = task.convention.ties == "item_desc"
-    return MergeTask(k=task.cutoffs[-1] or 0, keys=task.keys, largest_first=largest_first, looks=task.looks)
 
 
 def _gained(lists: RankedLists, task: ScoringTask, discount: FloatArray, k: int | None, ties: str) -> FloatArray:

@@ -1,25 +1,58 @@
-"""From tables to rankings: the one entry to every way."""
+"""From tables to rankings: the one entry to every strategy."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import os
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.arrays import rank_arrays
-from ndcg_spark.spark.ranking.choose import choose_way
-from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
-from ndcg_spark.spark.ranking.files import rank_files
-from ndcg_spark.spark.ranking.judged import rank_with_judgments
-from ndcg_spark.spark.ranking.lists import ENTRIES
-from ndcg_spark.spark.ranking.single import rank_single
-from ndcg_spark.spark.rows import judgment_rows, keys_of, require_carried, run_rows, usable
+from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
+from ndcg_spark.spark.expressions import columns_of, named
+from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
+from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_duplicates
+from ndcg_spark.spark.ranking.engine import Engine
+from ndcg_spark.spark.ranking.window import Windows
+from ndcg_spark.spark.source import choose_source
+from ndcg_spark.worker.canonical import BAD_ROW, RUN, SCORE, canonical_names
+from ndcg_spark.worker.valid_rows import RowRules, make_valid_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How a table is ranked, decided once; nothing of it has run.
+
+    Parameters
+    ----------
+    strategy : str
+        `engine`, `window` or `arrays`.
+    source : str
+        `spark` or `parquet`: who reads the table.
+    reason : str
+        For `--explain`.
+    steps : Engine, Windows or Arrays
+    """
+
+    strategy: str
+    source: str
+    reason: str
+    steps: Engine | Windows | Arrays
+
+    def rankings(self) -> DataFrame:
+        """One row a query; lazy. See `rank_queries`."""
+        return self.steps.rankings()
+
+    def summary(self) -> DataFrame:
+        """Means of all metrics; lazy. See `summarize`."""
+        return self.steps.summary()
 
 
 def rank_queries(
-    frame: DataFrame,
+    data: DataFrame | str | os.PathLike[str],
     plan: EvaluationPlan,
     *,
     judgments: DataFrame | None = None,
@@ -30,8 +63,8 @@ def rank_queries(
 
     Parameters
     ----------
-    frame : DataFrame
-        A long table, a run, or one row a query with arrays.
+    data : DataFrame, str or path
+        A long table, a run, or one row a query with arrays. A string is the path of Parquet files.
     plan : EvaluationPlan
     judgments : DataFrame or None
         Query, item, relevance; None where the main table has the relevances.
@@ -41,7 +74,10 @@ def rank_queries(
     Returns
     -------
     DataFrame
-        Rankings, as described at the head of this package; lazy.
+        `run`, the query columns, `n_rows`, `n_left_out`, `n_items`, `n_judged`, `n_relevant` (bigint), segments,
+        `weight`, and arrays: `ranked` (relevances of the first K items, null: unjudged), `ranks` where they are
+        given (1-based), `scores` and `tied` where tied items are grouped (`tied`: how many items an entry of `ranked`
+        stands for), `ideal` (the K best judged relevances). Lazy.
 
     Raises
     ------
@@ -50,52 +86,89 @@ def rank_queries(
 
     Notes
     -----
-    Spark cost: no action. A pass through Python workers that read files, and one shuffle of a row a query and part
-    of these; or one shuffle of at most K rows a query and input partition (top-K aggregates), or two
-    such shuffles with two sorts and a small one of counts (windows; one sort where counts of grades make the ideal
-    list). With judgments: one more of the judgments, and joins of K rows a query.
+    Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers a
+    query and input partition; windows take three shuffles of all rows; arrays one pass.
     """
-    way = choose_way(frame, plan, judged=judgments is None)
-    if way.ranked == "arrays":
+    ranking = choose_ranking(
+        data, plan, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+    )
+    return ranking.rankings()
+
+
+def choose_ranking(
+    data: DataFrame | str | os.PathLike[str],
+    plan: EvaluationPlan,
+    *,
+    judgments: DataFrame | None = None,
+    path: str | None = None,
+    parse_text: bool = False,
+    parse_judgment_text: bool = False,
+) -> Ranking:
+    """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
+
+    Parameters
+    ----------
+    data, plan, judgments, parse_text, parse_judgment_text
+        As for `rank_queries`.
+    path : str or None
+        The path that a DataFrame was read from, where the user gave one of Parquet files.
+
+    Returns
+    -------
+    Ranking
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+    """
+    if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
+        frame = SparkSession.builder.getOrCreate().read.parquet(path)
+    else:
+        frame = data
+    relevance = plan.columns.relevance
+    if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         require_carried(plan, frame)
-        return _finished(rank_arrays(frame, plan), plan)
-    if way.ranked == "files":
-        require_carried(plan, frame)
-        return _finished(rank_files(frame, plan, moves=way.moves), plan)
-    rows = usable(run_rows(frame, plan, judged=judgments is None, parse_text=parse_text), plan, _guard_column(plan))
-    rows = resolve_duplicates(rows, plan, keys_of(plan))
-    rows = _moved(rows, plan, keys_of(plan))
-    if judgments is None:
-        require_carried(plan, frame)
-        return _finished(rank_single(rows, plan, way), plan)
-    require_carried(plan, frame, judgments)
-    judged = usable(judgment_rows(judgments, plan, parse_text=parse_judgment_text), plan, "relevance")
-    judged = _moved(resolve_duplicates(judged, plan, plan.columns.query), plan, plan.columns.query)
-    return _finished(rank_with_judgments(rows, judged, plan, way), plan)
+        return Ranking(
+            strategy="arrays",
+            source="spark",
+            reason=f"column {relevance!r} is an array: each row is scored where it is",
+            steps=Arrays(plan=plan, rows=array_rows(frame, plan)),
+        )
+    if plan.convention.ideal == "unsorted":
+        raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
+    require_carried(plan, frame, *([] if judgments is None else [judgments]))
+    rows = run_rows(frame, plan, judged=judgments is None, parse_text=parse_text)
+    judged = None
+    if judgments is not None:
+        judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
+        rows, judged = with_common_keys(rows, judged, plan)
+    if resolves_duplicates(plan):
+        rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
+        judged = None if judged is None else resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan)
+    if plan.strategy == "window":
+        rows = valid_only(long_rows(rows, plan), RowRules(plan))
+        judged = None if judged is None else valid_only(judged, RowRules(plan, True))
+        windows = Windows(plan=plan, rows=rows, judgments=judged)
+        return Ranking(strategy="window", source="spark", reason="the reference was asked for", steps=windows)
+    source = choose_source(frame, plan, rows, path=path, judged=judgments is None)
+    engine = Engine(plan=plan, source=source, judgments=judged)
+    return Ranking(strategy="engine", source=source.name, reason=source.reason, steps=engine)
 
 
-def _moved(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
-    """Bring the rows of a query into one partition first, where there is nothing to cut before that."""
-    return rows.repartition(*columns_of(keys)) if plan.layout == "scattered" else rows
+def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """One row for each score column, which is a run; any other table as it is."""
+    scores = canonical_names(plan).scores
+    if len(scores) < 2:
+        return rows
+    pairs = [F.struct(F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)) for name, run in scores.items()]
+    rest = [name for name in rows.columns if name not in scores]
+    return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
 
 
-def _guard_column(plan: EvaluationPlan) -> str:
-    given = plan.columns.rank is not None and plan.convention.unjudged != "condensed"
-    return "rank" if given else "score"
-
-
-def _finished(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Put the columns in order; name the unnamed ranker with the empty string."""
-    if "run" not in rankings.columns:
-        rankings = rankings.withColumn("run", F.lit(""))
-    names = ["run", *plan.columns.query, "n_rows", "n_left_out", "n_items", "n_judged", "n_relevant"]
-    names += plan.carried_segments
-    names += ["weight"] if plan.columns.weight is not None else []
-    lists = ("ranked", "ranks", "scores", "tied", "ideal", "grades", "others", "pieces")
-    names += [name for name in lists if name in rankings.columns]
-    for name in ("ranked", "ideal"):
-        if name in rankings.columns:
-            rankings = rankings.withColumn(name, F.col(name).cast(ENTRIES))
-    return rankings.select(*columns_of(names))
+def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
+    """Keep the valid rows: one pass through Python workers."""
+    kept = [one for one in rows.schema if one.name != BAD_ROW]
+    return rows.mapInArrow(make_valid_rows(rules), schema=T.StructType(kept))

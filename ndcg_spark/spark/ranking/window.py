@@ -1,153 +1,251 @@
-"""The K best rows of a query by window functions, for any Spark and for whole lists.
+"""The plain reference: window functions rank the rows of each query.
 
-Spark turns `row_number() <= k` into a limit per group before and after the shuffle (up to k = 1000).
+It is written to be read, and never tuned. Tests hold every other strategy against it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ndcg_spark.kernels.gains import parse_gain_table
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of
-from ndcg_spark.spark.ranking.ideal import listed_order
-from ndcg_spark.spark.ranking.lists import every_row_ranks, rankable, tie_order
+from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
+from ndcg_spark.spark.ranking.engine import rankings_schema
+from ndcg_spark.spark.summary import summarize_rankings
+from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.rankings import ADVICE
+
+IN_RUN = "in_run"
+"""Whether a row comes from the main table; judgments that it misses are rows, too."""
 
 
-def ranked_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], k: int | None) -> DataFrame:
-    """Rows with their 1-based `rank` by score, down to rank k.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """The window strategy.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    rows : DataFrame
+        Valid canonical rows, one score column.
+    judgments : DataFrame or None
+        Valid canonical judgments.
+    """
+
+    plan: EvaluationPlan
+    rows: DataFrame
+    judgments: DataFrame | None = None
+
+    def rankings(self) -> DataFrame:
+        """Rank every query; lazy.
+
+        Notes
+        -----
+        Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
+        """
+        rows = self._long_table()
+        ranked = with_ranks(rows, self.plan)
+        keys = _keys(ranked, self.plan)
+        found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.plan))
+        return self._finished(found, keys)
+
+    def summary(self) -> DataFrame:
+        """Means of all metrics; lazy."""
+        return summarize_rankings(self.rankings(), self.plan)
+
+    def _long_table(self) -> DataFrame:
+        """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
+        rows = self.rows.withColumn(IN_RUN, F.lit(True))
+        if self.judgments is None:
+            return rows
+        judgments, keys = _numbered(self.judgments, self.plan), _keys(rows, self.plan)
+        for name in _carried(rows, self.plan):
+            if name in judgments.columns:
+                judgments = judgments.withColumnRenamed(name, f"judged:{name}")
+        if RUN in keys:
+            judgments = _runs(self.rows, self.plan).crossJoin(judgments)
+        joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
+        for name in _carried(rows, self.plan):
+            if f"judged:{name}" in joined.columns:
+                joined = joined.withColumn(name, F.coalesce(named(f"judged:{name}"), named(name)))
+        return joined
+
+    def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
+        """Refuse what is to be refused, and use the user's names."""
+        names = canonical_names(self.plan)
+        labels = {**names.query, **names.carried}
+        rows_name = key_text([name for name in keys], labels)
+        for name in _carried(found, self.plan, "low:"):
+            low, high, kind = named(f"low:{name}"), named(f"high:{name}"), found.schema[f"low:{name}"].dataType
+            shown = self.plan.columns.weight if name == "weight" else labels[name]
+            message = (f"column {shown!r} has more than one value in query ", rows_name, ".")
+            found = found.withColumn(name, raise_if(low, low != high, *message, kind=kind.simpleString()))
+        for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", "judgments")):
+            if items in found.columns:
+                twice = F.size(F.array_distinct(items)) < F.size(items)
+                message = (f"an item comes twice in the {kind} of query ", rows_name, f". {ADVICE}")
+                found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
+        if RUN not in found.columns:
+            found = found.withColumn(RUN, F.lit(""))
+        schema = rankings_schema(self.plan, self.rows, self.judgments)
+        canonical = {label: name for name, label in labels.items()}
+        return found.select(
+            *[named(canonical.get(one.name, one.name)).cast(one.dataType).alias(one.name) for one in schema]
+        )
+
+
+def _numbered(judgments: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Judgments with `copy`: of an item that is judged twice, the lowest relevance is 1 and is looked up."""
+    of_item = Window.partitionBy(*columns_of([*canonical_names(plan).query, ITEM]))
+    copy = F.row_number().over(of_item.orderBy(F.col(RELEVANCE).asc_nulls_first()))
+    return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(of_item))
+
+
+def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Number the rows of each query by score and by relevance.
 
     Parameters
     ----------
     rows : DataFrame
-        Canonical rows with scores.
+        Canonical rows with relevances.
     plan : EvaluationPlan
-    keys : tuple of str
-    k : int or None
-        None keeps all.
 
     Returns
     -------
     DataFrame
-        Lazy.
-
-    Notes
-    -----
-    Spark cost: one shuffle by query of about k rows a query and input partition, one sort.
+        With `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items
+        of that score), null for rows that are not ranked; and with `ideal_place`, null for rows that are not in
+        the ideal list. The order is total: score, tie rule, then relevance, the lowest first.
     """
-    if not every_row_ranks(rows, plan):
-        rows = rows.where(rankable(rows, plan))
-    largest_first, fields = tie_order(plan)
-    order = [part.desc() if largest_first else part.asc() for part in fields.values()]
-    return _numbered(rows, keys, order, k)
+    keys = columns_of(_keys(rows, plan))
+    retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
+    ranks = retrieved & F.col(RELEVANCE).isNotNull() if plan.convention.unjudged == "condensed" else retrieved
+    value = _value(rows, plan)
+    within = Window.partitionBy(*keys, ranks)
+    if _ranks_given(plan):
+        place, tied = F.col(RANK).cast("bigint"), F.lit(1)
+    elif plan.convention.groups_ties:
+        place = F.rank().over(within.orderBy(value.desc()))
+        tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
+    else:
+        order = [value.desc(), *_tie_rule(rows, plan), F.col(RELEVANCE).asc_nulls_first()]
+        place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
+    listed = F.col(RELEVANCE).isNotNull()
+    if plan.convention.ideal == "retrieved":
+        listed = listed & ranks
+    by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(plan).desc(), *_items(rows))
+    rows = rows.withColumn("value", value).withColumn("place", F.when(ranks, place))
+    rows = rows.withColumn("tied", F.when(ranks, tied))
+    return rows.withColumn("ideal_place", F.when(listed, F.row_number().over(by_gain)))
 
 
-def tied_rows(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...]) -> DataFrame:
-    """Rows down to rank K by score, and all that tie with the one at rank K.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Canonical rows with scores.
-    plan : EvaluationPlan
-    keys : tuple of str
-
-    Returns
-    -------
-    DataFrame
-        Lazy; all rows where there is no largest cutoff.
-
-    Notes
-    -----
-    Spark cost: one shuffle by query, one sort: of about K rows a query and input partition, and what ties with them.
-    """
-    if not every_row_ranks(rows, plan):
-        rows = rows.where(rankable(rows, plan))
-    if plan.longest is None:
-        return rows
-    window = Window.partitionBy(*columns_of(keys)).orderBy(F.col("score").desc())
-    return rows.withColumn("rank", F.rank().over(window)).where(F.col("rank") <= plan.longest).drop("rank")
+def ideal_order(plan: EvaluationPlan) -> Column:
+    """By what judged items are put in ideal order: relevance, or gain where a table need not rise with it."""
+    order, convention = F.col(RELEVANCE).cast("double"), plan.convention
+    if not convention.has_gain_table:
+        return order
+    level = F.greatest(order, F.lit(0.0)) if convention.negative == "clip" else order
+    gain = F.lit(None).cast("double")
+    for relevance, value in parse_gain_table(str(convention.gain).partition(":")[2]).items():
+        gain = F.when(level == relevance, F.lit(value)).otherwise(gain)
+    return gain
 
 
-def tied_lists(top: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """One row per query with `entries`: items with one score and one relevance together, best score first.
-
-    Parameters
-    ----------
-    top : DataFrame
-        Rows with `score` and `relevance`, from `tied_rows`.
-    keys : tuple of str
-
-    Returns
-    -------
-    DataFrame
-        `entries` is an array of struct(falling, relevance, score, n): however many rows tie, a query has no more
-        entries than different pairs of score and relevance. Lazy.
-
-    Notes
-    -----
-    Spark cost: two aggregations; the first merges rows where they are.
-    """
-    pairs = top.groupBy(*columns_of(keys), "score", "relevance").agg(F.count(F.lit(1)).alias("n"))
-    entry = F.struct((-F.col("score")).alias("falling"), "relevance", "score", "n")
-    return pairs.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("entries"))
-
-
-def _numbered(rows: DataFrame, keys: tuple[str, ...], order: list[Column], k: int | None) -> DataFrame:
-    window = Window.partitionBy(*columns_of(keys)).orderBy(*order)
-    ranked = rows.withColumn("rank", F.row_number().over(window))
-    return ranked if k is None else ranked.where(F.col("rank") <= k)
-
-
-def ranked_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
-    """One row per query with `entries`, its first K rows by score in rank order.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    plan : EvaluationPlan
-    keys : tuple of str
-    with_item : bool
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-
-    Notes
-    -----
-    Spark cost: one shuffle, one sort.
-    """
-    ranked = ranked_rows(rows, plan, keys, plan.longest)
-    entry = F.struct("rank", "relevance", *(["item"] if with_item else []))
-    return ranked.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("entries"))
+def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
+    k, in_run = plan.max_k, F.col(IN_RUN).isNotNull()
+    retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
+    copies = F.coalesce(F.col(COPIES), F.lit(1)) if COPIES in rows.columns else F.lit(1)
+    removed = F.sum(F.when(retrieved & F.col("place").isNull(), 1).otherwise(0))
+    found = {
+        "n_rows": F.sum(F.when(in_run, copies).otherwise(0)),
+        "n_left_out": F.sum(F.when(in_run, copies - 1).otherwise(0)) + removed,
+        "n_items": F.count(F.when(retrieved, 1)),
+        "n_judged": F.count(RELEVANCE),
+        "n_relevant": F.count(F.when(F.col(RELEVANCE) > 0, 1)),
+    }
+    for name in _carried(rows, plan):
+        found |= {f"low:{name}": F.min(named(name)), f"high:{name}": F.max(named(name))}
+    relevance = F.col(RELEVANCE).cast("double").alias("relevance")
+    entry = F.struct(F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied"))
+    inside = F.col("place").isNotNull() if k is None else F.col("place") <= k
+    entries = F.sort_array(F.collect_list(F.when(inside, entry)))
+    found["ranked"] = entries.getField("relevance")
+    if _ranks_given(plan):
+        found["ranks"] = entries.getField("place")
+    elif plan.convention.groups_ties:
+        # One entry for all items of one score and relevance: equal structs next to each other.
+        distinct = F.array_distinct(entries)
+        found["ranked"] = distinct.getField("relevance")
+        found["scores"] = F.transform(distinct.getField("falling"), lambda one: -one)
+        found["tied"] = F.transform(
+            distinct, lambda one: F.size(F.filter(entries, lambda other: other.eqNullSafe(one)))
+        )
+    best = F.struct(F.col("ideal_place"), relevance)
+    in_ideal = F.col("ideal_place").isNotNull() if k is None else F.col("ideal_place") <= k
+    listed = F.lit(False) if plan.convention.ideal == "k_ones" else in_ideal
+    found["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
+    if plan.checks_top_duplicates and ITEM in rows.columns:
+        found |= _checked_items(rows, plan)
+    return [column.alias(name) for name, column in found.items()]
 
 
-def ideal_lists(rows: DataFrame, plan: EvaluationPlan, keys: tuple[str, ...], *, with_item: bool) -> DataFrame:
-    """One row per query with `ideal`, its K best relevances, or with items `best`, `orders`; without zeros.
+def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+    """Items of both lists, of which none may come twice. Items tied at the end of a list are left out."""
+    k = plan.max_k
+    end = F.lit(2**62) if k is None else F.lit(k if _ranks_given(plan) else k + 1)
+    times = F.coalesce("judged_copies", F.lit(1)).cast("int") if "judged_copies" in rows.columns else F.lit(1)
+    items = F.when(F.col("place") + F.col("tied") - 1 <= end, F.array_repeat(ITEM, times))
+    checked = {"checked": F.flatten(F.collect_list(items))}
+    if plan.convention.ideal == "k_ones":
+        return checked
+    order = F.struct(F.col("ideal_place"), ideal_order(plan).alias("gain"), F.col(ITEM).alias("item"))
+    last = F.lit(2**31 - 1) if k is None else F.lit(k + 1)
+    best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= last, order)))
+    certain = best if k is None else F.filter(
+        best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"])
+    )
+    return {**checked, "checked_ideal": certain.getField("item")}
 
-    Parameters
-    ----------
-    rows : DataFrame
-    plan : EvaluationPlan
-    keys : tuple of str
-    with_item : bool
 
-    Returns
-    -------
-    DataFrame
-        Lazy; see `certain_ideal` and `with_zeros`.
+def _value(rows: DataFrame, plan: EvaluationPlan) -> Column:
+    """What rows are ranked by, the highest first."""
+    if RANK in rows.columns:
+        return -F.col(RANK).cast("double")
+    score = F.col(SCORE).cast("double")
+    return score.cast("float").cast("double") if plan.convention.score_precision == "float32" else score
 
-    Notes
-    -----
-    Spark cost: one shuffle, one sort of the rows that are listed.
-    """
-    by_gain, k = listed_order(rows, plan), plan.longest
-    kept = None if k is None else k + (1 if with_item else 0)
-    best = _numbered(rows.where(by_gain.isNotNull()), keys, [by_gain.desc()], kept)
-    entry = F.struct("rank", "relevance", by_gain.alias("order"), *(["item"] if with_item else []))
-    grouped = best.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(entry)).alias("best"))
-    if with_item:
-        with_orders = grouped.withColumn("orders", F.col("best").getField("order"))
-        return with_orders if plan.convention.has_gain_table else grouped
-    return grouped.select(*columns_of(keys), F.col("best").getField("relevance").alias("ideal"))
+
+def _tie_rule(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
+    ties = plan.convention.ties
+    if ties == "item_asc":
+        return [F.col(ITEM).asc()]
+    if ties == "item_desc":
+        return [F.col(ITEM).desc()]
+    return [named(ORDER).asc()] if ORDER in rows.columns else []
+
+
+def _items(rows: DataFrame) -> list[Column]:
+    return [F.col(ITEM)] if ITEM in rows.columns else []
+
+
+def _ranks_given(plan: EvaluationPlan) -> bool:
+    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
+
+
+def _keys(rows: DataFrame, plan: EvaluationPlan) -> list[str]:
+    return ([RUN] if RUN in rows.columns else []) + list(canonical_names(plan).query)
+
+
+def _carried(rows: DataFrame, plan: EvaluationPlan, prefix: str = "") -> list[str]:
+    return [name for name in canonical_names(plan).carried if prefix + name in rows.columns]
+
+
+def _runs(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    names = plan.columns.score
+    if len(names) > 1:
+        runs = F.explode(F.array(*[F.lit(name) for name in names])).alias(RUN)
+        return rows.sparkSession.range(1).select(runs)
+    return rows.select(RUN).distinct()

@@ -1,0 +1,250 @@
+"""Any table to canonical columns: the columns that a plan needs, under the names that workers know.
+
+Which rows are bad is decided by workers (`worker.valid_rows`). Only what Spark alone can see is decided here: text
+that is no number, and malformed lines. It rides along as the column `bad_row`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import named, number, require_column
+from ndcg_spark.spark.sampling import sampled
+from ndcg_spark.worker.canonical import (
+    BAD_ROW,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    WEIGHT,
+    canonical_names,
+)
+
+MALFORMED = "malformed_line"
+"""Column of a text format: the lines that are no row."""
+_PLAIN = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
+Reasons = list[tuple[str, Column]]
+
+
+def run_rows(
+    frame: DataFrame, plan: EvaluationPlan, *, judged: bool, parse_text: bool = False, original: bool = False
+) -> DataFrame:
+    """Select the canonical columns of the main table.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per (query, item), and per run where a column names it.
+    plan : EvaluationPlan
+    judged : bool
+        Whether this table has the relevances (no judgments table beside it).
+    parse_text : bool
+        Whether text columns are read as numbers, for csv and the TREC formats.
+    original : bool
+        Add `row`: the row as it came, as JSON.
+
+    Returns
+    -------
+    DataFrame
+        Lazy. `bad_row` is there only where Spark can see a bad row.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: a projection; no shuffle, no action.
+    """
+    columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
+    reasons = _malformed(frame)
+    selected: dict[str, Column] = {}
+    if columns.run is not None:
+        require_column(frame, columns.run, "run-col", "input")
+        selected[RUN] = named(columns.run).cast("string")
+    for name, column in names.query.items():
+        selected[name] = _key(frame, column, "query-col", "input")
+    if columns.rank is not None:
+        selected[RANK] = _number(frame, columns.rank, "rank-col", "input", "rank", reasons, parse_text=parse_text)
+    for name, column in names.scores.items():
+        selected[name] = _number(frame, column, "score-col", "input", "score", reasons, parse_text=parse_text)
+    _optional(frame, plan, selected, reasons, needs_item=item_needed(plan, judged), parse_text=parse_text)
+    if columns.order is not None and columns.order in frame.columns:
+        selected[ORDER] = _order(frame, columns.order, parse_text)
+    if judged:
+        part = ("relevance-col", "input", "relevance")
+        selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
+    return _selected(frame, selected, reasons, original=original)
+
+
+def judgment_rows(
+    frame: DataFrame, plan: EvaluationPlan, *, parse_text: bool = False, original: bool = False
+) -> DataFrame:
+    """Select the canonical columns of a judgments table. A row with a null relevance judges nothing.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per (query, item).
+    plan : EvaluationPlan
+    parse_text, original : bool
+        As for `run_rows`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+    """
+    names, frame = canonical_names(plan), sampled(frame, plan)
+    reasons = _malformed(frame)
+    selected = {name: _key(frame, column, "query-col", "judgments") for name, column in names.query.items()}
+    needs = "joining judgments"
+    _optional(frame, plan, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
+    order = plan.columns.order
+    if plan.convention.duplicates == "first" and order is not None and order in frame.columns:
+        selected[ORDER] = _order(frame, order, parse_text)
+    part = ("relevance-col", "judgments", "relevance")
+    selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
+    return _selected(frame, selected, reasons, original=original)
+
+
+def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
+    """Say which rule needs items, if one does."""
+    convention = plan.convention
+    if not judged:
+        return "joining judgments"
+    ranks_anew = plan.columns.rank is None or convention.unjudged == "condensed"
+    if ranks_anew and convention.ties in ("item_asc", "item_desc"):
+        return f"ties={convention.ties}"
+    if convention.duplicates != "error" or plan.check_duplicates == "all":
+        return f"duplicates={convention.duplicates}"
+    return None
+
+
+def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
+    """Raise unless each segment, weight and order column is in one of the tables. Reads schemas, runs no action.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    *tables : DataFrame
+
+    Raises
+    ------
+    MissingColumnError
+    """
+    wanted = [(name, "segment-cols") for name in plan.carried_segments]
+    wanted += [(name, part) for name, part in ((plan.columns.weight, "weight-col"),) if name is not None]
+    if plan.columns.order is not None:
+        wanted.append((plan.columns.order, "order-col"))
+    for name, part in wanted:
+        if not any(name in table.columns for table in tables):
+            require_column(tables[0], name, part, "input")
+
+
+def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan) -> tuple[DataFrame, DataFrame]:
+    """Give the keys of both tables one type. Reads schemas, runs no action.
+
+    Parameters
+    ----------
+    run, judgments : DataFrame
+        Canonical rows.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    tuple of DataFrame
+
+    Raises
+    ------
+    InputRefusedError
+        When text meets numbers: casts would be compared, not keys.
+    """
+    labels = {**canonical_names(plan).query, ITEM: plan.columns.item}
+    for name, label in labels.items():
+        left, right = run.schema[name].dataType, judgments.schema[name].dataType
+        if left == right:
+            continue
+        if not (isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)):
+            raise InputRefusedError(
+                f"column {label!r} is {left.simpleString()} in the run and {right.simpleString()} in the judgments; "
+                "cast one of them so that keys compare."
+            )
+        run = run.withColumn(name, named(name).cast("bigint"))
+        judgments = judgments.withColumn(name, named(name).cast("bigint"))
+    return run, judgments
+
+
+def _selected(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, original: bool) -> DataFrame:
+    chosen = [column.alias(name) for name, column in selected.items()]
+    if reasons:
+        reason = F.lit(None).cast("string")
+        for name, bad in reversed(reasons):
+            reason = F.when(bad, F.lit(name)).otherwise(reason)
+        chosen.append(reason.alias(BAD_ROW))
+    if original:
+        row = F.struct(*[named(name) for name in frame.columns])
+        chosen.append(F.to_json(row, {"ignoreNullFields": "false"}).alias("row"))
+    return frame.select(*chosen)
+
+
+def _malformed(frame: DataFrame) -> Reasons:
+    return [(MALFORMED, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+
+
+def _key(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    kind = require_column(frame, column, part, table)
+    if not isinstance(kind, _PLAIN):
+        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    return named(column)
+
+
+def _number(
+    frame: DataFrame, column: str, part: str, table: str, what: str, reasons: Reasons, *, parse_text: bool
+) -> Column:
+    """Give a column of numbers in its own type where workers read it; text and decimals as doubles."""
+    value = number(frame, column, part, table, parse_text=parse_text)
+    kind = frame.schema[column].dataType
+    if isinstance(kind, T.StringType):
+        reasons.append((f"{what}_not_a_number", value.isNull() & named(column).isNotNull()))
+    if isinstance(kind, T.BooleanType):
+        return named(column).cast("int")
+    return named(column) if isinstance(kind, T.IntegralType | T.FloatType | T.DoubleType) else value
+
+
+def _optional(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    selected: dict[str, Column],
+    reasons: Reasons,
+    *,
+    needs_item: str | None,
+    parse_text: bool,
+    table: str = "input",
+) -> None:
+    """Add item, segments and weight where the table has them or a rule needs them."""
+    columns = plan.columns
+    if needs_item and columns.item is None:
+        raise InvalidParameterError(f"{needs_item} needs an item column (item-col).")
+    wanted = needs_item or (plan.checks_top_duplicates and columns.item in frame.columns)
+    if columns.item is not None and wanted:
+        selected[ITEM] = _key(frame, columns.item, "item-col", table)
+    for name, column in canonical_names(plan).segments.items():
+        if column in frame.columns:
+            selected[name] = _key(frame, column, "segment-cols", table)
+    if columns.weight is not None and columns.weight in frame.columns:
+        selected[WEIGHT] = number(frame, columns.weight, "weight-col", table, parse_text=parse_text)
+
+
+def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
+    is_text = isinstance(frame.schema[order].dataType, T.StringType)
+    return number(frame, order, "order-col", "input", parse_text=True) if is_text and parse_text else named(order)

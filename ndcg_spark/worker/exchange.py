@@ -1,0 +1,312 @@
+"""What crosses the one shuffle: rows of (partition id, kind, payload), where a payload is an Arrow batch as bytes.
+
+Spark moves some thousand binary rows, never a row a query. A partition has everything about a query: partial rankings
+where a stretch of rows was worth cutting, the rows themselves where it was not, and its judgments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.kernels.ragged import IntArray, lengths_of
+from ndcg_spark.worker.batches import BatchFunction, joined, marked, plain_texts, taken
+from ndcg_spark.worker.canonical import RUN
+from ndcg_spark.worker.entries import entries_in, entry_columns, joined_entries
+from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
+from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries, rank_partially
+from ndcg_spark.worker.query_rows import (
+    RankingTask,
+    grouped_rows,
+    hash_rows,
+    keys_in,
+    query_rows,
+    stretch_offsets,
+)
+from ndcg_spark.worker.valid_rows import RowRules, is_wide, runs_of, valid_rows
+
+ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS = range(5)
+EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
+Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""From what a task is given to batches of canonical rows: the batches themselves, or files by their number."""
+
+
+def make_row_sender(task: RankingTask, read: Reader | None = None) -> BatchFunction:
+    """Build the function that sends the rows of the main table, cut where that makes them fewer.
+
+    Parameters
+    ----------
+    task : RankingTask
+    read : callable or None
+        None: the batches are canonical rows.
+
+    Returns
+    -------
+    callable
+        From batches to batches of `EXCHANGE_SCHEMA`.
+    """
+
+    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(_send_rows(batches if read is None else read(batches), task))
+
+    return send
+
+
+def make_judgment_sender(task: RankingTask) -> BatchFunction:
+    """Build the function that sends judgments to the partition of their query."""
+
+    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(_send_judgments(batches, task))
+
+    return send
+
+
+def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    outbox, runs = Outbox(task), set[str]()
+    for chunk in chunks(batches, task):
+        rows = checked_rows(chunk, task)
+        if not rows.num_rows:
+            continue
+        if RUN in rows.schema.names and task.judgments is not None:
+            runs.update(pc.unique(rows.column(RUN)).to_pylist())
+        send_chunk(rows, outbox)
+        yield from outbox.flushed(at_end=False)
+    yield from outbox.flushed(at_end=True)
+    if runs:  # a judged query may be missing from a run: every partition must know all runs
+        names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
+        yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
+
+
+def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    outbox, rules = Outbox(task, kind=JUDGMENTS), RowRules(task.plan, judgments=True)
+    for chunk in chunks(batches, task):
+        outbox.rows.append(valid_rows(chunk, rules))
+        yield from outbox.flushed(at_end=False)
+    yield from outbox.flushed(at_end=True)
+
+
+def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Put batches together until there are enough rows to be worth a call.
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow record batch
+    task : RankingTask
+
+    Yields
+    ------
+    pyarrow record batch
+    """
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        held.append(plain_texts(batch))
+        n_held += batch.num_rows
+        if n_held >= task.chunk_rows:
+            yield joined(held)
+            held, n_held = [], 0
+    if n_held:
+        yield joined(held)
+
+
+def checked_rows(chunk: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
+    """Keep the valid rows of the main table. With several score columns, a row can be valid for some runs only.
+
+    Parameters
+    ----------
+    chunk : pyarrow record batch
+    task : RankingTask
+
+    Returns
+    -------
+    pyarrow record batch
+        With several score columns those whose query is known: `valid_rows` decides again for each run.
+    """
+    rules = RowRules(task.plan)
+    if not is_wide(chunk, task.names):
+        return valid_rows(chunk, rules)
+    for run in runs_of(chunk, task.names):
+        valid_rows(run, rules)  # refuses what is to be refused
+    known = [chunk.column(name).is_valid().to_numpy(zero_copy_only=False) for name in task.names.keys]
+    return chunk.filter(pa.array(np.logical_and.reduce(known)))
+
+
+def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
+    """Put the rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
+
+    Parameters
+    ----------
+    rows : pyarrow record batch
+        Checked rows.
+    outbox : Outbox
+    """
+    task = outbox.task
+    kept = n_entries(task)
+    if kept is None:
+        outbox.rows.append(rows)
+        return
+    rows, offsets = grouped_rows(rows, task.names, completely=False)
+    lengths = lengths_of(offsets)
+    is_long = lengths > 2 * kept  # a partial ranking has up to K entries in each of two lists
+    if is_long.all():
+        outbox.partials += partials_of(rows, task, offsets)
+        return
+    if not is_long.any():
+        outbox.rows.append(rows)
+        return
+    at_long = np.repeat(is_long, lengths)
+    outbox.rows.append(rows.filter(pa.array(~at_long)))
+    outbox.partials += partials_of(rows.filter(pa.array(at_long)), task)
+
+
+def partials_of(
+    rows: pa.RecordBatch, task: RankingTask, offsets: IntArray | None = None, *, completely: bool = False
+) -> list[PartialRankings]:
+    """Rank the stretches of checked rows, one result a run column.
+
+    Parameters
+    ----------
+    rows : pyarrow record batch
+    task : RankingTask
+    offsets : int64 array or None
+        Between stretches, where they are known.
+    completely : bool
+        Bring all rows of a query together first.
+
+    Returns
+    -------
+    list of PartialRankings
+    """
+    if not is_wide(rows, task.names):
+        if completely:
+            rows, offsets = grouped_rows(rows, task.names, completely=True)
+        if offsets is None:
+            offsets = stretch_offsets(rows, keys_in(rows, task.names))
+        return [rank_partially(query_rows(rows, offsets, task.plan), task)] if rows.num_rows else []
+    found: list[PartialRankings] = []
+    rules, shared = RowRules(task.plan), None
+    if completely:
+        rows = grouped_rows(rows, task.names, completely=True)[0]
+    for run in runs_of(rows, task.names):
+        valid = valid_rows(run, rules)
+        if not valid.num_rows:
+            continue
+        of_run = query_rows(valid, stretch_offsets(valid, tuple(task.names.query)), task.plan)
+        all_valid = valid.num_rows == rows.num_rows and task.plan.convention.ideal != "retrieved"
+        partial = rank_partially(of_run, task, ideal=shared if all_valid else None)
+        shared = partial.ideal if all_valid else shared
+        found.append(partial)
+    return found
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Rows and partial rankings on their way to the partitions of their queries.
+
+    Parameters
+    ----------
+    task : RankingTask
+    kind : int
+        Of the rows.
+    rows : list of pyarrow record batch
+    partials : list of PartialRankings
+    """
+
+    task: RankingTask
+    kind: int = ROWS
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    partials: list[PartialRankings] = field(default_factory=list)
+
+    def flushed(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
+        """Yield what is held as rows of the exchange, once it is enough, or at the end."""
+        n_rows = sum(rows.num_rows for rows in self.rows)
+        n_bytes = sum(rows.nbytes for rows in self.rows) if n_rows else 0
+        if n_rows and (at_end or n_rows >= self.task.held_rows or n_bytes >= self.task.held_bytes):
+            yield from self._messages(joined(self.rows), self.kind)
+            self.rows = []
+        n_entries = sum(int(one.ranked.offsets[-1]) for one in self.partials if one.ranked is not None)
+        if self.partials and (at_end or n_entries >= self.task.held_rows):
+            yield from self._messages(partials_batch(self.partials), PARTIALS)
+            self.partials = []
+
+    def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
+        names = self.task.names
+        if kind == PARTIALS:
+            hashes, order = sorted_by_hash(hash_rows(batch, names))
+            lengths = np.ones(len(order), dtype=np.int64)
+        else:
+            offsets = stretch_offsets(batch, keys_in(batch, names))
+            heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
+            hashes, stretches = sorted_by_hash(hash_rows(heads, names))
+            lengths = lengths_of(offsets)[stretches]
+            ends = np.cumsum(lengths)
+            order = np.repeat(offsets[:-1][stretches] - (ends - lengths), lengths) + np.arange(batch.num_rows)
+        ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
+        bounds = np.append(np.concatenate([[0], np.cumsum(lengths)])[first], batch.num_rows)
+        batch = taken(batch, order)
+        payloads = [
+            to_bytes(batch.slice(start, stop - start)) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+        yield message(ids, kind, payloads)
+
+
+def message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
+    """Build rows of the exchange."""
+    columns = [pa.array(list(ids), pa.int32()), pa.repeat(pa.scalar(kind, pa.int32()), len(payloads))]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=EXCHANGE_SCHEMA)
+
+
+def to_bytes(*batches: pa.RecordBatch) -> bytes:
+    """Write batches of one schema as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_bytes(payload: pa.Scalar) -> list[pa.RecordBatch]:
+    """Read what `to_bytes` wrote."""
+    return list(pa.ipc.open_stream(payload.as_buffer()))
+
+
+def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
+    """Write partial rankings as one batch: their heads, and a list column for each part of an entry.
+
+    Parameters
+    ----------
+    partials : list of PartialRankings
+
+    Returns
+    -------
+    pyarrow record batch
+    """
+    found = joined_partials(partials)
+    columns = dict(found.head)
+    for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):
+        columns |= {} if entries is None else entry_columns(entries, prefix)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def partials_in(batch: pa.RecordBatch) -> PartialRankings:
+    """Read what `partials_batch` wrote."""
+    head = {
+        name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))
+    }
+    return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
+
+
+def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
+    """Put partial rankings behind each other."""
+    if len(partials) == 1:
+        return partials[0]
+    head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
+    ranked = [one.ranked for one in partials if one.ranked is not None]
+    ideal = [one.ideal for one in partials if one.ideal is not None]
+    return PartialRankings(
+        head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None
+    )

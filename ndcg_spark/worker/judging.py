@@ -1,0 +1,248 @@
+"""Rankings of a run and the judgments of its queries, where both have arrived in one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.worker.batches import int_values, number_values
+from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, WEIGHT
+from ndcg_spark.worker.entries import Entries, Values
+from ndcg_spark.worker.partial_ranking import (
+    PartialRankings,
+    best_entries,
+    describe,
+    first_entries,
+    ideal_entries,
+    needs_ideal,
+    ranked_entries,
+)
+from ndcg_spark.worker.query_rows import (
+    QueryRows,
+    RankingTask,
+    grouped_rows,
+    hash_rows,
+    query_rows,
+    without_bad_row,
+)
+from ndcg_spark.worker.rankings import ADVICE
+from ndcg_spark.worker.valid_rows import runs_of
+
+
+def judged_partials(
+    complete: list[PartialRankings], judgments: pa.RecordBatch | None, runs: set[str], task: RankingTask
+) -> list[PartialRankings]:
+    """Give the queries of a partition their relevances and ideal lists.
+
+    Parameters
+    ----------
+    complete : list of PartialRankings
+        Rankings of the run, without relevances.
+    judgments : pyarrow record batch or None
+        All judgments of the partition.
+    runs : set of str
+        Names of all runs, where a column names them.
+    task : RankingTask
+
+    Returns
+    -------
+    list of PartialRankings
+        Also queries that are judged and in no ranking of a run, once for each run.
+    """
+    if judgments is None:
+        if task.judgments is None:
+            raise ValueError("there is no judgments table")
+        judgments = pa.RecordBatch.from_pylist([], schema=task.judgments)
+    truth = _Truth(judgments, task)
+    found, seen = [], []
+    for partial in complete:
+        heads = pa.RecordBatch.from_pydict({name: partial.head[name] for name in task.names.query})
+        query = match_keys(heads, truth.keys, task)
+        found.append(_with_truth(partial, query, truth, task))
+        names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
+        seen.append((np.array(names, dtype=object), query))
+    names = sorted(runs) if task.names.has_runs else list(task.plan.columns.score) if len(task.names.scores) > 1 else [""]
+    for run in names:
+        missing = np.ones(truth.keys.num_rows, dtype=np.bool_)
+        for of_run, query in seen:
+            here = query[of_run == run]
+            missing[here[here >= 0]] = False
+        if missing.any():
+            found.append(_missing(run, np.flatnonzero(missing), truth, found, task))
+    return found
+
+
+class _Truth:
+    """Judgments grouped by query."""
+
+    def __init__(self, judgments: pa.RecordBatch, task: RankingTask) -> None:
+        batch, offsets = grouped_rows(judgments, task.names, completely=True)
+        relevance, judged = number_values(batch.column(RELEVANCE))
+        self.rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
+        self.head = describe(self.rows, task)
+        self.keys = pa.RecordBatch.from_pydict({name: self.head[name] for name in task.names.query})
+        self.ideal = None
+        if needs_ideal(task) and task.plan.convention.ideal != "retrieved":
+            self.ideal = ideal_entries(self.rows, task)
+
+    def relevances(self) -> FloatArray:
+        values = np.asarray(self.rows.relevance, dtype=np.float64)
+        return values if self.rows.judged is None else np.where(self.rows.judged, values, np.nan)
+
+
+def match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
+    """Find the query of each row of one table in another.
+
+    Parameters
+    ----------
+    left, right : pyarrow record batch
+        Query columns of the same types; no query twice in `right`.
+    task : RankingTask
+
+    Returns
+    -------
+    int64, shape (n_left,)
+        Row of `right`; -1 where it has none.
+    """
+    if not right.num_rows or not left.num_rows:
+        return np.full(left.num_rows, -1, dtype=np.int64)
+    of_left, of_right = hash_rows(left, task.names), hash_rows(right, task.names)
+    order = np.argsort(of_right)
+    at = order[np.minimum(np.searchsorted(of_right, of_left, sorter=order), len(order) - 1)]
+    hit = of_right[at] == of_left
+    same = hit.copy()
+    for name in left.schema.names:
+        equal = pc.equal(left.column(name), right.column(name).take(pa.array(at)))
+        same &= np.asarray(equal.to_numpy(zero_copy_only=False))
+    if (same == hit).all() and len(np.unique(of_right)) == len(of_right):
+        return np.where(hit, at, -1)
+    rows = {tuple(row.values()): number for number, row in enumerate(right.to_pylist())}  # hashes collide
+    return np.array([rows.get(tuple(row.values()), -1) for row in left.to_pylist()], dtype=np.int64)
+
+
+def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
+    ranked = partial.ranked
+    if ranked is None:
+        raise ValueError("rankings without a ranked list")
+    relevance = _looked_up(ranked, query, truth, task)
+    ranked = Entries({**ranked.columns, RELEVANCE: relevance}, ranked.offsets)
+    head = dict(partial.head)
+    unjudged = np.isnan(relevance)
+    ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
+    if task.plan.convention.ideal == "retrieved":
+        ideal = best_entries(_only(ranked, ~unjudged, (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)), task)
+    if task.plan.convention.unjudged == "condensed":
+        removed = np.bincount(query_of_rows(ranked.offsets)[unjudged], minlength=len(query))
+        head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
+        ranked = _only(ranked, ~unjudged, tuple(ranked.columns))
+    for name in ("n_judged", "n_relevant"):
+        head[name] = _of_query(truth.head[name], query).fill_null(0)
+    for name in task.names.carried:
+        head |= _agreeing(head, truth, name, query, task)
+    return PartialRankings(head, first_entries(ranked, replace(task, judgments=None)), ideal)
+
+
+def _of_query(column: pa.Array, query: IntArray) -> pa.Array:
+    """Values of judged queries; null where a query has no judgment."""
+    return column.take(pa.array(query, mask=query < 0))
+
+
+def _lists_of(lists: Entries, query: IntArray) -> Entries:
+    """Lists of judged queries; empty where a query has no judgment."""
+    n = len(lists.offsets) - 1
+    ends = Entries(lists.columns, np.append(lists.offsets, lists.offsets[-1]))  # one list more, an empty one
+    return ends.of_queries(np.where(query < 0, n, query))
+
+
+def _only(entries: Entries, kept: np.ndarray, names: Iterable[str]) -> Entries:
+    chosen = Entries({name: values for name, values in entries.columns.items() if name in names}, entries.offsets)
+    found = chosen.taken(np.flatnonzero(kept))
+    lengths = np.bincount(query_of_rows(entries.offsets)[kept], minlength=len(entries.offsets) - 1)
+    return Entries(found.columns, offsets_of(lengths))
+
+
+def _agreeing(
+    head: dict[str, pa.Array], truth: _Truth, name: str, query: IntArray, task: RankingTask
+) -> dict[str, pa.Array]:
+    """Ranges of a carried column over both tables, which must agree where both have it."""
+    low, high = f"low:{name}", f"high:{name}"
+    if low not in truth.head:
+        return {}
+    of_truth = {end: _of_query(truth.head[end], query) for end in (low, high)}
+    if low not in head:
+        return of_truth
+    differs = pc.fill_null(pc.not_equal(head[low], of_truth[low]), False).to_numpy(zero_copy_only=False)
+    if differs.any():
+        at = int(np.flatnonzero(differs)[0])
+        shown = task.plan.columns.weight if name == WEIGHT else task.names.segments[name]
+        key = ", ".join(f"{label}={head[one][at].as_py()}" for one, label in task.names.query.items())
+        raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
+    return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
+
+
+def _missing(run: str, at: IntArray, truth: _Truth, found: list[PartialRankings], task: RankingTask) -> PartialRankings:
+    """Judged queries that a run does not have."""
+    places, n = pa.array(at), len(at)
+    head = {RUN: pa.repeat(pa.scalar(run), n)} if task.names.has_runs or len(task.names.scores) > 1 else {}
+    head |= {name: column.take(places) for name, column in truth.head.items()}
+    head |= {name: pa.array(np.zeros(n, dtype=np.int64)) for name in ("n_rows", "n_left_out", "n_items")}
+    for name in task.names.carried:
+        for end in (f"low:{name}", f"high:{name}"):
+            if end not in head and name in task.rows.names:
+                kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
+                head[end] = pa.nulls(n, kind)
+    ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
+    empty = _empty_entries(task)
+    return PartialRankings(head, Entries(empty.columns, np.zeros(n + 1, dtype=np.int64)), ideal)
+
+
+def _empty_entries(task: RankingTask) -> Entries:
+    nothing = pa.RecordBatch.from_pylist([], schema=without_bad_row(task.rows))
+    of_run = next(runs_of(nothing, task.names))
+    found = ranked_entries(query_rows(of_run, np.zeros(1, dtype=np.int64), task.plan), task)
+    return Entries({**found.columns, RELEVANCE: np.zeros(0)}, found.offsets)
+
+
+def _looked_up(ranked: Entries, query: IntArray, truth: _Truth, task: RankingTask) -> FloatArray:
+    """Relevance of each entry; NaN where it is not judged."""
+    of_entry = query[query_of_rows(ranked.offsets)]
+    of_judgment = query_of_rows(truth.rows.offsets)
+    found = np.full(len(of_entry), np.nan)
+    items, judged_items = ranked.columns[ITEM], truth.rows.batch.column(ITEM)
+    inside = np.flatnonzero(of_entry >= 0)
+    if not len(inside) or not len(of_judgment):
+        return found
+    both = pa.concat_arrays([pa.array(_taken(items, inside)).cast(judged_items.type), judged_items])
+    codes = int_values(both.dictionary_encode().indices)
+    n_codes = int(codes.max()) + 1
+    wanted, place = np.unique(of_entry[inside] * n_codes + codes[: len(inside)], return_inverse=True)
+    pairs = of_judgment * n_codes + codes[len(inside) :]
+    at = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
+    hits = np.flatnonzero(wanted[at] == pairs)
+    if task.checks_duplicates:
+        _refuse_judged_twice(at[hits], of_judgment[hits], truth, task)
+    relevance = truth.relevances()[hits]
+    by_pair = np.full(len(wanted), np.nan)
+    order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]  # the lowest is written last
+    by_pair[at[hits][order]] = relevance[order]
+    found[inside] = by_pair[place]
+    return found
+
+
+def _refuse_judged_twice(pairs: IntArray, query: IntArray, truth: _Truth, task: RankingTask) -> None:
+    twice = np.bincount(pairs)[pairs] > 1 if len(pairs) else np.zeros(0, dtype=np.bool_)
+    if twice.any():
+        at = int(query[twice.argmax()])
+        named = {label: truth.keys.column(name)[at].as_py() for name, label in task.names.query.items()}
+        key = ", ".join(f"{label}={value}" for label, value in named.items())
+        raise InputRefusedError(f"an item comes twice in the ranking or its judgments of query {key}. {ADVICE}")
+
+
+def _taken(items: Values, at: IntArray) -> Values:
+    return items[at] if isinstance(items, np.ndarray) else items.take(pa.array(at))

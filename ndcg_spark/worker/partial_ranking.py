@@ -1,0 +1,467 @@
+"""Rows of a stretch of a query to its partial ranking: counts, the first K entries, the K best relevances.
+
+Partial rankings of a query merge into one (see `worker.merging`) with the functions of this module that keep the
+first entries: an entry of a list is cut like a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.kernels.gains import gain_function
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    lengths_of,
+    offsets_of,
+    query_of_rows,
+    rank_of_rows,
+)
+from ndcg_spark.kernels.ties import tie_groups
+from ndcg_spark.kernels.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
+from ndcg_spark.worker.batches import int_values
+from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, SCORE, WEIGHT
+from ndcg_spark.worker.entries import Entries, Values, take_values
+from ndcg_spark.worker.query_rows import QueryRows, RankingTask, both, keys_in
+
+COUNT = "n"
+"""Items that an entry stands for, where tied items are grouped."""
+COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+
+
+@dataclass(slots=True)
+class PartialRankings:
+    """Partial rankings, each of a stretch of one query of one run.
+
+    Parameters
+    ----------
+    head : dict from name to pyarrow array, shape (n_stretches,)
+        Keys, counts, and `low:NAME` and `high:NAME` of each carried column.
+    ranked : Entries or None
+        The first entries by score or rank; None for judgments.
+    ideal : Entries or None
+        The best relevances; None where the ideal list is not made of them.
+    """
+
+    head: dict[str, pa.Array]
+    ranked: Entries | None
+    ideal: Entries | None
+
+
+def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
+    """Rank stretches of rows.
+
+    Parameters
+    ----------
+    rows : QueryRows
+        Of a run.
+    task : RankingTask
+    ideal : Entries or None
+        Their ideal lists, where these are known already.
+
+    Returns
+    -------
+    PartialRankings
+    """
+    if ideal is None and rows.relevance is not None and needs_ideal(task):
+        ideal = ideal_entries(rows, task)
+    return PartialRankings(describe(rows, task), ranked_entries(rows, task), ideal)
+
+
+def needs_ideal(task: RankingTask) -> bool:
+    """Whether the ideal list is made of judged items."""
+    return task.plan.convention.ideal != "k_ones"
+
+
+def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
+    """Keys, counts and ranges of carried columns of each stretch.
+
+    Parameters
+    ----------
+    rows : QueryRows
+    task : RankingTask
+
+    Returns
+    -------
+    dict from name to pyarrow array, shape (n_stretches,)
+    """
+    starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
+    found: dict[str, pa.Array] = {key: rows.batch.column(key).take(starts) for key in keys_in(rows.batch, task.names)}
+    found |= {name: pa.array(count) for name, count in _counts(rows, task).items()}
+    for name in task.names.carried:
+        if name in names:
+            column = rows.batch.column(name)
+            found |= column_range(column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets)
+    return found
+
+
+def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
+    n_used = lengths_of(rows.offsets)
+    n_rows = n_used
+    if COPIES in rows.batch.schema.names:
+        n_rows = np.add.reduceat(int_values(rows.batch.column(COPIES)), rows.offsets[:-1])
+    n_items = _n_where(rows.retrieved, rows.offsets)
+    nothing = np.zeros_like(n_used)
+    return {
+        "n_rows": n_rows,
+        "n_left_out": n_rows - n_used + n_items - _n_where(rows.ranked, rows.offsets),
+        "n_items": n_items,
+        "n_judged": nothing if rows.relevance is None else _n_where(rows.judged, rows.offsets),
+        "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
+    }
+
+
+def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
+    """Count the rows of each stretch whose relevance is above 0."""
+    if rows.relevance is None:
+        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
+    return _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
+
+
+def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
+    if flags is None or len(offsets) == 1:
+        return lengths_of(offsets)
+    return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)  # no stretch is empty
+
+
+def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
+    """The lowest and the highest value of a column in each stretch. Nulls do not count."""
+    encoded = column.dictionary_encode()
+    values = encoded.dictionary
+    in_order = pc.array_sort_indices(values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values)
+    place = np.empty(len(values) + 1, dtype=np.int64)
+    place[in_order.to_numpy()] = np.arange(len(values))
+    place[-1] = -1  # of null
+    places = place[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    highest = np.maximum.reduceat(places, offsets[:-1]) if len(places) else places
+    lowest = np.minimum.reduceat(np.where(places < 0, len(values), places), offsets[:-1]) if len(places) else places
+    values = values.take(in_order)
+    return {
+        f"{end}:{name}": values.take(pa.array(at, mask=highest < 0))
+        for end, at in (("low", lowest), ("high", highest))
+    }
+
+
+# ------------------------------------------------------------------------------------------------- the ranked list
+
+
+def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
+    """Keep the first entries of each stretch in rank order, with what merging and scoring need of them.
+
+    Parameters
+    ----------
+    rows : QueryRows
+    task : RankingTask
+
+    Returns
+    -------
+    Entries
+        `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs
+        them; `n` where tied items are grouped.
+    """
+    kept = n_entries(task)
+    if task.ranks_given:
+        at, lengths = _first_by_rank(rows, kept)
+        return _entries(rows, at, lengths, task)
+    at = _candidates(rows, kept)
+    lengths = np.bincount(query_of_rows(rows.offsets)[at], minlength=len(rows.offsets) - 1)
+    return first_entries(_entries(rows, at, lengths, task), task)
+
+
+def n_entries(task: RankingTask) -> int | None:
+    """How many first entries are kept before lists are complete; None keeps all.
+
+    One more than the largest cutoff: with a rank or an item twice across the cutoff, both entries are seen.
+    """
+    k = task.plan.max_k
+    return k + 1 if k is not None and task.cuts_early else None
+
+
+def _entries(rows: QueryRows, at: IntArray, lengths: IntArray, task: RankingTask) -> Entries:
+    plan, batch = task.plan, rows.batch
+    by_order = plan.convention.ties == "input_order" and ORDER in batch.schema.names
+    by_item = plan.convention.ties in ("item_asc", "item_desc") and not task.ranks_given
+    value = rows.value[at]
+    columns: dict[str, Values] = (
+        {RANK: value.astype(np.int64)} if task.ranks_given else {SCORE: value.astype(np.float64)}
+    )
+    if rows.relevance is not None:
+        relevance = rows.relevance[at].astype(np.float64)
+        columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
+    if ITEM in batch.schema.names and (by_item or task.checks_duplicates or task.judgments is not None):
+        columns[ITEM] = _taken(batch.column(ITEM), at)
+    if by_order and not task.ranks_given:
+        columns[ORDER] = batch.column(ORDER).take(pa.array(at))
+    if plan.convention.groups_ties and not task.ranks_given:
+        columns[COUNT] = np.ones(len(at), dtype=np.int64)
+    return Entries(columns, offsets_of(lengths))
+
+
+def _taken(column: pa.Array, at: IntArray) -> Values:
+    return int_values(column)[at] if pa.types.is_integer(column.type) else column.take(pa.array(at))
+
+
+def _first_by_rank(rows: QueryRows, kept: int | None) -> tuple[IntArray, IntArray]:
+    """Rows on the first ranks in rank order, and how many each stretch has."""
+    n_longest = int(lengths_of(rows.offsets).max(initial=0))
+    if kept is None:
+        chosen = np.flatnonzero(rows.ranked) if rows.ranked is not None else np.arange(len(rows.value))
+        query = query_of_rows(rows.offsets)[chosen]
+        order = np.lexsort((rows.value[chosen], query))
+        return chosen[order], np.bincount(query, minlength=len(rows.offsets) - 1)
+    k = kept - 1
+    ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
+    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))
+
+
+def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
+    """Rows that score no less than the last kept one of their stretch."""
+    if kept is None:
+        return np.flatnonzero(rows.ranked) if rows.ranked is not None else np.arange(len(rows.value))
+    score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
+    chosen = score >= np.repeat(kth_largest(score, rows.offsets, kept), lengths_of(rows.offsets))
+    return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
+
+
+def first_entries(entries: Entries, task: RankingTask) -> Entries:
+    """Put entries in rank order and keep the first of each query. Order and cut do not depend on how rows arrived.
+
+    Parameters
+    ----------
+    entries : Entries
+        In any order within a query.
+    task : RankingTask
+
+    Returns
+    -------
+    Entries
+    """
+    kept = n_entries(task)
+    if task.ranks_given:
+        order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
+        return _cut(entries.taken(order), kept)
+    if COUNT in entries.columns and RELEVANCE in entries.columns:
+        return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
+    order, same = rank_order(entries, task)
+    return _cut(entries.taken(order), kept, same=same)
+
+
+def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
+    """Order entries by score, then the tie rule, then relevance, the lowest first.
+
+    Parameters
+    ----------
+    entries : Entries
+    task : RankingTask
+
+    Returns
+    -------
+    tuple
+        The order within each query. And, where relevances are not known yet, which entries (in the new order) tie
+        with the one before in all that is known.
+    """
+    score, offsets = entries.numbers(SCORE), entries.offsets
+    order = falling_order(score, offsets)
+    in_order, begins = score[order], np.zeros(len(score), dtype=np.bool_)
+    begins[offsets[:-1][lengths_of(offsets) > 0]] = True
+    tied = np.zeros(len(score), dtype=np.bool_)
+    tied[1:] = (in_order[1:] == in_order[:-1]) & ~begins[1:]
+    unknown = RELEVANCE not in entries.columns
+    if not tied.any():
+        return order, None
+    places = _tie_places(entries, task)
+    order = np.lexsort((_relevance_key(entries), places, -score, query_of_rows(offsets)))
+    if not unknown:
+        return order, None
+    tied[1:] &= places[order][1:] == places[order][:-1]
+    return order, tied
+
+
+def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
+    """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
+    name = next((one for one in (ORDER, ITEM) if one in entries.columns), None)
+    ties = task.plan.convention.ties
+    if name is None or task.plan.convention.groups_ties or (ties == "input_order" and name == ITEM):
+        return np.zeros(len(entries.numbers(SCORE)), dtype=np.int64)
+    place = places_of(entries.columns[name])
+    return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
+
+
+def places_of(values: Values) -> IntArray:
+    """Rank of each value among all: strings by UTF-8 bytes, numbers by value."""
+    if isinstance(values, np.ndarray):
+        return values.astype(np.int64, copy=False)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _relevance_key(entries: Entries) -> FloatArray:
+    """What entries are told apart by at last; an unjudged item comes before all judged ones."""
+    if RELEVANCE not in entries.columns:
+        return np.zeros(entries.offsets[-1])
+    relevance = entries.numbers(RELEVANCE)
+    return np.where(np.isnan(relevance), -np.inf, relevance)
+
+
+def _cut(entries: Entries, kept: int | None, same: BoolArray | None = None) -> Entries:
+    """Keep the first entries of each query, and those that tie with the last of them in all that is known."""
+    if kept is None or not len(entries.offsets) or lengths_of(entries.offsets).max(initial=0) <= kept:
+        return entries
+    rank = rank_of_rows(entries.offsets)
+    if same is not None:
+        first = np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))
+        rank = rank[first]
+    inside = rank < kept
+    lengths = np.bincount(query_of_rows(entries.offsets)[inside], minlength=len(entries.offsets) - 1)
+    found = entries.taken(np.flatnonzero(inside))
+    return Entries(found.columns, offsets_of(lengths))
+
+
+def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
+    """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
+
+    Parameters
+    ----------
+    entries : Entries
+        With `score`, `relevance` and `n`, in any order within a query.
+    k : int or None
+        None keeps all groups.
+    everywhere : bool
+        Put items of one score and relevance together in all groups. Else only in the group that reaches beyond
+        rank k + 1, whose items then are not kept: which of them are among the first is arbitrary.
+
+    Returns
+    -------
+    Entries
+        Best score first, lowest relevance first within a group. A query has at most k entries, and one for each
+        relevance of the group that reaches beyond rank k.
+    """
+    query, score = query_of_rows(entries.offsets), entries.numbers(SCORE)
+    relevance = _relevance_key(entries)
+    order = falling_order(score, entries.offsets)
+    if _any_equal(score[order], query):
+        order = np.lexsort((relevance, -score, query))
+    score, relevance = score[order], relevance[order]
+    n = entries.numbers(COUNT)[order].astype(np.int64)
+    # An item twice across the cutoff is seen as long as lists have one entry more.
+    end = len(n) * int(n.max(initial=1)) + 1 if k is None else k + int(not everywhere)
+    groups = tie_groups(score, n, entries.offsets)
+    straddles = (groups.start < end) & (groups.start + groups.size > end)
+    new_entry = np.ones(len(n), dtype=np.bool_)
+    new_entry[1:] = (np.diff(groups.group) > 0) | (relevance[1:] != relevance[:-1])
+    new_entry |= ~(straddles | everywhere)
+    first = np.flatnonzero(new_entry)
+    counts = np.add.reduceat(n, first) if len(n) else n
+    inside = groups.start[first] < end
+    first, counts = first[inside], counts[inside]
+    found = entries.taken(order[first])
+    found.columns[COUNT] = counts
+    if ITEM in found.columns:
+        found.columns[ITEM] = _without(found.columns[ITEM], straddles[first])
+    return Entries(found.columns, offsets_of(np.bincount(query[first], minlength=len(entries.offsets) - 1)))
+
+
+def _any_equal(values: FloatArray, query: IntArray) -> bool:
+    return bool(((values[1:] == values[:-1]) & (query[1:] == query[:-1])).any())
+
+
+def _without(items: Values, hidden: BoolArray) -> Values:
+    """Items, null where they are hidden."""
+    column = pa.array(items) if isinstance(items, np.ndarray) else items
+    return pc.if_else(pa.array(hidden), pa.scalar(None, column.type), column) if hidden.any() else items
+
+
+# -------------------------------------------------------------------------------------------------- the ideal list
+
+
+def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
+    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for.
+
+    Parameters
+    ----------
+    rows : QueryRows
+        With relevances.
+    task : RankingTask
+
+    Returns
+    -------
+    Entries
+        `relevance`, and `item` where duplicates are looked for.
+    """
+    plan, offsets = task.plan, rows.offsets
+    listed = both(rows.judged, rows.ranked) if plan.convention.ideal == "retrieved" else rows.judged
+    relevance = rows.relevance
+    if relevance is None:
+        raise ValueError("rows have no relevances")
+    with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
+    k = n_ideal(task)
+    if k is None or plan.convention.has_gain_table:
+        at = np.flatnonzero(listed) if listed is not None else np.arange(len(relevance))
+        lengths = np.bincount(query_of_rows(offsets)[at], minlength=len(offsets) - 1)
+        columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
+        if with_item:
+            columns[ITEM] = _taken(rows.batch.column(ITEM), at)
+        return best_entries(Entries(columns, offsets_of(lengths)), task)
+    value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
+    best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
+    entries = Entries({RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
+    if with_item:
+        entries.columns[ITEM] = _best_items(rows, value, entries, k)
+    return entries
+
+
+def n_ideal(task: RankingTask) -> int | None:
+    """How many entries of an ideal list are kept before it is complete; None keeps all."""
+    k = task.plan.max_k
+    return None if k is None else k + int(task.checks_duplicates)
+
+
+def best_entries(entries: Entries, task: RankingTask) -> Entries:
+    """Put relevances in ideal order, by gain where a table need not rise with relevance, and keep the best.
+
+    Parameters
+    ----------
+    entries : Entries
+        In any order within a query.
+    task : RankingTask
+
+    Returns
+    -------
+    Entries
+    """
+    k, order_by = n_ideal(task), ideal_order(entries.numbers(RELEVANCE), task)
+    query = query_of_rows(entries.offsets)
+    in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
+    if not in_order.all():
+        entries = entries.taken(np.lexsort((-order_by, query)))
+    return _cut(entries, k)
+
+
+def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
+    """By what judged items are put in ideal order: their relevance, or their gain by a table."""
+    convention = task.plan.convention
+    if not convention.has_gain_table or not len(relevance):
+        return relevance
+    levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+    return np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+
+
+def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
+    """Items of the best relevances. Which of those that tie for the k-th are among the k is arbitrary: any one does."""
+    lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
+    lowest = np.full(len(lengths), -np.inf)
+    lowest[lengths == k] = best.numbers(RELEVANCE)[starts[lengths == k] + k - 1]
+    at = np.flatnonzero(value > np.repeat(lowest, lengths_of(rows.offsets)))
+    query = query_of_rows(rows.offsets)[at]
+    order = np.lexsort((-value[at].astype(np.float64), query))
+    place = rank_of_rows(offsets_of(np.bincount(query, minlength=len(lengths))))
+    found = np.repeat(rows.offsets[:-1], lengths)
+    found[starts[query] + place] = at[order]
+    return take_values(rows.batch.column(ITEM), found)

@@ -1,0 +1,234 @@
+"""Rows of a chunk, grouped by query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.kernels.ragged import BoolArray, IntArray
+from ndcg_spark.kernels.top_k import NumberArray
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.worker.batches import number_values, taken
+from ndcg_spark.worker.canonical import BAD_ROW, RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
+from ndcg_spark.worker.hashing import HashArray, key_hashes, sorted_by_hash
+
+MOST_STRETCHES = 0.25
+"""Share of the rows. Above it, rows are sorted by query first: most stretches then have one or two rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingTask:
+    """What workers must know to rank; small, and the same on every worker.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    rows : pyarrow schema
+        Canonical columns of the main table.
+    judgments : pyarrow schema or None
+        Canonical columns of the judgments table, where there is one.
+    n_partitions : int
+        Partition ids of the exchange.
+    checks_duplicates : bool
+        Whether lists carry items so that duplicates among them are found.
+    counts_relevant : bool
+        Whether `n_relevant` is wanted.
+    chunk_rows : int
+        Rows that are grouped at once. Fewer cost more calls; half as many again gain nothing (20 M rows, 100 a query).
+    held_rows, held_bytes : int
+        Rows and bytes that a worker holds before it passes them on.
+    queries_at_once : int
+        Rankings of a batch.
+    """
+
+    plan: EvaluationPlan
+    rows: pa.Schema
+    judgments: pa.Schema | None = None
+    n_partitions: int = 1
+    checks_duplicates: bool = False
+    counts_relevant: bool = True
+    chunk_rows: int = 131_072
+    held_rows: int = 2**19
+    held_bytes: int = 2**27
+    queries_at_once: int = 8192
+    names: Names = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", canonical_names(self.plan))
+
+    @property
+    def ranks_given(self) -> bool:
+        """Whether ranks are taken as they are; condensed lists are ranked anew."""
+        return self.plan.columns.rank is not None and self.plan.convention.unjudged != "condensed"
+
+    @property
+    def cuts_early(self) -> bool:
+        """Whether the first K rows are known before judgments are looked up."""
+        convention = self.plan.convention
+        needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
+        return self.plan.max_k is not None and not (self.judgments is not None and needs_labels)
+
+
+@dataclass(slots=True)
+class QueryRows:
+    """Valid rows of one run, those of a query (or of a stretch of one) next to each other.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Canonical columns.
+    offsets : int64, shape (n_queries + 1,)
+    value : numbers, shape (n_rows,)
+        Score or given rank, in the type of the column where that is narrower than a double.
+    retrieved, ranked : bool or None
+        Rows that have one, and rows that the ranking keeps. Here and below, None means all rows.
+    relevance : numbers, or None where judgments are a table of their own
+    judged : bool or None
+    """
+
+    batch: pa.RecordBatch
+    offsets: IntArray
+    value: NumberArray
+    retrieved: BoolArray | None
+    ranked: BoolArray | None
+    relevance: NumberArray | None
+    judged: BoolArray | None
+
+
+def query_rows(batch: pa.RecordBatch, offsets: IntArray, plan: EvaluationPlan) -> QueryRows:
+    """Read from a batch what its rankings are made of.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Valid rows, with one score column or ranks.
+    offsets : int64, shape (n_queries + 1,)
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    QueryRows
+    """
+    relevance: NumberArray | None = None
+    judged: BoolArray | None = None
+    if RELEVANCE in batch.schema.names:
+        relevance, judged = number_values(batch.column(RELEVANCE))
+    value, retrieved = number_values(batch.column(SCORE if SCORE in batch.schema.names else RANK))
+    condensed = plan.convention.unjudged == "condensed"
+    if SCORE not in batch.schema.names and condensed:
+        value = -value.astype(np.float64)  # ranks close up over the removed items
+    elif SCORE in batch.schema.names and plan.convention.score_precision == "float32":
+        with np.errstate(over="ignore"):  # too large a score becomes infinite, as in Spark
+            value = value.astype(np.float32).astype(np.float64)
+    ranked = both(retrieved, judged) if condensed and relevance is not None else retrieved
+    return QueryRows(batch, offsets, value, retrieved, ranked, relevance, judged)
+
+
+def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    """Combine two sets of rows, where None is all of them."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def keys_in(batch: pa.RecordBatch, names: Names) -> tuple[str, ...]:
+    """Columns that identify a query of a run, or of judgments, in a batch."""
+    return ((RUN,) if RUN in batch.schema.names else ()) + tuple(names.query)
+
+
+def stretch_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
+    """Find where the query changes from one row to the next.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+    keys : tuple of str
+        Without nulls.
+
+    Returns
+    -------
+    int64, shape (n_stretches + 1,)
+    """
+    n_rows = batch.num_rows
+    begins = np.zeros(n_rows + 1, dtype=np.bool_)
+    begins[0] = begins[n_rows] = True
+    for name in keys:
+        column = batch.column(name)
+        if pa.types.is_integer(column.type):
+            values = column.to_numpy(zero_copy_only=False)
+            begins[1:n_rows] |= values[1:] != values[:-1]
+            continue
+        changes = pc.not_equal(column.slice(1), column.slice(0, max(0, n_rows - 1)))
+        begins[1:n_rows] |= np.asarray(changes.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.flatnonzero(begins) if n_rows else np.zeros(1, dtype=np.int64)
+
+
+def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
+    """Hash the query of each row, and its run."""
+    return key_hashes(batch, tuple(names.query), RUN if RUN in batch.schema.names else None)
+
+
+def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
+    """Bring the rows of a query next to each other.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Valid rows.
+    names : Names
+    completely : bool
+        Bring all of them together. False leaves rows as they are where most stretches are long.
+
+    Returns
+    -------
+    tuple of record batch and int64 offsets
+    """
+    keys = keys_in(batch, names)
+    offsets = stretch_offsets(batch, keys)
+    n_stretches = len(offsets) - 1
+    if not completely:
+        if n_stretches <= MOST_STRETCHES * batch.num_rows:
+            return batch, offsets
+        batch = taken(batch, sorted_by_hash(hash_rows(batch, names))[1])
+        return batch, stretch_offsets(batch, keys)
+    order = order_by_group(batch.select(list(keys)).take(pa.array(offsets[:-1])), names)
+    if order is None:
+        return batch, offsets
+    lengths = np.diff(offsets)[order]
+    ends = np.cumsum(lengths)
+    rows = np.repeat(offsets[:-1][order] - (ends - lengths), lengths) + np.arange(batch.num_rows)
+    batch = taken(batch, rows)
+    return batch, stretch_offsets(batch, keys)
+
+
+def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
+    """Order rows such that equal keys are next to each other.
+
+    Parameters
+    ----------
+    heads : pyarrow record batch
+        Key columns.
+    names : Names
+
+    Returns
+    -------
+    int64, shape (n,), or None where all keys differ
+        Keys are compared, not only their hashes.
+    """
+    keys = tuple(heads.schema.names)
+    hashes, order = sorted_by_hash(hash_rows(heads, names))
+    n_groups = len(np.unique(hashes)) if len(hashes) else 0
+    if n_groups == len(hashes):
+        return None
+    if len(stretch_offsets(taken(heads, order), keys)) - 1 == n_groups:
+        return order
+    codes = [heads.column(name).dictionary_encode().indices.to_numpy(zero_copy_only=False) for name in keys]
+    return np.lexsort(codes)  # two keys share the kept bits of their hashes
+
+
+def without_bad_row(schema: pa.Schema) -> pa.Schema:
+    """Give the columns that rows keep once they are checked."""
+    return pa.schema([one for one in schema if one.name != BAD_ROW])

@@ -1,0 +1,184 @@
+"""Complete partial rankings to rankings: what scoring reads, and what a person can read, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.ragged import (
+    FloatArray,
+    IntArray,
+    first_where,
+    lengths_of,
+    offsets_of,
+    query_of_rows,
+    rank_of_rows,
+)
+from ndcg_spark.kernels.top_k import repeats
+from ndcg_spark.worker.batches import float_column, int_values
+from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, WEIGHT
+from ndcg_spark.worker.entries import Entries, Values, list_column, take_values
+from ndcg_spark.worker.partial_ranking import COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
+from ndcg_spark.worker.query_rows import RankingTask
+
+ADVICE = "Remove it, or say which counts (duplicates=best or first)."
+
+
+def rankings_batches(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Finish rankings: cut lists to K, refuse items that come twice, use the user's names.
+
+    Parameters
+    ----------
+    complete : PartialRankings
+        With all there is of each query.
+    task : RankingTask
+
+    Yields
+    ------
+    pyarrow record batch
+        `run`, the query columns, counts, segments, `weight`, `ranked` (relevances in rank order, null: unjudged),
+        `ranks` where they are given, `scores` and `tied` (how many items an entry stands for) where tied items are
+        grouped, and `ideal` (the best relevances, the best first).
+
+    Raises
+    ------
+    InputRefusedError
+        When a list has an item twice and duplicates are looked for, or a carried column is not constant in a query.
+    """
+    batch = _rankings(complete, task)
+    for start in range(0, batch.num_rows, task.queries_at_once):
+        yield batch.slice(start, task.queries_at_once)
+
+
+def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+    head, names = complete.head, task.names
+    n = len(head["n_rows"])
+    columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
+    columns |= {label: head[name] for name, label in names.query.items()}
+    columns |= {name: head[name] for name in COUNTS}
+    keys = pa.RecordBatch.from_pydict(columns)
+    for name, label in names.carried.items():
+        if f"low:{name}" in head:
+            shown = str(task.plan.columns.weight) if name == WEIGHT else label
+            columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
+    return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
+
+
+def require_constant(
+    keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask
+) -> pa.Array:
+    """Give the one value of a carried column in each query.
+
+    Parameters
+    ----------
+    keys : pyarrow record batch
+        Names the queries, for the message.
+    low, high : pyarrow array, shape (n_queries,)
+    name : str
+        The user's.
+    task : RankingTask
+
+    Returns
+    -------
+    pyarrow array, shape (n_queries,)
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    differs = np.asarray(pc.fill_null(pc.not_equal(low, high), False).to_numpy(zero_copy_only=False))
+    if pa.types.is_floating(low.type):  # to Spark, NaN equals NaN
+        differs = differs & ~pc.fill_null(pc.and_(pc.is_nan(low), pc.is_nan(high)), False).to_numpy(
+            zero_copy_only=False
+        )
+    refuse_first(keys, differs, f"column {name!r} has more than one value in query ", ".", task)
+    return low
+
+
+def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
+    """Raise with the name of the first flagged query, if one is flagged."""
+    at = first_where(flags, np.arange(len(flags) + 1))
+    if at is not None:
+        shown = ([RUN] if keys.column(RUN)[at].as_py() else []) + list(task.names.query.values())
+        query = ", ".join(f"{name}={keys.column(name)[at].as_py()}" for name in shown)
+        raise InputRefusedError(f"{before}{query}{after}")
+
+
+def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
+    ranked, ideal = complete.ranked, complete.ideal
+    if ranked is None:
+        raise ValueError("rankings without a ranked list")
+    if task.checks_duplicates and ITEM in ranked.columns:
+        kind = "ranking" if task.judgments is None else "ranking or its judgments"
+        refuse_repeats(keys, ranked.columns[ITEM], ranked.offsets, kind, task)
+    k = task.plan.max_k
+    others: dict[str, Values] = {}
+    if COUNT in ranked.columns:
+        ranked = first_tie_groups(_without_items(ranked), k, everywhere=True)
+        others = {"scores": ranked.numbers(SCORE), "tied": ranked.numbers(COUNT)}
+    elif RANK in ranked.columns:
+        others = {"ranks": ranked.numbers(RANK)}
+    elif k is not None:
+        ranked = cut(ranked, k)
+    if ideal is None:
+        ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
+    ideal = _certain_ideal(keys, ideal, k, task)
+    return {
+        "ranked": list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets),
+        **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},
+        "ideal": list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets),
+    }
+
+
+def _without_items(entries: Entries) -> Entries:
+    return Entries({name: values for name, values in entries.columns.items() if name != ITEM}, entries.offsets)
+
+
+def cut(entries: Entries, k: int) -> Entries:
+    """Keep the first k entries of each query."""
+    lengths = lengths_of(entries.offsets)
+    if lengths.max(initial=0) <= k:
+        return entries
+    found = entries.taken(np.flatnonzero(rank_of_rows(entries.offsets) < k))
+    return Entries(found.columns, offsets_of(np.minimum(lengths, k)))
+
+
+def relevance_column(values: FloatArray) -> pa.Array:
+    """Arrow doubles, null where an item is not judged."""
+    unjudged = np.isnan(values)
+    return float_column(values, ~unjudged) if unjudged.any() else pa.array(values)
+
+
+def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
+    """Cut the ideal list to k, and refuse an item that is certainly in it twice.
+
+    Items tied at the cutoff are ignored: which of them made the list is arbitrary.
+    """
+    if task.checks_duplicates and ITEM in best.columns:
+        order_by, lengths = ideal_order(best.numbers(RELEVANCE), task), lengths_of(best.offsets)
+        beyond = np.full(len(lengths), -np.inf)
+        if k is not None:
+            beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
+        query = query_of_rows(best.offsets)
+        certain = np.flatnonzero(order_by > beyond[query])
+        n_certain = np.bincount(query[certain], minlength=len(lengths))
+        refuse_repeats(keys, take_values(best.columns[ITEM], certain), offsets_of(n_certain), "judgments", task)
+    return best if k is None else cut(best, k)
+
+
+def refuse_repeats(keys: pa.RecordBatch, items: Values, offsets: IntArray, kind: str, task: RankingTask) -> None:
+    """Raise where an item comes twice in a list. Nulls are items that were not kept."""
+    if isinstance(items, np.ndarray):
+        codes = items
+    else:
+        indices = items.dictionary_encode().indices
+        if indices.null_count:
+            known = np.asarray(items.is_valid().to_numpy(zero_copy_only=False))
+            lengths = np.bincount(query_of_rows(offsets)[known], minlength=len(offsets) - 1)
+            indices, offsets = indices.drop_null(), offsets_of(lengths)
+        codes = int_values(indices)
+    refuse_first(keys, repeats(codes, offsets), f"an item comes twice in the {kind} of query ", f". {ADVICE}", task)

@@ -1,0 +1,68 @@
+"""Gains and discounts of single rows, for a person to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.kernels.gains import gain_function
+from ndcg_spark.kernels.ragged import FloatArray
+from ndcg_spark.worker.batches import BatchFunction, float_values, marked
+
+_HELPERS = ("tied", "n_items")
+
+
+def make_row_viewer(convention: Convention, k: int | None) -> BatchFunction:
+    """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows.
+
+    Parameters
+    ----------
+    convention : Convention
+    k : int or None
+        Ranks beyond weigh nothing.
+
+    Returns
+    -------
+    callable
+        From batches with `relevance`, `rank`, `ideal_rank` (null: not in that list), `tied` (how many ranks, from
+        `rank` on, the row shares with others) and `n_items` of its query, to the same without the last two and with
+        three double columns more. A null rank gives a null discount.
+    """
+
+    def view(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(_view(batch, convention, k) for batch in batches)
+
+    return view
+
+
+def _view(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:
+    relevance, judged = float_values(batch.column("relevance"))
+    levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+    gains = np.zeros(len(levels))
+    gains[judged] = gain_function(convention.gain)(levels[judged])
+    tied, n_items = (float_values(batch.column(name))[0].astype(np.int64) for name in _HELPERS)
+    columns = {name: batch.column(name) for name in batch.schema.names if name not in _HELPERS}
+    columns["gain"] = pa.array(gains)
+    ends = n_items if convention.ideal == "as_many" else None
+    columns["discount"] = _discounts(batch.column("rank"), np.maximum(tied, 1), None, convention, k)
+    columns["ideal_discount"] = _discounts(batch.column("ideal_rank"), np.ones_like(tied), ends, convention, k)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _discounts(
+    column: pa.Array, tied: np.ndarray, ends: np.ndarray | None, convention: Convention, k: int | None
+) -> pa.Array:
+    """Discount of each rank, averaged over the ranks that tied rows share; 0 beyond the end of its list."""
+    ranks, known = float_values(column)
+    first = np.maximum(ranks.astype(np.int64) - 1, 0)
+    n_ranks = int((first + tied).max(initial=0))
+    table: FloatArray = discount_table(convention.discount, n_ranks if k is None else min(n_ranks, k))
+    total = np.concatenate([[0.0], np.cumsum(table)])
+    limit = np.full(len(first), len(table)) if ends is None else np.minimum(ends, len(table))
+    span = total[np.minimum(first + tied, limit)] - total[np.minimum(first, limit)]
+    alone = np.where(first < limit, table[np.minimum(first, len(table) - 1)] if len(table) else 0.0, 0.0)
+    return pa.array(np.where(tied == 1, alone, span / tied), mask=~known)

@@ -1,0 +1,294 @@
+"""Which rows are bad, and why: the only place that decides it.
+
+Spark sees what workers cannot (text that is no number, malformed lines) and hands it over as `bad_row`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, query_of_rows
+from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
+from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked, plain_texts
+from ndcg_spark.worker.canonical import (
+    BAD_ROW,
+    IDEAL_LIST,
+    ITEM,
+    ORDER,
+    RANK,
+    RANKED_LIST,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    WEIGHT,
+    Names,
+    canonical_names,
+)
+
+LARGEST_DOUBLE = float(np.finfo(np.float64).max)
+Reason = tuple[str, BoolArray | None]
+"""A reason, and the rows it holds for; None is no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """What makes a row of one table bad.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    judgments : bool
+        Whether the table is a judgments table, in which an order column may be null.
+    """
+
+    plan: EvaluationPlan
+    judgments: bool = False
+
+
+def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    """Keep the rows that can be evaluated.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Canonical columns, with one score column at most.
+    rules : RowRules
+
+    Returns
+    -------
+    pyarrow record batch
+        Without `bad_row`.
+
+    Raises
+    ------
+    InputRefusedError
+        For a bad row under `on_invalid=fail`. The message names the first reason and the query.
+    """
+    bad: BoolArray | None = None
+    for reason, at in bad_rows(batch, rules):
+        if rules.plan.on_invalid == "fail":
+            row = int(np.flatnonzero(at)[0])
+            raise InputRefusedError(f"bad row: {reason} at {key_text(batch, canonical_names(rules.plan), row)}")
+        bad = at if bad is None else bad | at
+    if BAD_ROW in batch.schema.names:
+        batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
+    return batch if bad is None else batch.filter(pa.array(~bad))
+
+
+def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
+    """Yield each reason that holds for some row, with the rows it holds for.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Canonical columns.
+    rules : RowRules
+
+    Yields
+    ------
+    tuple of str and bool array, shape (n_rows,)
+        A row may be bad for several reasons; the first one yielded is the one that is reported.
+    """
+    for reason, at in _reasons(batch, rules):
+        if at is not None and at.any():
+            yield reason, at
+
+
+def make_valid_rows(rules: RowRules) -> BatchFunction:
+    """Build the function that keeps valid rows, for strategies that rank in Spark."""
+
+    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(valid_rows(batch, rules) for batch in batches)
+
+    return keep
+
+
+def make_row_checker(rules: RowRules) -> BatchFunction:
+    """Build the function that replaces each row by `reason` (null: valid), `key` and, where it is there, `row`."""
+    names = canonical_names(rules.plan)
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for of_run in runs_of(plain_texts(batch), names):
+                yield _checked(of_run, rules, names)
+
+    return check
+
+
+def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
+    first = np.full(batch.num_rows, None, dtype=object)
+    for reason, at in bad_rows(batch, rules):
+        first[at & np.equal(first, None)] = reason
+    keys = [None if one is None else key_text(batch, names, row, item=True) for row, one in enumerate(first)]
+    columns = {"reason": pa.array(first, pa.string()), "key": pa.array(keys, pa.string())}
+    if "row" in batch.schema.names:
+        columns["row"] = batch.column("row")
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
+    """Split a batch with several score columns into one batch a run; any other batch is yielded as it is.
+
+    Parameters
+    ----------
+    batch : pyarrow record batch
+        Canonical columns.
+    names : Names
+
+    Yields
+    ------
+    pyarrow record batch
+        With the columns `run` and `score`.
+    """
+    if not is_wide(batch, names):
+        yield batch
+        return
+    shared = [name for name in batch.schema.names if name not in names.scores]
+    for score, run in names.scores.items():
+        columns = [pa.repeat(pa.scalar(run), batch.num_rows), batch.column(score), *map(batch.column, shared)]
+        yield pa.RecordBatch.from_arrays(columns, names=[RUN, SCORE, *shared])
+
+
+def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
+    """Whether a batch has several score columns, each of which is a run."""
+    return len(names.scores) > 1 and SCORE not in batch.schema.names
+
+
+def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
+    """Name the query of a row for a person: `query_id=7`."""
+    shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
+    shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
+    found = {label: batch.column(name)[row].as_py() for name, label in shown.items()}
+    return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
+
+
+def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+    plan, there = rules.plan, set(batch.schema.names)
+    if BAD_ROW in there:
+        yield from _reasons_from_spark(batch.column(BAD_ROW))
+    if RUN in there:
+        yield "null_run", _null(batch, RUN)
+    for name in canonical_names(plan).query:
+        yield "null_query", _null(batch, name)
+        if pa.types.is_floating(batch.column(name).type):
+            yield "null_query", np.isnan(float_values(batch.column(name))[0])
+    for name in (RANKED_LIST, IDEAL_LIST):
+        if name in there:
+            yield from _list_reasons(batch.column(name), plan)
+    if RANK in there:
+        yield from _rank_reasons(batch, plan)
+    if SCORE in there:
+        yield from _score_reasons(batch, plan)
+    if ITEM in there:
+        yield "null_item", _null(batch, ITEM)
+    if WEIGHT in there:
+        weight, known = float_values(batch.column(WEIGHT))
+        yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
+    if ORDER in there and not rules.judgments:
+        yield "null_order", _null(batch, ORDER)
+    if RELEVANCE in there:
+        yield from relevance_reasons(batch.column(RELEVANCE), plan)
+
+
+def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
+    """Reasons of the relevances in each list."""
+    yield "null_list", np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    query = query_of_rows(list_offsets(column))
+    for reason, at in relevance_reasons(column.flatten(), plan):
+        if at is not None:
+            yield reason, np.bincount(query[at], minlength=len(column)) > 0
+
+
+def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
+    if column.null_count < len(column):
+        for reason in pc.unique(column.drop_null()).to_pylist():
+            found = pc.fill_null(pc.equal(column, reason), False)
+            yield reason, np.asarray(found.to_numpy(zero_copy_only=False))
+
+
+def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
+    column = batch.column(RANK)
+    if plan.null_score == "bad":
+        yield "null_rank", _null(batch, RANK)
+    whole = pa.types.is_integer(column.type)
+    if whole and _within(column, 1, MAX_RANK):
+        return
+    rank, known = float_values(column)
+    if not whole:
+        yield "null_rank", known & np.isnan(rank)
+    yield "rank_below_1", known & (rank < 1)
+    yield "rank_too_large", rank > MAX_RANK
+    if not whole:
+        yield "rank_not_whole", known & (np.floor(rank) != rank)
+
+
+def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
+    if plan.null_score == "bad":
+        yield "null_score", _null(batch, SCORE)
+    if not _within(batch.column(SCORE), -LARGEST_DOUBLE, LARGEST_DOUBLE):
+        score = float_values(batch.column(SCORE))[0]
+        yield "nan_score", np.isnan(score)
+        yield "infinite_score", np.isinf(score)
+
+
+def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
+    """Yield each reason a relevance can be bad for, with the relevances it holds for.
+
+    Parameters
+    ----------
+    column : pyarrow numeric array
+        A null is an unjudged item, not a bad one.
+    plan : EvaluationPlan
+
+    Yields
+    ------
+    tuple of str and bool array or None
+    """
+    convention = plan.convention
+    lowest, highest = relevance_range(convention.gain)
+    least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(convention.negative, lowest)
+    good = _within(column, max(least, -LARGEST_DOUBLE), min(highest, LARGEST_DOUBLE))
+    if good and not convention.has_gain_table:
+        return
+    relevance, known = float_values(column)
+    if not good:
+        yield "nan_relevance", np.isnan(relevance)
+        yield "infinite_relevance", np.isinf(relevance)
+        yield "gain_overflow", relevance > highest
+        if convention.negative != "clip":
+            yield "gain_overflow", relevance < lowest
+    if convention.has_gain_table:
+        yield "level_without_gain", known & ~np.isin(_levels(relevance, plan), _table_levels(plan))
+    if convention.negative == "error":
+        yield "negative_relevance", relevance < 0
+
+
+def _levels(relevance: FloatArray, plan: EvaluationPlan) -> FloatArray:
+    return np.maximum(relevance, 0.0) if plan.convention.negative == "clip" else relevance
+
+
+def _table_levels(plan: EvaluationPlan) -> list[float]:
+    return list(parse_gain_table(str(plan.convention.gain).partition(":")[2]))
+
+
+def _within(column: pa.Array, lowest: float, highest: float) -> bool:
+    """Whether all values are numbers between two bounds, both included. One pass over a good batch."""
+    if column.null_count == len(column):
+        return True
+    if column.null_count and pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()  # where a null is not 0
+        return bool(lowest <= ends["min"] and ends["max"] <= highest)
+    values = column.to_numpy() if pa.types.is_integer(column.type) else float_values(column)[0]
+    return bool(lowest <= values.min() and values.max() <= highest)  # False if any is NaN
+
+
+def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:
+    column = batch.column(name)
+    return np.asarray(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None
