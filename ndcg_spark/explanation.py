@@ -204,7 +204,9 @@ def explain_step_by_step(
     plan = replace(plan, segment_sets=(), tie_bounds=False)
     steps = difference_steps(plan, convention, k)
     rankings = [
-        choose_ranking(data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text)
+        choose_ranking(
+            data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+        )
         for *_, step in steps
     ]
     rows = [

@@ -39,10 +39,6 @@ def since_spark(version: str, what: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(lacks_it, reason=f"{what} came with Spark {version}")
 
 
-needs_top_k = since_spark("4.2", "max_by(value, order, K)")
-TOP_K = pytest.param("top_k", marks=needs_top_k)
-
-
 def convention_of(choices: Choices) -> Convention:
     """The same choices in the words of the package."""
     return Convention(**{field.name: getattr(choices, field.name) for field in fields(Choices)})
@@ -146,37 +142,34 @@ class Case:
         return score_queries(rank_queries(self.data, self.plan, judgments=self.judgments), self.plan)
 
 
-def every_way(spark: SparkSession, rows: Sequence[Row], choices: Choices, whole: Sequence[Cutoff]) -> dict[str, Case]:
-    """Long table, run and judgments, given ranks, arrays; by windows (cutoffs `whole`) and by top-K aggregates.
-
-    Without the latter on a Spark that has none.
-    """
-    from ndcg_spark.spark.ranking.choose import has_top_k
-
+def every_strategy(
+    spark: SparkSession, rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
+) -> dict[str, Case]:
+    """Long table, run and judgments, given ranks: each by the engine and by windows; and arrays."""
     convention = convention_of(choices)
-    capped = tuple(k for k in whole if k is not None)
     missing = "unretrieved" if any(row.score is None for row in rows) else "bad"
     table, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
     run, judgments = (table.where(f"{name} is not null") for name in ("score", "relevance"))
     run = run.drop("relevance")
 
-    def plan(columns: Columns, cutoffs: Sequence[Cutoff] = whole, **changes: object) -> EvaluationPlan:
+    def plan(columns: Columns, **changes: object) -> EvaluationPlan:
         chosen = {"columns": columns, "cutoffs": tuple(cutoffs), "convention": convention} | changes
         return EvaluationPlan(**chosen)
 
     in_order = replace(convention, ties="item_asc")  # arrays have no ties, so no order column either
     cases = {
-        "long top_k": Case(data=table, plan=plan(LONG, capped, way="top_k", null_score=missing)),
-        "long window": Case(data=table, plan=plan(LONG, way="window", null_score=missing)),
-        "judgments top_k": Case(data=run, judgments=judgments, plan=plan(LONG, capped, way="top_k")),
-        "judgments window": Case(data=run, judgments=judgments, plan=plan(LONG, way="window")),
-        "rank": Case(data=table, plan=plan(RANKED, capped, null_score=missing)),
-        "rank judgments": Case(data=run, judgments=judgments, plan=plan(RANKED)),
         "numbers": Case(data=arrays, plan=plan(NUMBERS, convention=in_order)),
         "structs": Case(data=arrays, plan=plan(STRUCTS, convention=in_order)),
     }
-    if not has_top_k(table):
-        cases = {name: case for name, case in cases.items() if not name.endswith("top_k")}
+    for strategy in ("engine", "window"):
+        cases |= {
+            f"long {strategy}": Case(data=table, plan=plan(LONG, strategy=strategy, null_score=missing)),
+            f"judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(LONG, strategy=strategy)),
+            f"rank {strategy}": Case(data=table, plan=plan(RANKED, strategy=strategy, null_score=missing)),
+            f"rank judgments {strategy}": Case(
+                data=run, judgments=judgments, plan=plan(RANKED, strategy=strategy)
+            ),
+        }
     if choices.ties == "input_order":
         cases = {name: _with_order(case) for name, case in cases.items()}
     return cases

@@ -18,7 +18,7 @@ from spark_rankings import (
     collect_cases,
     convention_of,
     differences,
-    every_way,
+    every_strategy,
     scored_table,
     session_settings,
 )
@@ -27,7 +27,6 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.ranking import rank_queries
-from ndcg_spark.spark.ranking.choose import has_top_k
 
 CUTOFFS = (1, 3, 10, None)
 NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
@@ -73,26 +72,18 @@ def rows_for(name: str) -> list[Row]:
     return [row for row in rows if row.score is not None] if not shape.get("unretrieved", True) else rows
 
 
-def chosen_ways(cases: dict[str, Case], name: str) -> dict[str, Case]:
-    """All scored tables by both ways; the four forms in which nothing is sorted take turns, two at a time."""
-    resting = (("rank", "structs"), ("rank judgments", "numbers"))[list(CHOICES).index(name) % 2]
-    return {way: case for way, case in cases.items() if way not in resting}
-
-
 @pytest.mark.parametrize("name", CHOICES)
-def test_every_way_equals_the_oracle(spark, name):
+def test_every_strategy_equals_the_oracle(spark, name):
     """The cutoff 10 is beyond most lists; None is the whole list; one query has half of all rows."""
     rows, choices = rows_for(name), CHOICES[name]
     assert sum(row.query == GIANT_QUERY for row in rows) >= 0.4 * len(rows)
-    ways = chosen_ways(every_way(spark, rows, choices, CUTOFFS), name)
-    assert len(ways) == (6 if has_top_k(spark.range(0)) else 4)
+    ways = every_strategy(spark, rows, choices, CUTOFFS)
+    assert len(ways) == 10
     found = collect_cases(ways)
     assert found.keys() == ways.keys()
     wrong = []
     for way, got in found.items():
-        cutoffs = sorted({k for _, k in got}, key=lambda k: (k is None, k))
-        assert cutoffs in ([1, 3, 10], list(CUTOFFS)), way
-        difference = differences(got, evaluate(rows, choices, cutoffs))
+        difference = differences(got, evaluate(rows, choices, CUTOFFS))
         wrong += [f"{way}: {difference}"] * bool(difference)
     assert not wrong, "\n".join(wrong)
 
@@ -162,8 +153,8 @@ def test_given_ranks_with_gaps_keep_their_discounts(spark):
     schema = "query_id string, item_id string, rank int, relevance double"
     table = spark.createDataFrame([("q", "a", 2, 1.0), ("q", "b", 5, 3.0)], schema)
     plans = {
-        way: EvaluationPlan(columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), way=way)
-        for way in ("given", "window")
+        way: EvaluationPlan(columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), strategy=way)
+        for way in ("engine", "window")
     }
     found = collect_cases({way: Case(data=table, plan=plan) for way, plan in plans.items()})
     expected = {1: 0.0, 4: 0.6309297535714575, 5: 0.6309297535714575 + 3 * 0.38685280723454163}
@@ -263,7 +254,7 @@ def test_unjudged_items_are_not_in_the_ideal_of_a_clipped_table(spark):
     """Level 0 gains more than level 1 here; an unjudged item is no level 0. IDCG@1 is the gain of level 1."""
     rows = ranked((1.0, None), query="q")
     choices = Choices(gain="table:0=3,1=2", ties="item_asc", negative="clip", ideal="retrieved")
-    cases = every_way(spark, rows, choices, (1,))
+    cases = every_strategy(spark, rows, choices, (1,))
     found = collect_cases({name: case for name, case in cases.items() if name.startswith(("long", "judgments"))})
     for got in found.values():
         assert_same_results(got, evaluate(rows, choices, [1]))

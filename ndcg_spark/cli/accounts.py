@@ -15,7 +15,6 @@ from ndcg_spark.cli.inputs import Inputs
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal
 from ndcg_spark.spark.checks import count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.spark.rows import keys_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ def account(inputs: Inputs, config: JobConfig) -> Accounts:
     InputRefusedError
         When more than the fraction that was allowed are bad.
     """
-    counted = {name: count_rows(rows, keys_of(inputs.plan)) for name, rows in inputs.checked(originals=False).items()}
+    counted = {name: count_rows(rows) for name, rows in inputs.checked(originals=False).items()}
     limit = config.max_reject_fraction
     for name, found in counted.items():
         bad = sum(found.rejected.values())
@@ -101,7 +100,7 @@ def refusal_of(error: Exception, inputs: Inputs) -> NdcgSparkError | None:
         return InputRefusedError(f"{message} Nothing was written.")
     found = []
     for name, rows in inputs.checked(originals=False).items():
-        counted = count_rows(rows, keys_of(inputs.plan))
+        counted = count_rows(rows)
         if counted.rejected:
             found.append(describe_bad_rows(counted, name))
     advice = "Nothing was written; --on-invalid reject leaves such rows out."

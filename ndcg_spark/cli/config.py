@@ -51,7 +51,6 @@ class JobConfig:
     max_reject_fraction: float | None
     gates: tuple[Gate, ...]
     json_path: str | None
-    look_at_layout: bool
     explain: bool
     explain_difference: Convention | None
     allow_empty: bool
@@ -62,7 +61,7 @@ class JobConfig:
         """Whether no list of a ranking can be much longer than a small k: ties in groups and whole lists can."""
         conventions = [self.plan.convention, *([self.explain_difference] if self.explain_difference else [])]
         cut = not any(one.groups_ties or one.has_gain_table for one in conventions)
-        return cut and self.plan.longest is not None and self.plan.longest <= SHORT
+        return cut and self.plan.max_k is not None and self.plan.max_k <= SHORT
 
 
 def job_config(options: dict[str, Any]) -> JobConfig:
@@ -107,7 +106,6 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         max_reject_fraction=fraction,
         gates=tuple(Gate.parse(text, plan.cutoffs) for text in options["gate"]),
         json_path=options["json"],
-        look_at_layout=options["layout"] == "auto",
         explain=options["explain"],
         explain_difference=_parsed(options["explain_difference"]),
         allow_empty=options["allow_empty"],
@@ -163,11 +161,11 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         convention=convention,
         cutoffs=cutoffs_of([one.strip() for one in options["k"].split(",")]),
         segment_sets=segment_sets_of(_names(options["segment_cols"])),
-        way=options["way"].replace("-", "_"),
+        strategy=options["strategy"],
+        source=options["source"],
         on_invalid=options["on_invalid"],
         null_score=options["null_score"],
         check_duplicates=options["check_duplicates"],
-        layout="together" if options["layout"] == "auto" else options["layout"],
         confidence=options["confidence"],
         sample=options["sample"],
         tie_bounds=options["tie_bounds"],

@@ -11,20 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ndcg_spark.cli.config import JobConfig, Target
-from ndcg_spark.cli.inputs import Inputs, decides_by_rows
-from ndcg_spark.spark.layout import size_in_words
+from ndcg_spark.cli.inputs import Inputs
 
-_OTHERS = "a second pass over relevances that are not 0 to 9"
 _COSTS = {
-    "files": "Python workers read the files; one shuffle of about two lists of K numbers a query and input partition",
-    "top_k": "one shuffle of at most K rows a query and input partition",
-    "window": "three shuffles: of a row a query and input partition that counts, and two with sorts, of about K rows "
-    "where K <= 1000",
-    "given": "two shuffles: of a row a query and input partition that counts, and of its rows that matter",
-    "given by grades": f"one shuffle of a row a query and input partition; {_OTHERS}",
-    "window by grades": "two shuffles: of a row a query and input partition that counts, and one with a sort, of "
-    f"about K rows where K <= 1000; {_OTHERS}",
-    "arrays": "no shuffle",
+    "engine": "one shuffle of about 2 K numbers a query and input partition, two passes through Python workers",
+    "window": "three shuffles of all rows, two of them with a sort",
+    "arrays": "no shuffle, one pass through Python workers",
 }
 
 
@@ -41,8 +33,7 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     str
         Several lines.
     """
-    _ = inputs.rankings  # finds missing columns and wrong types
-    plan, way = inputs.plan, inputs.way
+    plan, ranking = inputs.plan, inputs.ranking  # finds missing columns and wrong types
     cutoffs = ", ".join("all" if k is None else str(k) for k in plan.cutoffs)
     changed = plan.convention.differences()
     choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
@@ -55,10 +46,8 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
         f"cutoffs      {cutoffs} (all in one pass)",
         f"convention   {plan.convention} (digest {plan.convention.digest}; {choices})",
         f"segments     {segments}",
-        f"way          {way.ranked.replace('_', '-')}: {way.reason}",
-        f"ideal        {plan.convention.ideal}, by {way.ideal.replace('_', '-')}",
-        f"layout       {_layout(inputs, config)}",
-        f"reads        {', '.join(f'{table.name}: {size_in_words(table.frame)}' for table in inputs.tables)}",
+        f"strategy     {ranking.strategy}",
+        f"source       {ranking.source}: {ranking.reason}",
         f"cost         {_cost(inputs)}; {actions} action{'s' if actions > 1 else ''}",
         f"bad rows     {plan.on_invalid}",
         f"would write  {_targets(config)}",
@@ -67,27 +56,15 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     return "\n".join(lines)
 
 
-def _layout(inputs: Inputs, config: JobConfig) -> str:
-    if decides_by_rows(inputs, config):
-        return "decided by the first rows of a large table; a small one counts as together"
-    return inputs.plan.layout
-
-
 def _cost(inputs: Inputs) -> str:
-    by_grades = " by grades" if inputs.way.ideal == "grades" else ""
-    parts = [_COSTS[inputs.way.ranked + by_grades]]
-    if inputs.way.moves:
-        parts = ["Python workers read the files; a shuffle of all rows, in packed batches"]
-    elif inputs.plan.layout == "scattered" and inputs.way.ranked != "arrays":
-        parts = ["a shuffle of all rows in every pass over them"]
+    parts = [_COSTS[inputs.ranking.strategy]]
     convention = inputs.plan.convention
     if inputs.judgments is not None:
-        whole = convention.unjudged == "condensed" or convention.ideal == "retrieved"
-        parts.append("a join of the whole run with the judgments" if whole else "a join of K rows a query")
+        all_rows = convention.unjudged == "condensed" or convention.ideal == "retrieved"
+        parts.append("all judgments are shuffled" + (", and all rows of the run" if all_rows else ""))
     resolves = convention.duplicates != "error" or inputs.plan.check_duplicates == "all"
     if resolves:
         parts.append("a shuffle of all rows by (query, item) for duplicates")
-    parts.append("one pass through Python workers of about 2 K numbers a query")
     return "; ".join(parts)
 
 

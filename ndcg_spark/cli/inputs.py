@@ -9,22 +9,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.cli.config import JobConfig, Source
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.canonical import judgment_rows, run_rows
+from ndcg_spark.spark.checks import checked_rows
 from ndcg_spark.spark.formats import Table, read_table
-from ndcg_spark.spark.layout import look_at_layout
-from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.ranking.arrays import array_rows
-from ndcg_spark.spark.ranking.choose import Way, choose_way
-from ndcg_spark.spark.rows import judgment_rows, run_rows
+from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
+from ndcg_spark.worker.valid_rows import RowRules
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What was read, and the plan that fits it."""
+    """What was read, the plan that fits it, and how it is ranked."""
 
     table: Table
     judgments: Table | None
     plan: EvaluationPlan
-    way: Way
 
     @property
     def name(self) -> str:
@@ -33,41 +32,38 @@ class Inputs:
         share = f", {self.plan.sample:g} of the queries" if self.plan.sample < 1 else ""
         return f"{self.table.name}{judged}{share}"
 
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables that are read."""
-        return (self.table,) if self.judgments is None else (self.table, self.judgments)
-
     @cached_property
-    def rankings(self) -> DataFrame:
-        """Lazy rankings of every query; Spark takes half a second to analyse them."""
+    def ranking(self) -> Ranking:
+        """Strategy and source; found once."""
         judgments = self.judgments
-        return rank_queries(
+        return choose_ranking(
             self.table.frame,
             self.plan,
             judgments=judgments.frame if judgments else None,
+            path=self.table.path,
             parse_text=self.table.parse_text,
             parse_judgment_text=judgments.parse_text if judgments else False,
         )
 
+    @cached_property
+    def rankings(self) -> DataFrame:
+        """Lazy rankings of every query; Spark takes a while to analyse them."""
+        return self.ranking.rankings()
+
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Rows of each table with `bad_row`, by the table's name; lazy."""
-        if self.way.ranked == "arrays":
-            return {"input": array_rows(self.table.frame, self.plan, originals=originals)}
-        judged = self.judgments is None
-        found = {
-            "input": run_rows(
-                self.table.frame,
-                self.plan,
-                judged=judged,
-                parse_text=self.table.parse_text,
-                originals=originals,
-            )
-        }
+        """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""
+        table, plan = self.table, self.plan
+        if self.ranking.strategy == "arrays":
+            return {"input": checked_rows(array_rows(table.frame, plan, original=originals), RowRules(plan))}
+        rows = run_rows(
+            table.frame, plan, judged=self.judgments is None, parse_text=table.parse_text, original=originals
+        )
+        found = {"input": checked_rows(rows, RowRules(plan))}
         if self.judgments is not None:
-            found["judgments"] = judgment_rows(
-                self.judgments.frame, self.plan, parse_text=self.judgments.parse_text, originals=originals
+            judged = judgment_rows(
+                self.judgments.frame, plan, parse_text=self.judgments.parse_text, original=originals
             )
+            found["judgments"] = checked_rows(judged, RowRules(plan, judgments=True))
         return found
 
 
@@ -95,42 +91,7 @@ def read_inputs(spark: SparkSession, config: JobConfig) -> Inputs:
     has_score = any(name in names for name in plan.columns.score)
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
-    way = choose_way(table.frame, plan, judged=judgments is None)
-    return Inputs(table=table, judgments=judgments, plan=plan, way=way)
-
-
-def look_at_input(inputs: Inputs, config: JobConfig) -> Inputs:
-    """Let the first rows decide on the layout, where that was left to them. Runs an action on a large table.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    config : JobConfig
-
-    Returns
-    -------
-    Inputs
-    """
-    if not decides_by_rows(inputs, config):
-        return inputs
-    _ = inputs.rankings  # finds missing columns and wrong types
-    layout = look_at_layout(inputs.table.frame, inputs.plan)
-    return inputs if layout == inputs.plan.layout else replace(inputs, plan=replace(inputs.plan, layout=layout))
-
-
-def decides_by_rows(inputs: Inputs, config: JobConfig) -> bool:
-    """Whether `look_at_input` looks at rows: of a long table that is stored, as a query would have to be computed.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    config : JobConfig
-
-    Returns
-    -------
-    bool
-    """
-    return config.look_at_layout and inputs.way.ranked != "arrays" and not inputs.table.computed
+    return Inputs(table=table, judgments=judgments, plan=plan)
 
 
 def _read(spark: SparkSession, source: Source) -> Table:

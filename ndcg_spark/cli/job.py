@@ -48,7 +48,7 @@ def run_job(config: JobConfig) -> int:
 
 
 def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
-    from ndcg_spark.cli.inputs import look_at_input, read_inputs
+    from ndcg_spark.cli.inputs import read_inputs
 
     inputs = read_inputs(spark, config)
     _check_outputs(spark, inputs, config)
@@ -62,9 +62,6 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         if inputs.plan.on_invalid == "reject":
             with progress.step("counting bad rows"):
                 accounts = account(inputs, config)
-        inputs = look_at_input(inputs, config)
-        if inputs.plan.layout == "scattered":
-            progress.line("few rows of a query lie together: they are moved first (--layout scattered)")
         outcome, gates_met = _evaluate(spark, inputs, config, accounts, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error
@@ -122,16 +119,15 @@ def _evaluate(
 ) -> tuple[dict[str, Any], bool]:
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import summarize
-    from ndcg_spark.spark.whole import summarize_table
 
-    plan, rankings = inputs.plan, inputs.rankings
+    plan = inputs.plan
     per_query = None
     if config.per_query_output is not None:
-        per_query = score_queries(rankings, plan)
+        per_query = score_queries(inputs.rankings, plan)
         kept = _persisted(per_query)
         summary_frame = summarize(per_query, plan)
     else:
-        kept, summary_frame = False, summarize_table(inputs.table.frame, rankings, plan)
+        kept, summary_frame = False, inputs.ranking.summary()
     try:
         with progress.step("ranking and scoring"):
             rows = [row.asDict() for row in summary_frame.collect()]
@@ -168,7 +164,7 @@ def _or_empty(rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfi
         raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
     if rows or plan.columns.run is not None:
         return rows
-    from ndcg_spark.worker.summing import empty_summary
+    from ndcg_spark.worker.partial_sums import empty_summary
 
     runs = plan.columns.score if len(plan.columns.score) > 1 else ("",)
     return empty_summary(runs, plan.cutoffs, plan.metrics)

@@ -11,7 +11,7 @@ from ndcg_spark.cli.config import job_config
 from ndcg_spark.conventions import CHOICES
 from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS
-from ndcg_spark.plan import DUPLICATE_CHECKS, LAYOUTS, WAYS
+from ndcg_spark.plan import DUPLICATE_CHECKS, SOURCES, STRATEGIES
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -52,10 +52,10 @@ _CHOICES = [
                  "share at k."),
     click.option("--explain-difference", metavar="CONVENTION", help="Take the gap to this convention apart, "
                  "choice by choice, at one k; writes nothing."),
-    click.option("--way", type=click.Choice([way.replace("_", "-") for way in WAYS]), default="auto",
-                 show_default=True, help="How items are ranked; --explain tells which is chosen."),
-    click.option("--layout", type=click.Choice(["auto", *LAYOUTS]), default="auto", show_default=True,
-                 help="Whether a query's rows lie together; auto looks at the first rows of a large table."),
+    click.option("--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True,
+                 help="How items are ranked: engine, or window, the plain reference, which is slower."),
+    click.option("--source", type=click.Choice(SOURCES), default="auto", show_default=True,
+                 help="Who reads an --input that is a path of Parquet files: Spark, or Python workers (quicker)."),
     click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals."),
 ]  # fmt: skip
 _OUTPUTS = [

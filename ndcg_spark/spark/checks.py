@@ -42,7 +42,11 @@ def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
         `reason` (null: valid), `key`, and `row` where it was there. A row with several scores comes once for each.
         Lazy; one pass through Python workers.
     """
-    fields = [T.StructField(name, T.StringType()) for name in ("reason", "key", "row") if name != "row" or "row" in rows.columns]
+    fields = [
+        T.StructField(name, T.StringType())
+        for name in ("reason", "key", "row")
+        if name != "row" or "row" in rows.columns
+    ]
     return rows.mapInArrow(make_row_checker(rules), schema=T.StructType(fields))
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.spark.canonical import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
-from ndcg_spark.spark.reasons import MALFORMED
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _EXTENSIONS = {
@@ -42,14 +42,14 @@ class Table:
         Format and reference, for messages and for the metric table.
     parse_text : bool
         Whether its columns are text that stands for numbers.
-    computed : bool
-        Whether it is the result of a query, or a view.
+    path : str or None
+        The path of Parquet files, where it is nothing else.
     """
 
     frame: DataFrame
     name: str
     parse_text: bool
-    computed: bool
+    path: str | None
 
 
 def guess_format(reference: str) -> str:
@@ -119,8 +119,8 @@ def read_table(
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
         raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
-    computed = kind == "sql" or (kind == "table" and _is_view(spark, reference))
-    return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS, computed=computed)
+    path = reference if kind == "parquet" and not options else None
+    return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS, path=path)
 
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
@@ -134,13 +134,6 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
         plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
         return spark.read.options(**plain).csv(reference)
     return spark.read.format(kind).options(**options).load(reference)
-
-
-def _is_view(spark: SparkSession, name: str) -> bool:
-    try:
-        return spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY")
-    except SPARK_ERRORS:  # what can be read but has no entry: a path with its format before it
-        return False
 
 
 def _read_trec(spark: SparkSession, path: str, fields: tuple[str, ...]) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from ndcg_spark.errors import one_of
 from ndcg_spark.kernels.discounts import check_discount
 from ndcg_spark.kernels.gains import gain_function
-from ndcg_spark.worker.columns import dcg_series, ndcg_series
+from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
 from ndcg_spark.worker.scoring import NO_RELEVANT_VALUE
 
 

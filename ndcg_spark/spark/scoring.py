@@ -33,7 +33,9 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers a query.
     """
-    return rankings.mapInArrow(make_scorer(scoring_task(rankings.columns, plan)), schema=per_query_schema(rankings, plan))
+    return rankings.mapInArrow(
+        make_scorer(scoring_task(rankings.columns, plan)), schema=per_query_schema(rankings, plan)
+    )
 
 
 def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:

@@ -35,7 +35,8 @@ MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
 """Partition ids for each shuffle partition, which Spark's hash of them then fills about evenly."""
 Range = tuple[Any, Any]
-_WHOLE: dict[T.DataType, pa.DataType] = {
+_Kinds = dict[T.DataType, pa.DataType]
+_WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
     T.ShortType(): pa.int16(),
     T.IntegerType(): pa.int32(),
@@ -204,18 +205,20 @@ def local_path(path: str) -> str:
 def _columns(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> dict[str, str] | str:
     """The columns that workers read, by canonical name; or why they cannot."""
     columns, names = plan.columns, canonical_names(plan)
-    wanted: dict[str, tuple[str, dict[T.DataType, pa.DataType]]] = {
-        name: (column, _KEYS) for name, column in names.query.items()
-    }
+    wanted: dict[str, tuple[str, _Kinds]] = {name: (column, _KEYS) for name, column in names.query.items()}
     if columns.run is not None:
         wanted[RUN] = (columns.run, {T.StringType(): pa.string()})
     if columns.rank is not None:
         wanted[RANK] = (columns.rank, _NUMBERS)
     wanted |= {name: (column, _NUMBERS) for name, column in names.scores.items()}
     has_item = columns.item in frame.columns and (item_needed(plan, judged) or plan.checks_top_duplicates)
-    optional = {ITEM: (columns.item if has_item else None, _KEYS), WEIGHT: (columns.weight, {T.DoubleType(): pa.float64()})}
-    optional |= {ORDER: (columns.order, _NUMBERS), RELEVANCE: (columns.relevance if judged else None, _NUMBERS)}
-    wanted |= {name: (column, kinds) for name, (column, kinds) in optional.items() if column in frame.columns and column}
+    optional: list[tuple[str, str | None, _Kinds]] = [
+        (ITEM, columns.item if has_item else None, _KEYS),
+        (WEIGHT, columns.weight, {T.DoubleType(): pa.float64()}),
+        (ORDER, columns.order, _NUMBERS),
+        (RELEVANCE, columns.relevance if judged else None, _NUMBERS),
+    ]
+    wanted |= {name: (column, kinds) for name, column, kinds in optional if column and column in frame.columns}
     wanted |= {name: (column, _KINDS) for name, column in names.segments.items() if column in frame.columns}
     if MALFORMED in frame.columns:
         return f"column {MALFORMED!r} says which rows are bad"

@@ -9,7 +9,6 @@ from pyspark.sql import types as T
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.scoring import make_scorer
 from ndcg_spark.worker.partial_sums import (
     COUNTS,
     ESTIMATES,
@@ -18,6 +17,7 @@ from ndcg_spark.worker.partial_sums import (
     make_finisher,
     make_partial_summer,
 )
+from ndcg_spark.worker.scoring import make_scorer
 
 _STATE = T.ArrayType(T.LongType())
 _KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType()) for name in GROUP_KEYS]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal, mark_refusal
-from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
+from ndcg_spark.kernels.top_k import NumberArray
 
 _NARROW = {pa.int8(): np.int16, pa.int16(): np.int16, pa.int32(): np.int32}
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

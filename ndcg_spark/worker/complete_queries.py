@@ -17,7 +17,16 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.worker.batches import BatchFunction, joined, marked
-from ndcg_spark.worker.exchange import SUMS, Outbox, checked_rows, joined_partials, message, partials_of, send_chunk, to_bytes
+from ndcg_spark.worker.exchange import (
+    SUMS,
+    Outbox,
+    checked_rows,
+    joined_partials,
+    message,
+    partials_of,
+    send_chunk,
+    to_bytes,
+)
 from ndcg_spark.worker.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_ranking import PartialRankings
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
@@ -66,7 +75,9 @@ class _OutOfOrderError(Exception):
     """A part whose queries do not rise, or one of which is too long to be held."""
 
 
-def make_complete_sender(files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask) -> BatchFunction:
+def make_complete_sender(
+    files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
+) -> BatchFunction:
     """Build the function that reads parts, adds up their complete queries and sends the others.
 
     Parameters
@@ -130,7 +141,9 @@ class _Part:
                 inside = _sliced(rows, offsets, first, end)
                 waiting += partials_of(inside, self._task, offsets[first : end + 1] - offsets[first])
                 n_waiting += end - first
-            if n_waiting >= self._task.queries_at_once:  # each batch costs the kernels as much as some hundred queries
+            if (
+                n_waiting >= self._task.queries_at_once
+            ):  # each batch costs the kernels as much as some hundred queries
                 yield from rankings_batches(joined_partials(waiting), self._task)
                 waiting, n_waiting = [], 0
         if waiting:

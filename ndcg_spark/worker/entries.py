@@ -89,7 +89,9 @@ def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
 
 def entry_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
     """Arrow list columns of entries, named after the list they belong to."""
-    return {f"{prefix}.{name}": list_column(pa.array(values), entries.offsets) for name, values in entries.columns.items()}
+    return {
+        f"{prefix}.{name}": list_column(pa.array(values), entries.offsets) for name, values in entries.columns.items()
+    }
 
 
 def entries_in(batch: pa.RecordBatch, prefix: str) -> Entries | None:

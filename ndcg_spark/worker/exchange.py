@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -248,9 +249,7 @@ class Outbox:
         ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
         bounds = np.append(np.concatenate([[0], np.cumsum(lengths)])[first], batch.num_rows)
         batch = taken(batch, order)
-        payloads = [
-            to_bytes(batch.slice(start, stop - start)) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        payloads = [to_bytes(batch.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist())]
         yield message(ids, kind, payloads)
 
 
@@ -294,9 +293,7 @@ def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
 
 def partials_in(batch: pa.RecordBatch) -> PartialRankings:
     """Read what `partials_batch` wrote."""
-    head = {
-        name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))
-    }
+    head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
 
 
@@ -307,6 +304,4 @@ def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
     head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
     ranked = [one.ranked for one in partials if one.ranked is not None]
     ideal = [one.ideal for one in partials if one.ideal is not None]
-    return PartialRankings(
-        head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None
-    )
+    return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)

@@ -53,7 +53,7 @@ def key_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = No
         return hashes
     low = np.uint64(2 ** (64 - QUERY_BITS) - 1)
     mixed = (hashes ^ (hashes >> np.uint64(29))) * _MIX + column_hashes(batch.column(run))
-    return (hashes & ~low) | ((mixed ^ (mixed >> np.uint64(31))) & low)
+    return np.asarray((hashes & ~low) | ((mixed ^ (mixed >> np.uint64(31))) & low))
 
 
 def column_hashes(column: pa.Array) -> HashArray:
@@ -70,7 +70,7 @@ def column_hashes(column: pa.Array) -> HashArray:
     """
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _text_hashes(column) * _BASE
+        return np.asarray(_text_hashes(column) * _BASE)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     elif pa.types.is_date32(kind):
@@ -79,10 +79,11 @@ def column_hashes(column: pa.Array) -> HashArray:
         column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
         doubles = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
-        return doubles.view(np.uint64) * _BASE
+        return np.asarray(doubles.view(np.uint64) * _BASE)
     elif not pa.types.is_integer(kind):
-        return _text_hashes(column.cast(pa.string())) * _BASE
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64) * _BASE
+        return np.asarray(_text_hashes(column.cast(pa.string())) * _BASE)
+    whole = np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.asarray(whole.view(np.uint64) * _BASE)
 
 
 def partition_of(hashes: HashArray, n_partitions: int) -> IntArray:

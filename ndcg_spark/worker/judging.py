@@ -67,15 +67,20 @@ def judged_partials(
         found.append(_with_truth(partial, query, truth, task))
         names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
         seen.append((np.array(names, dtype=object), query))
-    names = sorted(runs) if task.names.has_runs else list(task.plan.columns.score) if len(task.names.scores) > 1 else [""]
-    for run in names:
+    for run in _run_names(runs, task):
         missing = np.ones(truth.keys.num_rows, dtype=np.bool_)
         for of_run, query in seen:
             here = query[of_run == run]
             missing[here[here >= 0]] = False
         if missing.any():
-            found.append(_missing(run, np.flatnonzero(missing), truth, found, task))
+            found.append(_missing(run, np.flatnonzero(missing), truth, task))
     return found
+
+
+def _run_names(runs: set[str], task: RankingTask) -> list[str]:
+    if task.names.has_runs:
+        return sorted(runs)
+    return list(task.plan.columns.score) if len(task.names.scores) > 1 else [""]
 
 
 class _Truth:
@@ -136,7 +141,9 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
     unjudged = np.isnan(relevance)
     ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
     if task.plan.convention.ideal == "retrieved":
-        ideal = best_entries(_only(ranked, ~unjudged, (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)), task)
+        ideal = best_entries(
+            _only(ranked, ~unjudged, (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)), task
+        )
     if task.plan.convention.unjudged == "condensed":
         removed = np.bincount(query_of_rows(ranked.offsets)[unjudged], minlength=len(query))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
@@ -186,7 +193,7 @@ def _agreeing(
     return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
 
 
-def _missing(run: str, at: IntArray, truth: _Truth, found: list[PartialRankings], task: RankingTask) -> PartialRankings:
+def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
     """Judged queries that a run does not have."""
     places, n = pa.array(at), len(at)
     head = {RUN: pa.repeat(pa.scalar(run), n)} if task.names.has_runs or len(task.names.scores) > 1 else {}

@@ -31,10 +31,10 @@ from ndcg_spark.worker.partial_ranking import (
     first_entries,
     n_entries,
 )
+from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_offsets
 from ndcg_spark.worker.rankings import rankings_batches
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
-from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 
 
 def make_merger(task: RankingTask) -> BatchFunction:

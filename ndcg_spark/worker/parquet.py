@@ -135,7 +135,9 @@ def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, row
             raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
         with pq.ParquetFile(path) as file:
             wanted = list(dict.fromkeys(columns.values()))
-            groups = [at for at, start in enumerate(starts_of_groups(file.metadata)) if part.start <= start < part.end]
+            groups = [
+                at for at, start in enumerate(starts_of_groups(file.metadata)) if part.start <= start < part.end
+            ]
             for batch in file.iter_batches(rows, row_groups=groups, columns=wanted, use_threads=False):
                 yield _renamed(batch, columns, schema)
     except (OSError, pa.ArrowException) as error:
@@ -144,7 +146,10 @@ def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, row
 
 def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
     found = [batch.column(columns[one.name]) for one in schema]
-    typed = [column if column.type == one.type else column.cast(one.type) for column, one in zip(found, schema, strict=True)]
+    typed = [
+        column if column.type == one.type else column.cast(one.type)
+        for column, one in zip(found, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(typed, schema=schema)
 
 

@@ -96,7 +96,9 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
     for name in task.names.carried:
         if name in names:
             column = rows.batch.column(name)
-            found |= column_range(column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets)
+            found |= column_range(
+                column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets
+            )
     return found
 
 
@@ -454,7 +456,7 @@ def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
 
 
 def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
-    """Items of the best relevances. Which of those that tie for the k-th are among the k is arbitrary: any one does."""
+    """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
     lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
     lowest[lengths == k] = best.numbers(RELEVANCE)[starts[lengths == k] + k - 1]

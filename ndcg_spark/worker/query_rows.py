@@ -37,7 +37,7 @@ class RankingTask:
     counts_relevant : bool
         Whether `n_relevant` is wanted.
     chunk_rows : int
-        Rows that are grouped at once. Fewer cost more calls; half as many again gain nothing (20 M rows, 100 a query).
+        Rows grouped at once. Fewer cost more calls; half as many again gain nothing (20 M rows, 100 a query).
     held_rows, held_bytes : int
         Rows and bytes that a worker holds before it passes them on.
     queries_at_once : int

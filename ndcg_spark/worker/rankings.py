@@ -68,9 +68,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
 
 
-def require_constant(
-    keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask
-) -> pa.Array:
+def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
     """Give the one value of a carried column in each query.
 
     Parameters

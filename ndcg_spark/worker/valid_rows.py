@@ -125,7 +125,7 @@ def make_row_checker(rules: RowRules) -> BatchFunction:
 def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
     first = np.full(batch.num_rows, None, dtype=object)
     for reason, at in bad_rows(batch, rules):
-        first[at & np.equal(first, None)] = reason
+        first[at & np.array([one is None for one in first])] = reason
     keys = [None if one is None else key_text(batch, names, row, item=True) for row, one in enumerate(first)]
     columns = {"reason": pa.array(first, pa.string()), "key": pa.array(keys, pa.string())}
     if "row" in batch.schema.names:
@@ -186,6 +186,13 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
         yield from _rank_reasons(batch, plan)
     if SCORE in there:
         yield from _score_reasons(batch, plan)
+    yield from _other_reasons(batch, rules)
+    if RELEVANCE in there:
+        yield from relevance_reasons(batch.column(RELEVANCE), plan)
+
+
+def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+    there = set(batch.schema.names)
     if ITEM in there:
         yield "null_item", _null(batch, ITEM)
     if WEIGHT in there:
@@ -193,8 +200,6 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
     if ORDER in there and not rules.judgments:
         yield "null_order", _null(batch, ORDER)
-    if RELEVANCE in there:
-        yield from relevance_reasons(batch.column(RELEVANCE), plan)
 
 
 def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:

@@ -90,7 +90,9 @@ class Arrays:
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
         lists = [T.StructField(name, T.ArrayType(T.DoubleType())) for name in ("ranked", "ideal")]
-        shared = [one for one in rankings_schema(self.plan, self.rows, None) if not isinstance(one.dataType, T.ArrayType)]
+        shared = [
+            one for one in rankings_schema(self.plan, self.rows, None) if not isinstance(one.dataType, T.ArrayType)
+        ]
         return self.rows.mapInArrow(make_array_ranker(task), schema=T.StructType([*shared, *lists]))
 
     def summary(self) -> DataFrame:

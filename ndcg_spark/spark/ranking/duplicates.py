@@ -54,7 +54,9 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
     kept = F.max_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, policy)))
     found = rows.groupBy(*columns_of([*keys, ITEM])).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
-    flat = found.select(*columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest])
+    flat = found.select(
+        *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
+    )
     if policy != "error":
         return flat
     message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")

@@ -65,7 +65,8 @@ class Engine:
         where they are read.
         """
         task = self._task(counts_relevant=False)
-        scoring, summing = scoring_task([name for name in self.schema().names if name != "n_relevant"], self.plan), summing_task(self.plan)
+        columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
+        scoring, summing = scoring_task(columns, self.plan), summing_task(self.plan)
         send = None
         if isinstance(self.source, ParquetSource) and self.source.files.bounds and self.judgments is None:
             send = make_complete_sender(self.source.files, task, scoring, summing)

@@ -77,12 +77,13 @@ class Windows:
         """Refuse what is to be refused, and use the user's names."""
         names = canonical_names(self.plan)
         labels = {**names.query, **names.carried}
-        rows_name = key_text([name for name in keys], labels)
+        rows_name = key_text(keys, labels)
         for name in _carried(found, self.plan, "low:"):
-            low, high, kind = named(f"low:{name}"), named(f"high:{name}"), found.schema[f"low:{name}"].dataType
+            low, high = named(f"low:{name}"), named(f"high:{name}")
+            its_type = found.schema[f"low:{name}"].dataType.simpleString()
             shown = self.plan.columns.weight if name == "weight" else labels[name]
             message = (f"column {shown!r} has more than one value in query ", rows_name, ".")
-            found = found.withColumn(name, raise_if(low, low != high, *message, kind=kind.simpleString()))
+            found = found.withColumn(name, raise_if(low, low != high, *message, kind=its_type))
         for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", "judgments")):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
@@ -204,8 +205,10 @@ def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     order = F.struct(F.col("ideal_place"), ideal_order(plan).alias("gain"), F.col(ITEM).alias("item"))
     last = F.lit(2**31 - 1) if k is None else F.lit(k + 1)
     best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= last, order)))
-    certain = best if k is None else F.filter(
-        best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"])
+    certain = (
+        best
+        if k is None
+        else F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
     )
     return {**checked, "checked_ideal": certain.getField("item")}
 
