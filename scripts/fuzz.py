@@ -83,7 +83,9 @@ def fuzz(spark: SparkSession, seed: int, folder: Path) -> tuple[int, list[str]]:
     """
     draw = random.Random(seed)
     choices, cutoffs = random_choices(draw), random_cutoffs(draw)
-    shape = {name: draw.random() < 0.5 for name in ("extreme_scores", "nulls", "negatives", "fractional", "unretrieved")}
+    shape = {
+        name: draw.random() < 0.5 for name in ("extreme_scores", "nulls", "negatives", "fractional", "unretrieved")
+    }
     rows = random_rows(seed, max_items=draw.choice((3, 12, 40)), integer_items=draw.random() < 0.5, **shape)
     doubled = draw.random() < 0.3
     if doubled:
@@ -223,7 +225,9 @@ def evaluated(
 
 def first_difference(one: Found, other: Found) -> str:
     if isinstance(one, str) or isinstance(other, str):
-        return f"{one if isinstance(one, str) else 'evaluated'} and {other if isinstance(other, str) else 'evaluated'}"
+        return (
+            f"{one if isinstance(one, str) else 'evaluated'} and {other if isinstance(other, str) else 'evaluated'}"
+        )
     keys = sorted(one.keys() | other.keys(), key=str)
     at = next(key for key in keys if one.get(key) != other.get(key))
     return f"{at}: {one.get(at)} and {other.get(at)}"
