@@ -12,10 +12,10 @@ from pyspark.sql import types as T
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
 from ndcg_spark.plan import LARGEST_RANK, EvaluationPlan
+from ndcg_spark.spark.expressions import MALFORMED as MALFORMED  # among the reasons for those who import them
 from ndcg_spark.spark.expressions import named
 
 BAD_ROW = "bad_row"
-MALFORMED = "malformed_line"
 Reasons = list[tuple[str, Column]]
 
 
