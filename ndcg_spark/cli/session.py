@@ -66,11 +66,11 @@ def _session(
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    provided = any(name in os.environ for name in PROVIDED) or SparkSession.getActiveSession() is not None
-    if provided:
+    active = SparkSession.getActiveSession()
+    if active is not None or any(name in os.environ for name in PROVIDED):
         if settings:
             raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
-        spark = SparkSession.builder.appName(app_name).getOrCreate()
+        spark = active or SparkSession.builder.appName(app_name).getOrCreate()
         interrupts.started()
         yield spark
         return
