@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from ndcg_spark.cli.accounts import refusal_of
-from ndcg_spark.errors import mark_refusal
-from ndcg_spark.spark.failures import condition_of, first_line
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, mark_refusal
+from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals
 
 
 class OldError(PySparkException):
@@ -72,6 +72,23 @@ SPARK_3_5 = """An error occurred while calling o1.collectToPython.
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
         assert str(refusal_of(error, Mock())) == f"{told}; restore the file, or leave it out. Nothing was written."
+
+
+def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
+    raised = Py4JError(f"x\n: java.lang.RuntimeException: {mark_refusal('query q=1 is bad.')}\n\tat x")
+
+    def work(error: Exception) -> None:
+        with plain_refusals():
+            raise error
+
+    with pytest.raises(InputRefusedError) as caught:
+        work(raised)
+    assert str(caught.value) == "query q=1 is bad."
+    assert caught.value.__suppress_context__  # no stack trace of Spark above it
+    for other in (Py4JError("x"), AnalysisException(str(raised)), InvalidParameterError("k")):
+        with pytest.raises(type(other)) as passed:
+            work(other)
+        assert passed.value is other
 
 
 def test_another_error_of_spark_is_a_crash() -> None:
