@@ -133,7 +133,7 @@ def stage_partition(
 
     Notes
     -----
-    Spark cost: one action, and one that counts what was written for a catalog table.
+    Spark cost: one action; for a catalog table one more, in `swap_in`, that counts its rows of the slices.
     """
     kind = kind or guess_format(reference)
     spark, folders = frame.sparkSession, partition.folders(runs)
