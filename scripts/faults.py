@@ -142,7 +142,7 @@ def reading(leg: Leg) -> Iterator[None]:
 
 
 def run_legs(spark: SparkSession, count: int, seed: str, scratch: Path, *, processes: bool = True) -> list[Leg]:
-    """Half of the nights in a folder, half in a catalog table, by threads; but one of eight in a folder by processes."""
+    """One night of eight by processes, in a folder; half of the others in a folder and half in a catalog table."""
     n_processes = count // 8 if processes else 0
     n_folder = (count - n_processes) // 2
     folder, table = Leg("folder, threads", f"{scratch}/threads"), Leg("catalog table, threads", "faults_nightly")

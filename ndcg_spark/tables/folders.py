@@ -27,7 +27,8 @@ class FolderWrite:
     step (ext4, xfs, btrfs, tmpfs, overlayfs) leave no moment in between; elsewhere (NFS, macOS) the old folder is
     renamed away first, and for the time between two renames a reader finds no rows of the slice. A slice that was
     not there before comes in one step everywhere. A reader that has listed the old files before the swap and opens
-    them after it meets missing files, never a mixture.
+    them after it meets missing files, never a mixture. (A reader that is held up between opening a folder and
+    listing it, for as long as the rest of the write takes, can find the old folder empty.)
     """
 
     undoable = True
