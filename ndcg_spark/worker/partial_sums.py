@@ -162,7 +162,7 @@ def _is_constant(column: pa.Array) -> bool:
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     n = grouped.num_rows
-    segments = segment_texts([grouped.column(name).to_pylist() for name in names], n)
+    segments = segment_texts([_plain_values(grouped.column(name)) for name in names], n)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
@@ -217,6 +217,17 @@ def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     if len(texts) == 1:
         return texts[0]
     return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
+
+
+def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Python values; dates and times that Python has no value for as text."""
+    try:
+        return list(column.to_pylist())
+    except OverflowError:
+        days = column.combine_chunks().to_numpy(zero_copy_only=False)
+        return [
+            None if np.isnat(day) else f"+{day}" if day >= np.datetime64("10000-01-01") else str(day) for day in days
+        ]
 
 
 def _value_text(value: object) -> str | None:
