@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 from ndcg_spark import EvaluationPlan, evaluate, rank_rows
 from ndcg_spark.conventions import Convention
@@ -90,7 +91,7 @@ def test_files_that_change_after_the_evaluation_was_planned_are_refused(spark, t
     pq.write_table(small_table(40), tmp_path / "rows.parquet")
     evaluation = evaluate(str(tmp_path), source="parquet")
     pq.write_table(small_table(20), tmp_path / "rows.parquet")
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(PySparkException) as caught:
         evaluation.summary.collect()
     assert "changed after the evaluation was planned; evaluate again." in str(find_refusal(str(caught.value)))
 
@@ -183,7 +184,7 @@ LONG = "query_id string, item_id string, score double, relevance int"
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])
 def test_an_item_twice_across_the_cutoff_is_refused(spark, strategy):
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(PySparkException) as caught:
         evaluate(spark.createDataFrame(TWICE, LONG), k=1, strategy=strategy).summary.collect()
     assert "an item comes twice in the ranking of query query_id=q" in str(find_refusal(str(caught.value)))
 
@@ -249,7 +250,7 @@ def test_gains_times_discounts_of_rows_add_up_to_dcg_and_idcg(spark, ties, ideal
 
 def test_rank_rows_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(PySparkException) as caught:
         rank_rows(frame, EvaluationPlan()).collect()
     assert "comes twice" in str(find_refusal(str(caught.value)))
     best = replace(EvaluationPlan(), convention=Convention(duplicates="best"))
