@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import SHORT_LIVED
+from support.spark_rankings import SHORT_LIVED
 from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
 from support.small_rankings import ranked
 

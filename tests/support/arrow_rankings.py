@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32
 
 from ndcg_spark.conventions import Convention
@@ -121,3 +122,18 @@ def scores(batches: Sequence[pa.RecordBatch], task: ScoringTask) -> dict[tuple[s
 def pieces(batch: pa.RecordBatch, rows_per_batch: int) -> list[pa.RecordBatch]:
     """Slices of a batch: they share its buffers and have offsets of their own."""
     return [batch.slice(at, rows_per_batch) for at in range(0, batch.num_rows, rows_per_batch)]
+
+
+def assert_same(found, expected):
+    """The package's answer to every (query, k) is the oracle's."""
+    assert found.keys() == expected.keys()
+    for key, result in expected.items():
+        row = found[key]
+        assert row["status"] == result.status, key
+        assert [row[name] for name in COUNTED] == [getattr(result, name) for name in COUNTED], key
+        for metric in ("dcg", "idcg", "ndcg"):
+            value = getattr(result, metric)
+            assert row[metric] == (value if value is None else pytest.approx(value, rel=1e-12, abs=1e-12)), (
+                key,
+                metric,
+            )

@@ -1,74 +1,134 @@
-"""Rows of the oracle as batches that workers read from files, and their pieces put together as Spark does."""
+"""Rows of the oracle as the batches that workers read, and the exchange between workers without Spark."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from support.oracle import Row
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.worker.bad_rows import usable_rows
-from ndcg_spark.worker.packing import packed_name
-from ndcg_spark.worker.pieces import CutTask, cut_rows
+from ndcg_spark.worker.batches import BatchFunction
+from ndcg_spark.worker.canonical import ITEM, ORDER, RANK, RELEVANCE, SCORE
+from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
+from ndcg_spark.worker.merging import make_merger
+from ndcg_spark.worker.query_rows import RankingTask
 
-SUMMED_COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged")
-"""Of whole queries, which are added up where they are read."""
-COUNTS = (*SUMMED_COUNTS, "n_relevant")
+QUERY = "query_0"
+Ranks = Mapping[tuple[object, object], int]
+Parts = Sequence[Sequence[pa.RecordBatch]]
+"""For each worker that reads, the batches that it is given."""
 
 
 def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as they lie in a file."""
-    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
-    columns = {
-        "query_id": pa.array([row.query for row in rows], pa.string()),
-        "item_id": pa.array([row.item for row in rows], item),
-        "score": pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
-        "relevance": pa.array([row.relevance for row in rows], pa.float64()),
-        "position": pa.array([row.position for row in rows], pa.int32()),
-    }
+    """Rows as they lie in a file, under the default names of columns."""
+    columns = _columns(rows)
+    names = {QUERY: "query_id", ITEM: "item_id", ORDER: "position"}
+    return pa.RecordBatch.from_pydict({names.get(name, name): values for name, values in columns.items()})
+
+
+def canonical_rows(rows: Sequence[Row], plan: EvaluationPlan, ranks: Ranks | None = None) -> pa.RecordBatch:
+    """Rows under the names that workers know; with `ranks`, these take the place of scores."""
+    columns = _columns(rows)
+    if ranks is not None:
+        del columns[SCORE]
+        columns[RANK] = pa.array([ranks.get((row.query, row.item)) for row in rows], pa.int32())
+    if plan.columns.order is None:
+        del columns[ORDER]
     return pa.RecordBatch.from_pydict(columns)
 
 
-def cut_task(rows: pa.RecordBatch, plan: EvaluationPlan) -> CutTask:
-    """What the driver would send to cut such rows."""
-    texts = pa.types.is_string(rows.schema.field("item_id").type)
-    looks, by_order = plan.looks_at_items, plan.convention.ties == "input_order"
-    lists = [["scores", "relevances", *["items"] * (looks or not by_order), *["order"] * by_order]]
-    lists += [["best", *["best_items"] * looks]] * (plan.convention.ideal != "k_ones")
-    fields: dict[str, pa.DataType] = {"query_id": pa.string()} | dict.fromkeys(COUNTS, pa.int64())
-    numbers = [[name for name in names if not (texts and name.endswith("items"))] for names in lists]
-    fields |= {packed_name(*numbers): pa.binary()}
-    fields |= {name: pa.list_(pa.string()) for names in lists for name in names if texts and name.endswith("items")}
-    schema = pa.schema(list(fields.items()))
-    return CutTask(plan=plan, parts=(), columns=rows.schema, pieces=schema, looks=looks)
+def _columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
+    item = pa.int64() if rows and isinstance(rows[0].item, int) else pa.string()
+    return {
+        QUERY: pa.array([row.query for row in rows], pa.string()),
+        ITEM: pa.array([row.item for row in rows], item),
+        SCORE: pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
+        RELEVANCE: pa.array([row.relevance for row in rows], pa.float64()),
+        ORDER: pa.array([row.position for row in rows], pa.int32()),
+    }
 
 
-def cut_somewhere(rows: pa.RecordBatch, plan: EvaluationPlan, seed: int) -> pa.RecordBatch:
-    """Rankings with pieces: the rows cut in batches of random sizes, then gathered by query."""
-    random_, task, at, found = random.Random(seed), cut_task(rows, plan), 0, []
+def run_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What was retrieved, without relevances."""
+    value = rows.column(SCORE if SCORE in rows.schema.names else RANK)
+    return rows.filter(value.is_valid()).drop_columns([RELEVANCE])
+
+
+def judgments_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What was judged, without scores, ranks and order."""
+    judged = rows.filter(rows.column(RELEVANCE).is_valid())
+    return judged.select([name for name in judged.schema.names if name not in (SCORE, RANK, ORDER)])
+
+
+def ranking_task(
+    rows: pa.RecordBatch, plan: EvaluationPlan, judgments: pa.RecordBatch | None = None, **limits: int
+) -> RankingTask:
+    """What the driver would send to workers for such rows."""
+    return RankingTask(
+        plan=plan,
+        rows=rows.schema,
+        judgments=None if judgments is None else judgments.schema,
+        checks_duplicates=plan.checks_top_duplicates and ITEM in rows.schema.names,
+        **limits,
+    )
+
+
+def split(rows: pa.RecordBatch, seed: int, *, n_workers: int = 3, most_rows: int = 40) -> Parts:
+    """Rows in batches of random sizes, dealt to workers at random."""
+    random_, at = random.Random(seed), 0
+    parts: list[list[pa.RecordBatch]] = [[] for _ in range(n_workers)]
     while at < rows.num_rows:
-        n_rows = random_.randint(1, rows.num_rows)
-        found += cut_rows(usable_rows(rows.slice(at, n_rows), plan), task).to_pylist()
+        n_rows = random_.randint(1, most_rows)
+        random_.choice(parts).append(rows.slice(at, n_rows))
         at += n_rows
-    random_.shuffle(found)
-    return gathered(found, task)
+    return parts
 
 
-def gathered(found: list[dict[str, Any]], task: CutTask) -> pa.RecordBatch:
-    """One row a query, as Spark groups them."""
-    lists = [field for field in task.pieces if pa.types.is_list(field.type) or pa.types.is_binary(field.type)]
-    queries = []
-    for query, its in groupby(
-        sorted(found, key=lambda piece: piece["query_id"]), key=lambda piece: piece["query_id"]
-    ):
-        same = list(its)
-        counts = {name: sum(piece[name] for piece in same) for name in COUNTS}
-        together = [{field.name: piece[field.name] for field in lists} for piece in same]
-        queries.append({"run": "", "query_id": query, **counts, "pieces": together})
-    kinds = {"run": pa.string(), "query_id": pa.string(), **dict.fromkeys(COUNTS, pa.int64())}
-    kinds["pieces"] = pa.list_(pa.struct(lists))
-    return pa.RecordBatch.from_pylist(queries, schema=pa.schema(list(kinds.items())))
+def sent(send: BatchFunction, parts: Parts) -> list[dict[str, Any]]:
+    """Rows of the exchange, as every worker sends them."""
+    batches = [batch for part in parts for batch in send(iter(part))]
+    assert all(batch.schema == EXCHANGE_SCHEMA for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def received(rows: Iterable[dict[str, Any]], receive: BatchFunction, seed: int = 0) -> list[pa.RecordBatch]:
+    """What the workers behind the exchange make of its rows, which arrive in any order and in small batches."""
+    arriving = list(rows)
+    random.Random(seed).shuffle(arriving)
+    found: list[pa.RecordBatch] = []
+    for partition in sorted({row["partition_id"] for row in arriving}):
+        its = [row for row in arriving if row["partition_id"] == partition]
+        batches = [
+            pa.RecordBatch.from_pylist(its[at : at + 4], schema=EXCHANGE_SCHEMA) for at in range(0, len(its), 4)
+        ]
+        found += receive(iter(batches))
+    return found
+
+
+def exchanged(task: RankingTask, parts: Parts, judged: Parts = (), seed: int = 0) -> list[pa.RecordBatch]:
+    """Rankings of rows, and of judgments where they are a table of their own."""
+    rows = sent(make_row_sender(task), parts)
+    if task.judgments is not None:
+        rows += sent(make_judgment_sender(task), judged)
+    assert {row["partition_id"] for row in rows} <= set(range(task.n_partitions))
+    return received(rows, make_merger(task), seed)
+
+
+def bits_of(rankings: Iterable[pa.RecordBatch]) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """Everything in rankings, by run and query; doubles as text that only equal bits share."""
+    found: dict[tuple[object, ...], tuple[object, ...]] = {}
+    for batch in rankings:
+        for row in batch.to_pylist():
+            key = (row.pop("run"), row["query_id"])
+            assert key not in found, key
+            found[key] = tuple((name, _exactly(value)) for name, value in row.items())
+    return found
+
+
+def _exactly(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(map(_exactly, value))
+    return value.hex() if isinstance(value, float) else value

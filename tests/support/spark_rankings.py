@@ -23,6 +23,8 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Most plans of the tests run once: Java spends more on its second compiler than that compiler would save.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 TOLERANCE = 1e-12
 EXACT_FIELDS = ("status", "n_items", "n_judged", "n_relevant")
 VALUES = ("dcg", "idcg", "ndcg")

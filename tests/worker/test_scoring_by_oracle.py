@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.arrow_rankings import COUNTED, convention_of, pieces, rankings, scores, task_of
+from support.arrow_rankings import assert_same, convention_of, pieces, rankings, scores, task_of
 from support.oracle import Choices, evaluate
 from support.random_rankings import random_rows
 
@@ -41,21 +41,6 @@ def choices_of(seed: int) -> Choices:
 def rows_of(seed: int):
     flags = {"negatives": seed % 2 == 0, "fractional": seed % 3 == 0, "integer_items": seed % 5 == 0}
     return random_rows(seed, n_queries=10, max_items=9, extreme_scores=seed % 4 == 0, **flags)
-
-
-def assert_same(found, expected):
-    """The package's answer to every (query, k) is the oracle's."""
-    assert found.keys() == expected.keys()
-    for key, result in expected.items():
-        row = found[key]
-        assert row["status"] == result.status, key
-        assert [row[name] for name in COUNTED] == [getattr(result, name) for name in COUNTED], key
-        for metric in ("dcg", "idcg", "ndcg"):
-            value = getattr(result, metric)
-            assert row[metric] == (value if value is None else pytest.approx(value, rel=1e-12, abs=1e-12)), (
-                key,
-                metric,
-            )
 
 
 def test_the_seeds_meet_every_value_of_every_choice():
