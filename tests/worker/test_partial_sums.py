@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.arrow_rankings import pieces
+from support.sums import summary_rows
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
 from ndcg_spark.kernels.moments import STATE_SIZE
@@ -24,7 +25,6 @@ from ndcg_spark.worker.partial_sums import (
     PARTIAL_SCHEMA,
     SummingTask,
     empty_summary,
-    make_finisher,
     make_partial_summer,
     segment_texts,
 )
@@ -72,22 +72,6 @@ def partials(batches: Sequence[pa.RecordBatch], *, sets=SETS, weighted: bool = T
     return [row for result in results for row in result.to_pylist()]
 
 
-def finished(rows: Sequence[dict[str, Any]], confidence: float = 0.95) -> dict[tuple, dict[str, Any]]:
-    """What Spark does between the two functions: group, add the counts, collect the states."""
-    groups: dict[tuple, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in GROUP_KEYS), []).append(row)
-    columns: dict[str, list[Any]] = {key: [group[at] for group in groups] for at, key in enumerate(GROUP_KEYS)}
-    for name in COUNTS:
-        columns[name] = [sum(row[name] for row in its_rows) for its_rows in groups.values()]
-    columns["states"] = [[row["state"] for row in its_rows] for its_rows in groups.values()]
-    types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string()}
-    arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    results = [row for one in make_finisher(confidence)(iter(pieces(batch, 7))) for row in one.to_pylist()]
-    return dict(zip(groups, results, strict=True))
-
-
 def segment_of(query: dict[str, Any], names: tuple[str, ...]) -> str | None:
     texts = [str(query[n]).lower() if isinstance(query[n], bool) else query[n] for n in names]
     return "" if not names else texts[0] if len(names) == 1 else json.dumps(texts, separators=(",", ":"))
@@ -128,7 +112,7 @@ def expected_rows(queries: Sequence[dict[str, Any]], *, weighted: bool) -> dict[
 @pytest.mark.parametrize("seed", range(12))
 def test_every_group_has_the_mean_and_the_counts_of_its_queries(seed, weighted):
     queries = random_queries(seed)
-    got = finished(partials([to_batch(queries)], weighted=weighted))
+    got = summary_rows(partials([to_batch(queries)], weighted=weighted))
     expected = expected_rows(queries, weighted=weighted)
     assert got.keys() == expected.keys()
     for key, values in expected.items():
@@ -139,21 +123,21 @@ def test_every_group_has_the_mean_and_the_counts_of_its_queries(seed, weighted):
 @pytest.mark.parametrize("rows_per_batch", [1, 2, 1000])
 def test_neither_batches_nor_partitions_nor_order_change_a_bit(monkeypatch, rows_per_batch, most_groups):
     queries = random_queries(1, 30)
-    expected = finished(partials([to_batch(queries)]))
+    expected = summary_rows(partials([to_batch(queries)]))
     monkeypatch.setattr(partial_sums, "MOST_GROUPS_HELD", most_groups)  # 1: hand on after every batch
     for seed in range(2):
         shuffled = random.Random(seed).sample(queries, len(queries))
         cut = 11 * seed
         parts = [to_batch(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
         rows = [row for part in parts for row in partials(pieces(part, rows_per_batch))]
-        assert finished(rows) == expected
+        assert summary_rows(rows) == expected
 
 
 def test_runs_may_come_as_large_strings():
     """Spark can be told to send them so. The first batch has one run and cutoff, the other several."""
     batch = to_batch(random_queries(3))
     wide = batch.set_column(batch.schema.get_field_index("run"), "run", batch.column("run").cast(pa.large_string()))
-    assert finished(partials([wide.slice(0, 1), wide.slice(1)])) == finished(partials([batch]))
+    assert summary_rows(partials([wide.slice(0, 1), wide.slice(1)])) == summary_rows(partials([batch]))
 
 
 def test_one_row_a_group_and_metric_for_each_partition():
@@ -164,16 +148,16 @@ def test_one_row_a_group_and_metric_for_each_partition():
 def test_summaries_merge_into_that_of_all_queries():
     """The state that a summary stores is all that a merge needs."""
     nights = [random_queries(seed) for seed in range(3)]
-    stored = [row for night in nights for row in finished(partials([to_batch(night)])).values()]
-    together = finished(partials([to_batch([query for night in nights for query in night])]))
-    assert finished(stored) == together
+    stored = [row for night in nights for row in summary_rows(partials([to_batch(night)])).values()]
+    together = summary_rows(partials([to_batch([query for night in nights for query in night])]))
+    assert summary_rows(stored) == together
 
 
 def test_the_order_of_a_sum_of_tenths_does_not_matter():
     """0.1 + 0.2 + 0.3 + ... rounds differently in each order; the exact mean is rounded once."""
     values = [n / 10 for n in range(1, 10)]
     queries = [{**random_queries(0, 1)[0], "k": 1, **dict.fromkeys(METRICS, value)} for value in values]
-    found = finished(partials([to_batch(queries)], weighted=False))
+    found = summary_rows(partials([to_batch(queries)], weighted=False))
     exact = float(sum(map(Fraction, values)) / 9)
     assert {row["value"] for row in found.values()} == {exact}
 
@@ -182,7 +166,7 @@ def test_confidence_is_that_of_the_interval():
     queries = [{**random_queries(0, 1)[0], **dict.fromkeys(METRICS, value)} for value in (0.0, 1.0, 1.0, 1.0)]
     rows = partials([to_batch(queries)], sets=(), weighted=False)
     for confidence, z in ((0.95, 1.959963984540054), (0.5, 0.6744897501960817)):
-        for row in finished(rows, confidence).values():
+        for row in summary_rows(rows, confidence).values():
             assert (row["value"], row["std_error"]) == (0.75, 0.25)
             assert (row["ci_low"], row["ci_high"]) == pytest.approx((0.75 - z / 4, 0.75 + z / 4), rel=1e-14)
 
