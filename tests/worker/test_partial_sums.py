@@ -219,7 +219,7 @@ def counted_by_segment(name: str, values: list) -> dict[str | None, int]:
     return {row["segment"]: row["n_queries"] for row in rows if row["segment_by"] == name}
 
 
-@pytest.mark.parametrize("name", ["region", "geo:country", "price_sum", "ndcg:3", "value"])
+@pytest.mark.parametrize("name", ["region", "geo:country", "n_rows_sum", "ndcg:3", "value", "segment:a", "n_queries"])
 def test_a_segment_column_may_have_any_name_that_is_not_reserved(name):
     assert counted_by_segment(name, ["a", "b", "a"]) == {"a": 2, "b": 1}
     assert counted_by_segment(name, [7, 8, 7]) == {"7": 2, "8": 1}
