@@ -43,7 +43,6 @@ def test_the_defaults_are_those_of_the_specification():
         max_reject_fraction=None,
         gates=(),
         json_path=None,
-        look_at_layout=True,
         explain=False,
         explain_difference=None,
         allow_empty=False,
@@ -119,7 +118,8 @@ def test_columns(words, name, value):
         (["--k", "all"], "cutoffs", (None,)),
         (["--k", "all, 10 ,5,10"], "cutoffs", (5, 10, None)),
         (["--segment-cols", "country, country+device"], "segment_sets", (("country",), ("country", "device"))),
-        (["--way", "top-k"], "way", "top_k"),
+        (["--strategy", "window"], "strategy", "window"),
+        (["--source", "spark"], "source", "spark"),
         (["--on-invalid", "reject"], "on_invalid", "reject"),
         (["--null-score", "unretrieved"], "null_score", "unretrieved"),
         (["--check-duplicates", "all"], "check_duplicates", "all"),
@@ -148,7 +148,6 @@ def test_choices_of_the_plan(words, name, value):
         (["--max-reject-fraction", "0.01"], "max_reject_fraction", 0.01),
         (["--dataset", "web"], "dataset", "web"),
         (["--json", "-"], "json_path", "-"),
-        (["--layout", "together"], "look_at_layout", False),
         (["--explain"], "explain", True),
         (["--allow-empty"], "allow_empty", True),
         (["--conf", "spark.master=local[1]", "--conf", "spark.x=a=b"], "spark_settings",
@@ -243,7 +242,7 @@ def test_options_that_are_refused(words, message, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--input"], ["--input", "x", "--kk", "3"], ["--input", "x", "--way", "fast"], ["--input", "x", "y"],
+    [[], ["--input"], ["--input", "x", "--kk", "3"], ["--input", "x", "--strategy", "fast"], ["--input", "x", "y"],
      ["--input", "x", "--confidence", "high"], ["--input", "x", "--on-invalid", "ignore"]],
 )  # fmt: skip
 def test_usage_errors_exit_with_2_and_a_line(words, capsys):

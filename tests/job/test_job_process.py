@@ -239,16 +239,6 @@ def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
     assert [one for one in told if one not in ended.out] == []
 
 
-def test_explain_tells_whether_the_ideal_list_is_sorted(spark, tmp_path):
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"query_id": ["q"], "item_id": ["a"], "score": [1.0], "relevance": [1]}), path)
-    asked = ("--input", path, "--explain", "--way", "window")
-    assert "two with sorts" in done(*asked).out
-    told = done(*asked, "--check-duplicates", "none").out
-    assert "ideal        judged, by grades" in told
-    assert "one with a sort" in told
-
-
 def test_explain_refuses_what_the_job_would_refuse(spark, tmp_path):
     source = write_rows(tmp_path / "rows.parquet", ROWS)
     ended = mean_ndcg("--input", source, "--explain", "--score-col", "points")

@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
+from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCHEMA, SCORED, Bad
 from support.oracle import Choices, Row, evaluate
 from pyspark.sql import functions as F
+from support.refusals import refusal
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import rank_queries, score_queries
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.checks import RowCount, count_rows, describe_bad_rows, rejects_table
-from ndcg_spark.spark.rows import judgment_rows, run_rows
+from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, describe_bad_rows, rejects_table
+from ndcg_spark.spark.canonical import judgment_rows, run_rows
+from ndcg_spark.worker.valid_rows import RowRules
 
 CHOICES = Choices(ties="item_asc")
-GOOD = {"run": "a", "query_id": "q1", "item_id": "x", "score": 1.0, "rank": 1.0, "relevance": 2.0, "w": 1.0}
-SCHEMA = (
-    "run string, query_id string, item_id string, score double, rank double, relevance double, w double, place int"
-)
-SCORED = Columns(run="run", weight="w")
-BY_RANK = Columns(run="run", weight="w", rank="rank")
-ERROR = Convention(negative="error")
-TABLE = Convention(gain="table:0=0,1=1,2=3")
-NAN, INF = math.nan, math.inf
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A row that is good but for one thing."""
-
-    reason: str
-    cells: dict[str, object]
-    columns: Columns = SCORED
-    convention: Convention = field(default_factory=Convention)
-
-    @property
-    def plan(self) -> EvaluationPlan:
-        return EvaluationPlan(columns=self.columns, convention=self.convention, cutoffs=(1, 3))
-
-
-BAD_ROWS = {
-    "null query": Bad("null_query", {"query_id": None}),
-    "null run": Bad("null_run", {"run": None}),
-    "null item": Bad("null_item", {"item_id": None}),
-    "null score": Bad("null_score", {"score": None}),
-    "NaN score": Bad("nan_score", {"score": NAN}),
-    "infinite score": Bad("infinite_score", {"score": INF}),
-    "minus infinite score": Bad("infinite_score", {"score": -INF}),
-    "null rank": Bad("null_rank", {"rank": None}, BY_RANK),
-    "NaN rank": Bad("null_rank", {"rank": NAN}, BY_RANK),
-    "rank 0": Bad("rank_below_1", {"rank": 0.0}, BY_RANK),
-    "rank -1": Bad("rank_below_1", {"rank": -1.0}, BY_RANK),
-    "rank 1.5": Bad("rank_not_whole", {"rank": 1.5}, BY_RANK),
-    "infinite rank": Bad("rank_too_large", {"rank": INF}, BY_RANK),
-    "NaN relevance": Bad("nan_relevance", {"relevance": NAN}),
-    "infinite relevance": Bad("infinite_relevance", {"relevance": INF}),
-    "minus infinite relevance": Bad("infinite_relevance", {"relevance": -INF}),
-    "gain overflow": Bad("gain_overflow", {"relevance": 1024.0}),
-    "level without gain": Bad("level_without_gain", {"relevance": 1.5}, convention=TABLE),
-    "negative relevance": Bad("negative_relevance", {"relevance": -1.0}, convention=ERROR),
-    "negative weight": Bad("bad_weight", {"w": -0.5}),
-    "null weight": Bad("bad_weight", {"w": None}),
-    "NaN weight": Bad("bad_weight", {"w": NAN}),
-    "infinite weight": Bad("bad_weight", {"w": INF}),
-}
-ONE_OF_EACH = list({bad.reason: name for name, bad in reversed(BAD_ROWS.items())}.values())
+ONE_OF_EACH = ("null_query", "null_item", "nan_score", "rank_not_whole", "level_without_gain", "bad_weight")
+"""Every reason is tested where it is decided (`worker/test_valid_rows.py`); here, that it reaches the user."""
 OF_JUDGMENTS = ("null_query", "null_item", "nan_relevance", "infinite_relevance", "gain_overflow", "bad_weight")
 
 
@@ -91,32 +43,13 @@ GOOD_RANKING = [
 ]
 
 
-def refusal(frame) -> str:
-    """The message of ours in what the action raises."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark chooses the class
-        frame.collect()
-    message = find_refusal(str(caught.value))
-    assert message is not None, str(caught.value)[:500]
-    return message
-
-
-def test_a_relevance_far_below_zero_is_bad_only_where_its_gain_is(spark):
-    """2^-100 - 1 is next to -1, and clipped it is 0; -100 to the tenth is below -2^63."""
-    kept = table_of(spark, *GOOD_ROWS, {"item_id": "z", "score": 0.25, "relevance": -100.0})
-    for convention in (Convention(), Convention(gain="power:10", negative="clip")):
-        plan = EvaluationPlan(columns=SCORED, convention=convention, cutoffs=(1,))
-        assert len(rank_queries(kept, plan).collect()) == 2  # a count would leave the check away
-    plan = EvaluationPlan(columns=SCORED, convention=Convention(gain="power:10"), cutoffs=(1,))
-    assert refusal(rank_queries(kept, plan)).startswith("bad row: gain_overflow")
-
-
 # --- Every reason
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_fail_stops_with_the_reason_and_the_key(spark, name):
-    """The bad row is the last of query q9, of which nothing else is known. Counts have every row of a reason."""
-    bad = BAD_ROWS[name]
+@pytest.mark.parametrize("reason", ONE_OF_EACH)
+def test_fail_stops_with_the_reason_and_the_key(spark, reason):
+    """The bad row is the only one of query q9."""
+    bad = next(one for one in BAD_ROWS.values() if one.reason == reason)
     table = table_of(spark, *GOOD_ROWS, {"query_id": "q9", **bad.cells})
     message = refusal(rank_queries(table, bad.plan))
     query = "null" if "query_id" in bad.cells else "q9"
@@ -124,48 +57,51 @@ def test_fail_stops_with_the_reason_and_the_key(spark, name):
     assert f"query_id={query}" in message
 
 
-WAYS = {
-    "window": EvaluationPlan(columns=SCORED, cutoffs=(1,), way="window"),
+FORMS = {
+    "long": EvaluationPlan(columns=SCORED, cutoffs=(1,)),
     "whole lists": EvaluationPlan(columns=SCORED, cutoffs=(None,)),
-    "ties": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(ties="expected")),
-    "no ideal": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(ideal="k_ones"), way="window"),
+    "no ideal": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(ideal="k_ones")),
     "ranks": EvaluationPlan(columns=BY_RANK, cutoffs=(1,)),
-    "ranks and windows": EvaluationPlan(columns=BY_RANK, cutoffs=(1,), way="window"),
-    "best copy": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(duplicates="best"), way="window"),
-    "judgments": EvaluationPlan(columns=SCORED, cutoffs=(1,), way="window"),
+    "best copy": EvaluationPlan(columns=SCORED, cutoffs=(1,), convention=Convention(duplicates="best")),
+    "judgments": EvaluationPlan(columns=SCORED, cutoffs=(1,)),
 }
 
 
-@pytest.mark.parametrize("key", ["query", "run"])
-@pytest.mark.parametrize("name", WAYS)
-def test_a_row_without_a_key_is_refused_whichever_way_lists_come_about(spark, name, key):
-    """Lists made apart meet the counts in a join by key, for which Spark leaves rows without one away."""
-    table = table_of(spark, *GOOD_ROWS, {"query_id" if key == "query" else key: None})
-    judgments = None
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize(("name", "key"), [*((name, "query_id") for name in FORMS), ("long", "run")])
+def test_a_row_without_a_key_is_refused_by_every_strategy(spark, name, key, strategy):
+    """Windows and joins by key would leave it away, or make a group of it."""
+    table, judgments = table_of(spark, *GOOD_ROWS, {key: None}), None
     if name == "judgments":
         judgments = table_of(spark, *GOOD_ROWS).drop("run", "score", "rank", "place")
         table = table.drop("relevance")
-    assert refusal(rank_queries(table, WAYS[name], judgments=judgments)).startswith(f"bad row: null_{key} at ")
+    message = refusal(rank_queries(table, replace(FORMS[name], strategy=strategy), judgments=judgments))
+    assert message is not None
+    assert message.startswith(f"bad row: null_{key.removesuffix('_id')} at ")
 
 
 @pytest.mark.parametrize("columns", [SCORED, BY_RANK], ids=["score", "rank"])
 def test_counts_per_reason(spark, columns):
     """All reasons of one plan in one table, and good rows: nothing is counted twice or not at all."""
-    counted, chosen = counts_of(spark, columns)
+    found, chosen = counts_of(spark, columns)
     expected: dict[str, int] = {}
     for bad in chosen:
         expected[bad.reason] = expected.get(bad.reason, 0) + 1
-    assert counted.read == len(GOOD_ROWS) + len(chosen)
-    assert counted.rejected == expected
+    assert found.read == len(GOOD_ROWS) + len(chosen)
+    assert found.rejected == expected
     if columns is SCORED:
-        assert_described(counted, len(chosen))
+        assert_described(found, len(chosen))
+
+
+def counted(table, plan: EvaluationPlan) -> RowCount:
+    return count_rows(checked_rows(run_rows(table, plan, judged=True), RowRules(plan)))
 
 
 def counts_of(spark, columns: Columns) -> tuple[RowCount, list[Bad]]:
     chosen = [bad for bad in BAD_ROWS.values() if bad.columns is columns and bad.convention == Convention()]
     rows = [{"query_id": f"b{n}", **bad.cells} for n, bad in enumerate(chosen)]
     table = table_of(spark, *GOOD_ROWS, *rows)
-    return count_rows(run_rows(table, chosen[0].plan, judged=True), ("run", "query_id")), chosen
+    return counted(table, chosen[0].plan), chosen
 
 
 def assert_described(counted: RowCount, n_bad: int) -> None:
@@ -183,9 +119,9 @@ def test_reject_evaluates_as_if_the_rows_were_not_there(spark):
         chosen = [bad for bad in BAD_ROWS.values() if bad.columns is columns and bad.convention == Convention()]
         chosen = [bad for bad in chosen if bad.reason != "rank_too_large"]
         table = table_of(spark, *[{"item_id": f"b{n}", **bad.cells} for n, bad in enumerate(chosen)], *GOOD_ROWS)
-        for way in ("auto", "window"):
-            plan = EvaluationPlan(columns=columns, cutoffs=(1, 3), on_invalid="reject", way=way)
-            cases[f"{name} {way}"] = Case(data=table, plan=plan)
+        for strategy in ("engine", "window"):
+            plan = EvaluationPlan(columns=columns, cutoffs=(1, 3), on_invalid="reject", strategy=strategy)
+            cases[f"{name} {strategy}"] = Case(data=table, plan=plan)
     for found in collect_cases(cases).values():
         assert_same_results(found, evaluate(GOOD_RANKING, CHOICES, [1, 3]))
 
@@ -194,8 +130,8 @@ def test_ranks_that_are_too_large_are_rejected(spark):
     """Of doubles from 2^63 on there is no whole number in Spark; such a rank is bad, not an overflow."""
     plan = EvaluationPlan(columns=BY_RANK, on_invalid="reject")
     table = table_of(spark, *[{"rank": rank} for rank in (10_000_001.0, 1e15, 1e19, INF)], {})
-    counted = count_rows(run_rows(table, plan, judged=True), ("query_id",))
-    assert (counted.read, counted.rejected) == (5, {"rank_too_large": 4})
+    found = counted(table, plan)
+    assert (found.read, found.rejected) == (5, {"rank_too_large": 4})
 
 
 def test_whole_ranks_are_checked_in_their_own_type(spark):
@@ -203,23 +139,18 @@ def test_whole_ranks_are_checked_in_their_own_type(spark):
     bad = [{"item_id": f"b{n}", "rank": rank} for n, rank in enumerate((None, 0.0, -1.0, 10_000_001.0, 2.0**40))]
     table = table_of(spark, *bad, *GOOD_ROWS).withColumn("rank", F.col("rank").cast("bigint"))
     plan = EvaluationPlan(columns=BY_RANK, cutoffs=(1, 3), on_invalid="reject")
-    counted = count_rows(run_rows(table, plan, judged=True), ("query_id",))
-    assert counted.rejected == {"null_rank": 1, "rank_below_1": 2, "rank_too_large": 2}
+    assert counted(table, plan).rejected == {"null_rank": 1, "rank_below_1": 2, "rank_too_large": 2}
     too_large = table.where("rank > 1e12")
     assert refusal(rank_queries(too_large, replace(plan, on_invalid="fail"))).startswith("bad row: rank_too_large")
-    graded = table.withColumn("relevance", F.col("relevance").cast("int"))
-    cases = {
-        "listed": Case(data=table, plan=plan),
-        "grades": Case(data=graded, plan=replace(plan, check_duplicates="none")),
-    }
-    for found in collect_cases(cases).values():
-        assert_same_results(found, evaluate(GOOD_RANKING, CHOICES, [1, 3]))
+    found = collect_cases({"one": Case(data=table, plan=plan)})["one"]
+    assert_same_results(found, evaluate(GOOD_RANKING, CHOICES, [1, 3]))
 
 
 def test_rejects_carry_the_row_and_its_reason(spark):
     table = table_of(spark, *GOOD_ROWS, {"query_id": "q9", "score": NAN})
     plan = BAD_ROWS["NaN score"].plan
-    rejected = rejects_table(run_rows(table, plan, judged=True, originals=True), "input").collect()
+    checked = checked_rows(run_rows(table, plan, judged=True, original=True), RowRules(plan))
+    rejected = rejects_table(checked, "input").collect()
     assert [(row["source"], row["reason"]) for row in rejected] == [("input", "nan_score")]
     assert '"query_id":"q9"' in rejected[0]["row"]
     assert '"place":null' in rejected[0]["row"]
@@ -238,8 +169,8 @@ def test_bad_rows_of_judgments(spark, policy):
     if policy == "fail":
         assert refusal(score_queries(rank_queries(run, plan, judgments=judgments), plan)).startswith("bad row: ")
         return
-    counted = count_rows(judgment_rows(judgments, plan), ("query_id",))
-    assert (sum(counted.rejected.values()), set(counted.rejected)) == (len(chosen), set(OF_JUDGMENTS))
+    rejected = count_rows(checked_rows(judgment_rows(judgments, plan), RowRules(plan, True))).rejected
+    assert (sum(rejected.values()), set(rejected)) == (len(chosen), set(OF_JUDGMENTS))
     found = collect_cases({"all": Case(data=run, judgments=judgments, plan=plan)})["all"]
     rows = [Row(query="q1", item="x", score=1.0, relevance=2.0), Row(query="q1", item="y", score=2.0)]
     assert_same_results(found, evaluate(rows, CHOICES, [1, 3]))
@@ -263,16 +194,6 @@ def test_bad_rows_of_arrays_are_rejected(spark):
     found = collect_cases({"one": Case(data=table, plan=plan)})["one"]
     rows = [Row(query="q", item="0", score=2.0, relevance=1.0), Row(query="q", item="1", score=1.0)]
     assert_same_results(found, evaluate(rows, CHOICES, [1]))
-
-
-def test_an_unjudged_item_is_no_bad_row_where_the_table_has_no_level_0(spark):
-    table = table_of(spark, {}, {"item_id": "y", "relevance": None})
-    keep, clip = [
-        run_rows(table, EvaluationPlan(convention=Convention(gain="table:1=1,2=3", negative=its)), judged=True)
-        for its in ("keep", "clip")
-    ]
-    counted = count_rows(keep.unionByName(clip), ("query_id",))
-    assert (counted.read, counted.rejected) == (4, {})
 
 
 def test_a_query_that_a_policy_does_not_allow_is_named(spark):

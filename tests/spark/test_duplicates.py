@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
-from support.spark_rankings import TOP_K, Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
+from support.refusals import refusal
+from support.spark_rankings import Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
 
 from ndcg_spark import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError, find_refusal
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
 
 CHOICES = Choices(ties="item_asc")
@@ -23,15 +24,6 @@ ORDERED = Columns(order="position")
 def _one_shuffle_partition(spark):
     with session_settings(spark, spark__sql__shuffle__partitions=1):
         yield
-
-
-def refusal(frame) -> str | None:
-    """The message of ours in what the action raises; None where nothing is raised."""
-    try:
-        frame.collect()
-    except Exception as error:  # Spark chooses the class
-        return find_refusal(str(error)) or f"not a refusal: {error}"
-    return None
 
 
 def scored(spark, cells: list[tuple], plan: EvaluationPlan):
@@ -48,12 +40,12 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("way", [TOP_K, "window"])
+@pytest.mark.parametrize("strategy", ["engine", "window"])
 @pytest.mark.parametrize("rows", [AMONG_THE_FIRST, IN_THE_IDEAL], ids=["first k", "ideal"])
-def test_duplicates_that_matter_are_an_error(spark, rows, way):
+def test_duplicates_that_matter_are_an_error(spark, rows, strategy):
     """k=3 sees both copies of x among the first three; the ideal list has both at k=2, the ranking only one."""
     k = 3 if rows is AMONG_THE_FIRST else 2
-    message = refusal(scored(spark, rows, EvaluationPlan(cutoffs=(k,), way=way)))
+    message = refusal(scored(spark, rows, EvaluationPlan(cutoffs=(k,), strategy=strategy)))
     assert message is not None
     assert "an item comes twice" in message
     assert "query_id=q9" in message
@@ -65,12 +57,12 @@ def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     assert message == "item x comes 2 times in query query_id=q9."
 
 
-@pytest.mark.parametrize("way", [TOP_K, "window", "given"])
-def test_duplicates_are_rows_like_any_other_where_nobody_looks(spark, way):
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("columns", [Columns(), Columns(rank="rank")], ids=["scores", "ranks"])
+def test_duplicates_are_rows_like_any_other_where_they_are_not_checked(spark, columns, strategy):
     """Ranks 1 to 3 have x, y, x with relevance 2, 1, 2; by hand: (3 + 1/log2(3) + 3/2) / (3 + 3/log2(3) + 1/2)."""
     rows = [("q9", "x", 3.0, 2.0, 1, 1), ("q9", "y", 2.0, 1.0, 2, 2), ("q9", "x", 1.0, 2.0, 3, 3)]
-    columns = Columns(rank="rank") if way == "given" else Columns()
-    plan = EvaluationPlan(cutoffs=(3,), check_duplicates="none", way=way, columns=columns)
+    plan = EvaluationPlan(cutoffs=(3,), check_duplicates="none", strategy=strategy, columns=columns)
     assert scored(spark, rows, plan).collect()[0]["ndcg"] == pytest.approx(0.951443, abs=5e-7)
     assert refusal(scored(spark, rows, replace(plan, check_duplicates="top"))) is not None
 
@@ -129,8 +121,8 @@ def test_the_copy_that_counts(spark, policy):
     judgments = judgments.select("query_id", "item_id", "relevance", "position")
     plan = EvaluationPlan(columns=ORDERED, convention=convention, cutoffs=(1, 3))
     cases = {
-        "top_k": Case(data=table, plan=plan),
-        "window": Case(data=table, plan=replace(plan, way="window")),
+        "engine": Case(data=table, plan=plan),
+        "window": Case(data=table, plan=replace(plan, strategy="window")),
         "judgments": Case(data=table.drop("relevance"), judgments=judgments, plan=plan),
     }
     for got in collect_cases(cases).values():

@@ -23,7 +23,7 @@ def test_options_become_a_plan() -> None:
         score=["a", "b"],
         segments=["country", "country+device"],
         ideal="judged",
-        way="window",
+        strategy="window",
         confidence=0.9,
         null_score="unretrieved",
     )
@@ -32,7 +32,7 @@ def test_options_become_a_plan() -> None:
     assert plan.cutoffs == (1, 5, None)
     assert plan.convention == Convention.parse("trec_eval;gain=exponential")
     assert plan.segment_sets == (("country",), ("country", "device"))
-    assert (plan.way, plan.confidence, plan.null_score) == ("window", 0.9, "unretrieved")
+    assert (plan.strategy, plan.confidence, plan.null_score) == ("window", 0.9, "unretrieved")
 
 
 def test_no_options_are_the_defaults_of_a_plan() -> None:

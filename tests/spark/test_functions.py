@@ -10,7 +10,7 @@ from chispa import assert_column_equality
 from support.oracle import Choices, Row, evaluate, gain_function
 from support.random_rankings import random_rows
 from support.small_rankings import only, ranked
-from support.spark_rankings import array_table, close, convention_of, needs_top_k, scored_table
+from support.spark_rankings import array_table, close, convention_of, scored_table
 
 from ndcg_spark import dcg, ndcg, rank_queries, rank_rows, score_queries
 from ndcg_spark import evaluate as evaluate_frame
@@ -178,7 +178,7 @@ def test_evaluate_starts_no_job(spark):
     def describe() -> None:
         found.append(evaluate_frame(table, k=[1, "all"], segments=["query_id"]))
         found.append(evaluate_frame(table.drop("relevance"), judgments=judgments))
-        found.append(evaluate_frame(table.drop("relevance"), judgments=judgments, way="window"))
+        found.append(evaluate_frame(table.drop("relevance"), judgments=judgments, strategy="window"))
         found.append(evaluate_frame(table, rank="rank"))
         found.append(evaluate_frame(arrays, relevance="ranked", k=3))
         rank_rows(table, EvaluationPlan()).schema  # noqa: B018  # laziness is what is tested

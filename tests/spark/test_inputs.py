@@ -19,7 +19,7 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.checks import count_rows
 from ndcg_spark.spark.formats import guess_format, read_table
 from ndcg_spark.spark.ranking import rank_queries
-from ndcg_spark.spark.rows import judgment_rows, run_rows
+from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.scoring import score_queries
 
 CHOICES = Choices(ties="item_asc")

@@ -116,8 +116,8 @@ def test_keys_of_several_columns_with_awkward_names(spark, with_judgments):
     columns = Columns(
         query=("session id", "reqûete"), item="item id", score=("a-score",), relevance="rel (0-4)", run=None
     )
-    case = Case(data=table, plan=plan_of(columns, way="auto"))
-    windows = Case(data=table, plan=plan_of(columns, way="window"))
+    case = Case(data=table, plan=plan_of(columns, strategy="engine"))
+    windows = Case(data=table, plan=plan_of(columns, strategy="window"))
     if with_judgments:
         judged = table.where("`rel (0-4)` is not null").drop("a-score")
         case = replace(case, data=table.drop("rel (0-4)"), judgments=judged)

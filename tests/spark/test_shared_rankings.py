@@ -96,7 +96,7 @@ def test_pytrec_eval_from_a_run_with_judgments_and_from_a_long_table(spark, shar
     for name in DATA_SETS:
         _, run, judgments = tables_of(spark, shared_data, name)
         cases[name] = Case(data=run, judgments=judgments, plan=plan_of(preset))
-    windows = replace(cases["lightgbm_lambdarank"], plan=plan_of(preset, way="window"))
+    windows = replace(cases["lightgbm_lambdarank"], plan=plan_of(preset, strategy="window"))
     for form, got in collect_cases({**cases, "lightgbm_lambdarank, windows": windows}).items():
         expected = expected_of(shared_data, "pytrec_eval", DATA_SETS if form == "long" else [form.split(",")[0]])
         assert expected
