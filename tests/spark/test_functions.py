@@ -103,14 +103,14 @@ def test_columns_refuse_what_they_do_not_know(spark, change):
 
 @pytest.mark.parametrize("name", ["default", "condensed", "negatives"])
 def test_rows_add_up_to_dcg_and_idcg(spark, name):
-    """DCG@k is the sum of gain * discount over rank <= k, IDCG@k that over ideal_rank <= k."""
+    """Of whole lists: DCG@k is the sum of gain * discount over rank <= k, IDCG@k that over ideal_rank <= k."""
     choices = {
         "default": Choices(ties="item_asc"),
         "condensed": Choices(gain="linear", ties="item_desc", unjudged="condensed", discount="reciprocal"),
         "negatives": Choices(ties="item_asc", negative="clip", ideal="retrieved"),
     }[name]
     rows = random_rows(80, negatives=name == "negatives")
-    plan = EvaluationPlan(convention=convention_of(choices), null_score="unretrieved")
+    plan = EvaluationPlan(convention=convention_of(choices), cutoffs=(None,), null_score="unretrieved")
     viewed = rank_rows(scored_table(spark, rows), plan).collect()
     by_query: dict[str, list] = {}
     for row in viewed:
@@ -125,6 +125,21 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
         ):
             counted = [row for row in its if row[rank] is not None and row[rank] <= end]
             assert close(sum(row["gain"] * row[discount] for row in counted), expected), (query, k, rank)
+
+
+def test_rows_beyond_the_largest_cutoff_weigh_nothing(spark):
+    """The sum over all rows of a query is DCG@k, for the largest k."""
+    rows = random_rows(80)
+    choices = Choices(ties="item_asc")
+    plan = EvaluationPlan(convention=convention_of(choices), cutoffs=(1, 3), null_score="unretrieved")
+    viewed = rank_rows(scored_table(spark, rows), plan).collect()
+    assert max(row["rank"] or 0 for row in viewed) > 3
+    for (query, _), result in evaluate(rows, choices, [3]).items():
+        if result.status == "evaluated":
+            its = [row for row in viewed if row["query_id"] == query]
+            dcg_, idcg = (sum(row["gain"] * (row[d] or 0.0) for row in its) for d in ("discount", "ideal_discount"))
+            assert close(dcg_, result.dcg), query
+            assert close(idcg, result.idcg), query
 
 
 def test_the_view_of_a_query(spark):
@@ -186,44 +201,3 @@ def test_evaluate_starts_no_job(spark):
 
     assert jobs_of(spark, describe) == 0
     assert jobs_of(spark, found[-1].per_query.collect) >= 1
-
-
-def plan_text(frame) -> str:
-    return frame._jdf.queryExecution().executedPlan().toString()
-
-
-@needs_top_k
-@pytest.mark.parametrize("form", ["arrays", "top_k", "rank", "score columns", "check all"])
-def test_shuffles_in_the_plan_of_the_metrics(spark, form):
-    """Arrays need none, top-K aggregates one; given ranks and looking for duplicates everywhere cost one more."""
-    rows = random_rows(82, special=False, unretrieved=False)
-    choices = Choices(ties="item_asc")
-    table = scored_table(spark, rows, choices).selectExpr("*", "-score as other")
-    plans = {
-        "arrays": EvaluationPlan(columns=Columns(relevance="ranked", ideal="judged")),
-        "top_k": EvaluationPlan(way="top_k"),
-        "rank": EvaluationPlan(columns=Columns(rank="rank")),
-        "score columns": EvaluationPlan(columns=Columns(score=("score", "other"))),
-        "check all": EvaluationPlan(check_duplicates="all"),
-    }
-    data = array_table(spark, rows, choices) if form == "arrays" else table
-    text = plan_text(score_queries(rank_queries(data, plans[form]), plans[form]))
-    assert text.count("Exchange hashpartitioning") == {"arrays": 0, "rank": 2, "check all": 2}.get(form, 1), text
-    assert "Window" not in text
-    if form == "arrays":
-        assert "Exchange" not in text
-
-
-@needs_top_k
-def test_the_run_is_cut_before_it_is_joined(spark):
-    """In a plan with judgments the aggregate of the K best lies below the join by item."""
-    rows = random_rows(83, special=False, unretrieved=False)
-    table = scored_table(spark, rows)
-    judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance")
-    plan = replace(EvaluationPlan(), convention=Convention())
-    text = plan_text(score_queries(rank_queries(table.drop("relevance"), plan, judgments=judgments), plan))
-    joins = [at for at, line in enumerate(text.splitlines()) if "Join [" in line and "item" in line]
-    cuts = [at for at, line in enumerate(text.splitlines()) if "minby(" in line.lower() or "min_by(" in line.lower()]
-    assert joins, text
-    assert cuts, text
-    assert max(joins) < max(cuts)

@@ -16,16 +16,21 @@ from support.spark_rankings import Case, assert_same_results, collect_cases, ses
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.checks import count_rows
+from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows
 from ndcg_spark.spark.formats import guess_format, read_table
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.scoring import score_queries
+from ndcg_spark.worker.valid_rows import RowRules
 
 CHOICES = Choices(ties="item_asc")
 CUTOFFS = (1, 3)
 PLAN = EvaluationPlan(cutoffs=CUTOFFS)
 SCHEMA = "query_id string, item_id string, score double, relevance double"
+
+
+def counted(rows, *, judgments: bool = False) -> RowCount:
+    return count_rows(checked_rows(rows, RowRules(PLAN, judgments)))
 ROWS = [
     Row(query="007", item="01", score=0.5, relevance=1.0),
     Row(query="007", item="1", score=0.5, relevance=3.0),  # as numbers, the same item twice
@@ -125,11 +130,11 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
     tables = read_table(spark, str(run), "trec-run"), read_table(spark, str(qrels), "trec-qrels")
     checked = run_rows(tables[0].frame, PLAN, judged=False, parse_text=True)
-    counted = count_rows(checked, ("query_id",))
-    assert counted.read == 4
-    assert counted.rejected == {"malformed_line": 1, "score_not_a_number": 1}
-    assert counted.examples["score_not_a_number"] == "query_id=2, item=d1"
-    judged = count_rows(judgment_rows(tables[1].frame, PLAN, parse_text=True), ("query_id",))
+    found = counted(checked)
+    assert found.read == 4
+    assert found.rejected == {"malformed_line": 1, "score_not_a_number": 1}
+    assert found.examples["score_not_a_number"] == "query_id=2, item=d1"
+    judged = counted(judgment_rows(tables[1].frame, PLAN, parse_text=True), judgments=True)
     assert (judged.read, judged.rejected) == (6, {"malformed_line": 1, "relevance_not_a_number": 1})
     plan = EvaluationPlan(cutoffs=CUTOFFS, on_invalid="reject")
     texts = {"parse_text": True, "parse_judgment_text": True}
@@ -146,17 +151,17 @@ def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
     lines = [f'q,i{n},"{text}",1' for n, text in enumerate(texts)]
     path.write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
     table = read_table(spark, str(path))
-    counted = count_rows(run_rows(table.frame, PLAN, judged=True, parse_text=table.parse_text), ("query_id",))
+    found = counted(run_rows(table.frame, PLAN, judged=True, parse_text=table.parse_text))
     expected = {"score_not_a_number": 4, "nan_score": 1, "infinite_score": 1, "null_score": 1}
-    assert (counted.read, counted.rejected) == (10, expected)
+    assert (found.read, found.rejected) == (10, expected)
 
 
 def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,1d,1\nq,b,2.5f,1\nq,c,0x1p3,1\n")
     table = read_table(spark, str(path))
-    counted = count_rows(run_rows(table.frame, PLAN, judged=True, parse_text=True), ("query_id",))
-    assert counted.rejected == {"score_not_a_number": 3}
+    found = counted(run_rows(table.frame, PLAN, judged=True, parse_text=True))
+    assert found.rejected == {"score_not_a_number": 3}
 
 
 # --- What is not there, and what does not fit
