@@ -134,7 +134,7 @@ SHORT_LIVED_PLANS = {
 class Case:
     """One evaluation to be run."""
 
-    data: DataFrame
+    data: DataFrame | str
     plan: EvaluationPlan
     judgments: DataFrame | None = None
 
