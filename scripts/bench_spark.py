@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ndcg_spark.spark.layout import look_at_layout
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -13,7 +14,6 @@ from ndcg_spark.cli.config import SHORT
 from ndcg_spark.cli.session import local_settings
 from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.layout import look_at_layout
 
 
 def make_session(memory: str, k: int) -> SparkSession:

@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-import ndcg_spark
-from ndcg_spark.evaluation import evaluation_plan
 from ndcg_spark.spark.ranking.files import by_part, cut_task
 from ndcg_spark.worker.bad_rows import usable_rows
 from ndcg_spark.worker.cutting import count_rows, ideal_list, query_rows, ranked_list
 from ndcg_spark.worker.files import read_part
 from ndcg_spark.worker.pieces import piece_offsets
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import ndcg_spark
+from ndcg_spark.evaluation import evaluation_plan
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 HANDED_OVER = "all rows, four columns, to Python"

@@ -15,12 +15,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.spark_rankings import SHORT_LIVED
 from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
 from support.small_rankings import ranked
+from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark import __version__
 from ndcg_spark.cli.main import main

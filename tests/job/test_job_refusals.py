@@ -108,7 +108,7 @@ def test_no_input():
         (("--weight-col", "country"), ("'country'", "weight-col", "string")),
         (("--score-col", "country"), ("'country'", "score-col", "string")),
         (("--conf", "spark.ui.enabled=true"), ("--conf",)),
-        (("--k", "2147483648", "--strategy", "window", "--explain"), ("k ", "2147483648")),
+        (("--k", "2147483648", "--strategy", "window", "--explain"), ("k ", "2,147,483,648")),
     ],
     ids=" ".join,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytrec_eval
+from sklearn.metrics import dcg_score, ndcg_score
 from support.oracle import Choices, Cutoff, Results, Row, evaluate, mean, rows_by_query, to_float32
 from support.random_rankings import random_rows
 from support.shared_rankings import (
@@ -21,7 +22,6 @@ from support.shared_rankings import (
     load,
     queries_without_ties,
 )
-from sklearn.metrics import dcg_score, ndcg_score
 
 EXACT = 1e-12
 TREC_EVAL = CHOICES_OF_TOOL["pytrec_eval"]

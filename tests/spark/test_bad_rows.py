@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import functions as F
 from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCHEMA, SCORED, Bad
 from support.oracle import Choices, Row, evaluate
-from pyspark.sql import functions as F
 from support.refusals import refusal
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import rank_queries, score_queries
 from ndcg_spark.conventions import Convention
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
+from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.worker.valid_rows import RowRules
 
 CHOICES = Choices(ties="item_asc")

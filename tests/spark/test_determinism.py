@@ -27,7 +27,19 @@ NUMBERS = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
 QUERY_COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged")
 ROW_COUNTS = ("n_rows", "n_left_out")
 KEYS = ("run", "segment_by", "segment", "metric", "k")
-PER_QUERY = ("query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant", "country", "weight")
+PER_QUERY = (
+    "query_id",
+    "k",
+    "dcg",
+    "idcg",
+    "ndcg",
+    "status",
+    "n_items",
+    "n_judged",
+    "n_relevant",
+    "country",
+    "weight",
+)
 ROWS = random_rows(60, n_queries=60, max_items=8)
 PLAN = EvaluationPlan(
     columns=Columns(weight="w"), cutoffs=(1, 3, 10), segment_sets=(("country",),), null_score="unretrieved"
@@ -120,7 +132,11 @@ def in_total_order(rows: Sequence[Row], ties: str) -> list[Row]:
 
 def arrays_of(spark, rows: Sequence[Row], ties: str):
     cells = [
-        (query, [r.relevance for r in in_total_order(its, ties)], [r.relevance for r in its if r.relevance is not None])
+        (
+            query,
+            [r.relevance for r in in_total_order(its, ties)],
+            [r.relevance for r in its if r.relevance is not None],
+        )
         for query, its in rows_by_query(rows).items()
     ]
     schema = "query_id string, ranked array<double>, judged array<double>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from chispa import assert_column_equality
@@ -12,9 +11,8 @@ from support.random_rankings import random_rows
 from support.small_rankings import only, ranked
 from support.spark_rankings import array_table, close, convention_of, scored_table
 
-from ndcg_spark import dcg, ndcg, rank_queries, rank_rows, score_queries
+from ndcg_spark import dcg, ndcg, rank_rows
 from ndcg_spark import evaluate as evaluate_frame
-from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
 

@@ -8,18 +8,18 @@ from decimal import Decimal
 from functools import reduce
 
 import pytest
-from support.oracle import Choices, Row, evaluate
 from pyspark.sql import functions as F
+from support.oracle import Choices, Row, evaluate
 from support.small_rankings import ranked
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows
 from ndcg_spark.spark.formats import guess_format, read_table
 from ndcg_spark.spark.ranking import rank_queries
-from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.worker.valid_rows import RowRules
 
@@ -31,6 +31,8 @@ SCHEMA = "query_id string, item_id string, score double, relevance double"
 
 def counted(rows, *, judgments: bool = False) -> RowCount:
     return count_rows(checked_rows(rows, RowRules(PLAN, judgments)))
+
+
 ROWS = [
     Row(query="007", item="01", score=0.5, relevance=1.0),
     Row(query="007", item="1", score=0.5, relevance=3.0),  # as numbers, the same item twice

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.main_job import done
 from pyspark.sql import functions as F
+from support.main_job import done
 
 from ndcg_spark import EvaluationPlan, evaluate
 from ndcg_spark.errors import InvalidParameterError

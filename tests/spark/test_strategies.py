@@ -153,7 +153,9 @@ def test_given_ranks_with_gaps_keep_their_discounts(spark):
     schema = "query_id string, item_id string, rank int, relevance double"
     table = spark.createDataFrame([("q", "a", 2, 1.0), ("q", "b", 5, 3.0)], schema)
     plans = {
-        way: EvaluationPlan(columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), strategy=way)
+        way: EvaluationPlan(
+            columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), strategy=way
+        )
         for way in ("engine", "window")
     }
     found = collect_cases({way: Case(data=table, plan=plan) for way, plan in plans.items()})

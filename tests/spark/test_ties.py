@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import ndcg_score
 from support.main_job import assert_refused, mean_ndcg, value_of, write_rows
 from support.oracle import Choices, Cutoff, Row, evaluate, rows_by_query, to_float32
 from support.random_rankings import random_rows
-from sklearn.metrics import ndcg_score
 from support.small_rankings import only, scored
 from support.spark_rankings import (
     EXACT_FIELDS,

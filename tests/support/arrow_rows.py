@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from support.oracle import Row
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import BatchFunction
@@ -15,6 +14,7 @@ from ndcg_spark.worker.canonical import ITEM, ORDER, RANK, RELEVANCE, SCORE
 from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.merging import make_merger
 from ndcg_spark.worker.query_rows import RankingTask
+from support.oracle import Row
 
 QUERY = "query_0"
 Ranks = Mapping[tuple[object, object], int]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from support.oracle import Row
 
 from ndcg_spark.cli.main import main
+from support.oracle import Row
 
 PROGRESS = re.compile(r".*: \d+\.\d s")
 COLUMNS = {"query_id": "query", "item_id": "item", "score": "score", "relevance": "relevance"}

@@ -14,11 +14,11 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
-from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
 from packaging.version import Version
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.plan import Columns, EvaluationPlan
+from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,9 +168,7 @@ def every_strategy(
             f"long {strategy}": Case(data=table, plan=plan(LONG, strategy=strategy, null_score=missing)),
             f"judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(LONG, strategy=strategy)),
             f"rank {strategy}": Case(data=table, plan=plan(RANKED, strategy=strategy, null_score=missing)),
-            f"rank judgments {strategy}": Case(
-                data=run, judgments=judgments, plan=plan(RANKED, strategy=strategy)
-            ),
+            f"rank judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(RANKED, strategy=strategy)),
         }
     if choices.ties == "input_order":
         cases = {name: _with_order(case) for name, case in cases.items()}

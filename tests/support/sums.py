@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from support.arrow_rankings import pieces
 
 from ndcg_spark.worker.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, make_finisher
+from support.arrow_rankings import pieces
 
 
 def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> dict[tuple, dict[str, Any]]:

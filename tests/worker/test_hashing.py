@@ -55,9 +55,7 @@ def test_runs_of_a_query_share_its_partition() -> None:
     n = 1000
     queries = [f"q{number}" for number in range(n)]
     expected = partition_of(key_hashes(pa.RecordBatch.from_pydict({"q": queries}), ("q",)), 64)
-    hashes = [
-        key_hashes(pa.RecordBatch.from_pydict({"q": queries, "run": [run] * n}), ("q",), "run") for run in "ab"
-    ]
+    hashes = [key_hashes(pa.RecordBatch.from_pydict({"q": queries, "run": [run] * n}), ("q",), "run") for run in "ab"]
     assert [partition_of(one, 64).tolist() for one in hashes] == [expected.tolist()] * 2
     assert len(set(np.concatenate(hashes).tolist())) == 2 * n
 

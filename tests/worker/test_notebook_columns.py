@@ -14,8 +14,8 @@ from support.small_rankings import only, ranked
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, find_refusal
-from ndcg_spark.worker.batches import float_column, float_values, int_values, list_offsets, marked
 from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
+from ndcg_spark.worker.batches import float_column, float_values, int_values, list_offsets, marked
 from ndcg_spark.worker.row_view import make_row_viewer
 
 # --- Arrow columns

@@ -6,9 +6,9 @@ import math
 
 import pyarrow as pa
 import pytest
-from support.arrow_rankings import LISTS, batch_of, pieces, scores, task_of
 from hypothesis import given
 from hypothesis import strategies as st
+from support.arrow_rankings import LISTS, batch_of, pieces, scores, task_of
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, find_refusal

@@ -124,7 +124,9 @@ def test_a_query_that_is_not_a_number_is_none() -> None:
 def test_a_list_is_bad_where_one_of_its_relevances_is() -> None:
     lists = pa.array([[1.0], None, [], [0.0, NAN], [None], [INF, NAN], [2000.0]], pa.list_(pa.float64()))
     batch = pa.RecordBatch.from_pydict({"query_0": list("abcdefg"), "ranked_list": lists})
-    found = {reason: [n for n, bad in enumerate(at) if bad] for reason, at in reasons(batch, EvaluationPlan()).items()}
+    found = {
+        reason: [n for n, bad in enumerate(at) if bad] for reason, at in reasons(batch, EvaluationPlan()).items()
+    }
     assert found == {
         "null_list": [1],
         "nan_relevance": [3, 5],
