@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.plan import Columns, EvaluationPlan
+    from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
     from ndcg_spark.spark.ranking import rank_queries
@@ -32,6 +33,7 @@ _HOMES = {
     "explain_difference": "explanation",
     "merge_summaries": "spark.summary",
     "ndcg": "spark.functions",
+    "plain_refusals": "spark.failures",
     "rank_queries": "spark.ranking",
     "rank_rows": "spark.inspection",
     "score_queries": "spark.scoring",
@@ -52,6 +54,7 @@ __all__ = [
     "explain_difference",
     "merge_summaries",
     "ndcg",
+    "plain_refusals",
     "rank_queries",
     "rank_rows",
     "score_queries",

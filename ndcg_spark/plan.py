@@ -138,7 +138,7 @@ class EvaluationPlan:
     tie_bounds: bool = False
 
     def __post_init__(self) -> None:
-        _check_cutoffs(self.cutoffs)
+        check_cutoffs(self.cutoffs)
         one_of("strategy", self.strategy, STRATEGIES)
         one_of("source", self.source, SOURCES)
         one_of("on_invalid", self.on_invalid, ("fail", "reject"))
@@ -203,7 +203,8 @@ class EvaluationPlan:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
+def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
+    """Raise `InvalidParameterError` unless cutoffs are whole numbers from 1 on that rise, or None at the end."""
     numbers = [k for k in cutoffs if k is not None]
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import bench_engines as engines
 import bench_spark as on_spark
+from bench_beside import Beside
 from bench_data import KINDS, Shape, generate
 from bench_fixed import fixed_costs
 from bench_memory import PeakMemory
@@ -29,6 +30,7 @@ import ndcg_spark
 
 Contender = Callable[[], tuple[float, float]]
 REFERENCE = "DuckDB, max_by(x, y, k)"
+READ, PATH, OFF = "read by Spark", "path given", "duplicate check off"
 QUERIES = {
     REFERENCE: engines.MAX_BY,
     "DuckDB, two windows": engines.TWO_WINDOWS,
@@ -63,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--items", type=int, default=100, help="per query")
     options.add_argument("--ids", choices=["integer", "string"], default="integer")
     options.add_argument("--kind", choices=KINDS, default="even", help="what the rows look like")
-    options.add_argument("--order", nargs="+", choices=["together", "shuffled"], default=["together", "shuffled"])
+    options.add_argument("--order", nargs="+", choices=["clustered", "shuffled"], default=["clustered", "shuffled"])
     options.add_argument("--k", type=int, default=10)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--warm-ups", type=int, default=1, help="rounds before those that count")
@@ -77,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--memory", default="4g", help="heap of the JVM")
     options.add_argument("--engine-memory", default="4g", help="limit of DuckDB, which needs 6g for a billion rows")
+    options.add_argument("--beside", type=Path, help="checkout of an earlier version, timed in the same run")
     options.add_argument("--folder", type=Path, default=Path(".bench"), help="where generated files are kept")
     return options
 
@@ -93,7 +96,7 @@ def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     def seconds(query: str) -> float:
         return engines.in_own_process(engines.in_duckdb, query, str(path), k, arguments.engine_memory)[1]
 
-    frames = {name: frame for name, frame in steps(rows, k).items() if is_wanted(name, arguments)}
+    frames = {name: frame for name, frame in steps(rows, str(path), k).items() if is_wanted(name, arguments)}
     others = {name: partial(seconds, query) for name, query in QUERIES.items() if is_wanted(name, arguments)}
     return time_steps(spark, frames, others, arguments.rounds, warm_ups=arguments.warm_ups)
 
@@ -105,37 +108,41 @@ def is_wanted(name: str, arguments: argparse.Namespace) -> bool:
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
     k, memory = arguments.k, arguments.engine_memory
 
-    def timed(work: Callable[..., float], **options: object) -> Contender:
+    def timed(work: Callable[..., float], *, by_path: bool = False, **options: object) -> Contender:
         def run() -> tuple[float, float]:
             began = time.perf_counter()
-            value = work(spark.read.parquet(str(path)), k, **options)
+            value = work(str(path) if by_path else spark.read.parquet(str(path)), k, **options)
             return value, time.perf_counter() - began
 
         return run
 
+    library, off, ranked = on_spark.by_library, {"check_duplicates": "none"}, {"rank": "rank"}
+    expected, judged = {"convention": "default;ties=expected"}, on_spark.by_library_with_judgments
     ours = {
-        "ndcg-spark, as by default": timed(on_spark.by_library),
-        "ndcg-spark, no look for duplicates": timed(on_spark.by_library, check_duplicates="none"),
-        "ndcg-spark, six cutoffs": timed(on_spark.by_library_with_six_cutoffs),
-        "ndcg-spark, ties expected": timed(on_spark.by_library, convention="default;ties=expected"),
-        "ndcg-spark, top-k, no look": timed(on_spark.by_library, way="top_k", check_duplicates="none"),
-        "ndcg-spark, window": timed(on_spark.by_library, way="window"),
-        "ndcg-spark, window, no look": timed(on_spark.by_library, way="window", check_duplicates="none"),
-        "ndcg-spark, rank given": timed(on_spark.by_library, rank="rank"),
-        "ndcg-spark, rank given, no look": timed(on_spark.by_library, rank="rank", check_duplicates="none"),
-        "ndcg-spark, rank given by grades, no look": timed(
-            on_spark.by_library, way="given", rank="rank", check_duplicates="none"
-        ),
-        "ndcg-spark, run + judgments": timed(on_spark.by_library_with_judgments),
+        f"{READ}, as by default": timed(library),
+        f"{READ}, {OFF}": timed(library, **off),
+        f"{READ}, ties expected": timed(library, **expected),
+        f"{READ}, ties expected, {OFF}": timed(library, **expected, **off),
+        f"{READ}, rank given, {OFF}": timed(library, **ranked, **off),
+        f"{READ}, run + judgments": timed(judged),
+        f"{READ}, run + judgments, {OFF}": timed(judged, **off),
+        f"{READ}, six cutoffs": timed(on_spark.by_library_with_six_cutoffs),
+        f"{READ}, window, {OFF}": timed(library, strategy="window", **off),
+        f"{PATH}, as by default": timed(library, by_path=True),
+        f"{PATH}, {OFF}": timed(library, by_path=True, **off),
+        f"{PATH}, ties expected, {OFF}": timed(library, by_path=True, **expected, **off),
+        f"{PATH}, rank given, {OFF}": timed(library, by_path=True, **ranked, **off),
     }
+    if arguments.beside is not None:
+        ours |= beside_contenders(arguments, path)
     others: dict[str, Contender] = {
         name: partial(engines.in_own_process, engines.in_duckdb, query, str(path), k, memory)
         for name, query in QUERIES.items()
     }
     others["Polars, streaming"] = partial(engines.in_own_process, engines.in_polars, str(path), k)
     peers = {
-        "ndcg-spark, binary": timed(on_spark.by_library, convention=BINARY),
-        "ndcg-spark, binary, no look": timed(on_spark.by_library, convention=BINARY, check_duplicates="none"),
+        f"{READ}, binary": timed(library, convention=BINARY),
+        f"{READ}, binary, {OFF}": timed(library, convention=BINARY, **off),
         "pyspark.ml RankingEvaluator (binary)": timed(on_spark.by_ml_evaluator),
         "MLlib RankingMetrics (binary)": timed(on_spark.by_mllib),
         "recommenders SparkRankingEvaluation (binary)": timed(on_spark.by_recommenders),
@@ -144,6 +151,19 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     for rival, group in zip(RIVALS, (ours, others, peers), strict=True):
         found |= group if rival in arguments.rivals else {}
     return {name: one for name, one in found.items() if name == REFERENCE or is_wanted(name, arguments)}
+
+
+def beside_contenders(arguments: argparse.Namespace, path: Path) -> dict[str, Contender]:
+    """The same by the package of another checkout, in a session of its own, which is kept between rounds."""
+    other = Beside(arguments.beside, arguments.memory)
+    timed = partial(partial, other.seconds, str(path), arguments.k)
+    off = {"check_duplicates": "none"}
+    return {
+        f"beside, as by default, {OFF}": timed(off),
+        f"beside, top-k aggregates, {OFF}": timed({"way": "top_k", **off}),
+        f"beside, window, {OFF}": timed({"way": "window", **off}),
+        f"beside, rank given, {OFF}": timed({"rank": "rank", **off}),
+    }
 
 
 def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[str]:

@@ -30,13 +30,13 @@ CHUNK = 100_000_000
 class Shape:
     """What the rows look like.
 
-    rows: how many; items: per query; order: `together` (a query's rows) or `shuffled`; ids: `integer` or `string`;
+    rows: how many; items: per query; order: `clustered` by query or `shuffled`; ids: `integer` or `string`;
     kind: one of KINDS; grades: number of relevance levels, with the higher ones rarer.
     """
 
     rows: int
     items: int = 100
-    order: str = "together"
+    order: str = "clustered"
     ids: str = "integer"
     kind: str = "even"
     grades: int = 5
@@ -47,8 +47,7 @@ class Shape:
 
     @property
     def title(self) -> str:
-        order = "a query's rows together" if self.order == "together" else "shuffled"
-        return order if self.kind == "even" else f"{self.kind}, {order}"
+        return self.order if self.kind == "even" else f"{self.kind}, {self.order}"
 
 
 def generate(shape: Shape, folder: Path) -> Path:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ndcg_spark.spark.layout import look_at_layout
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
 from ndcg_spark.cli.config import SHORT
 from ndcg_spark.cli.session import local_settings
-from ndcg_spark.evaluation import cutoffs_of
-from ndcg_spark.plan import EvaluationPlan
 
 
 def make_session(memory: str, k: int) -> SparkSession:
@@ -29,11 +26,9 @@ def make_session(memory: str, k: int) -> SparkSession:
     return SparkSession.builder.appName("ndcg-spark bench").config(map=settings).getOrCreate()
 
 
-def by_library(rows: DataFrame, k: int, **options: object) -> float:
-    """`evaluate`, as a notebook calls it, after the look at the first rows that the job takes."""
-    cutoffs = options.pop("cutoffs", k)
-    layout = look_at_layout(rows, EvaluationPlan(cutoffs=cutoffs_of(cutoffs), way=str(options.get("way", "auto"))))
-    found = ndcg_spark.evaluate(rows, k=cutoffs, layout=layout, **options)
+def by_library(data: DataFrame | str, k: int, **options: object) -> float:
+    """`evaluate`, as a notebook calls it, on a DataFrame or on the path of files."""
+    found = ndcg_spark.evaluate(data, k=options.pop("cutoffs", k), **options)
     mean = found.summary.where(f"metric = 'ndcg' and segment_by = '' and k = {k}")
     return float(mean.collect()[0]["value"])
 
@@ -43,10 +38,10 @@ def by_library_with_six_cutoffs(rows: DataFrame, k: int) -> float:
     return by_library(rows, k, cutoffs=sorted({max(1, k * part // 10) for part in (1, 2, 3, 5, 7)} | {k}))
 
 
-def by_library_with_judgments(rows: DataFrame, k: int) -> float:
+def by_library_with_judgments(rows: DataFrame, k: int, **options: object) -> float:
     """The same rows as a run without relevances, and the relevances as judgments beside it."""
     judgments = rows.select("query_id", "item_id", "relevance")
-    return by_library(rows.drop("relevance", "rank"), k, judgments=judgments)
+    return by_library(rows.drop("relevance", "rank"), k, judgments=judgments, **options)
 
 
 def by_ml_evaluator(rows: DataFrame, k: int) -> float:

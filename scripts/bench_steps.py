@@ -8,16 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from ndcg_spark.spark.ranking.files import by_part, cut_task
-from ndcg_spark.worker.bad_rows import usable_rows
-from ndcg_spark.worker.cutting import count_rows, ideal_list, query_rows, ranked_list
-from ndcg_spark.worker.files import read_part
-from ndcg_spark.worker.pieces import piece_offsets
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ndcg_spark
-from ndcg_spark.evaluation import evaluation_plan
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 HANDED_OVER = "all rows, four columns, to Python"
@@ -26,7 +20,7 @@ BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 DEFAULT_LIMIT = str(64 * 2**20)
 
 
-def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
+def steps(rows: DataFrame, path: str, k: int) -> dict[str, DataFrame]:
     """Frames to compute, by what they show."""
 
     def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # local, as workers lack this module
@@ -39,11 +33,9 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
     by_score_and_item = F.expr(f"min_by(relevance, entry, {k})")
     best = F.expr(f"max_by(relevance, relevance, {k})")
     grades = [F.sum(F.when(F.col("relevance") == grade, 1).otherwise(0)) for grade in range(10)]
-    unchecked = {"k": k, "check_duplicates": "none"}
-    by_rows = ndcg_spark.evaluate(rows, way="top_k", **unchecked)
-    by_grades = ndcg_spark.evaluate(rows, rank="rank", way="given", **unchecked)
-    by_files = ndcg_spark.evaluate(rows, **unchecked)
-    given_files = ndcg_spark.evaluate(rows, rank="rank", **unchecked)
+    off = {"k": k, "check_duplicates": "none"}
+    by_spark, by_files = ndcg_spark.evaluate(rows, **off), ndcg_spark.evaluate(path, **off)
+    given = ndcg_spark.evaluate(path, rank="rank", **off)
     return {
         "read four columns": rows.select(*[F.sum(name) for name in COLUMNS]),
         "count by query, by hashing": by_query.agg(F.count(F.lit(1))),
@@ -54,43 +46,21 @@ def steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
         "sort, the same and the ideal list": by_order.agg(by_score_and_item, best),
         HANDED_OVER: rows.select(*COLUMNS).mapInArrow(nothing, "n int"),
         WEIGHED: rows.select(*COLUMNS).mapInArrow(nothing, "n int"),
-        "ndcg-spark, no look, top-k: rankings": by_rows.rankings,
-        "ndcg-spark, no look, top-k: means": by_rows.summary,
-        "ndcg-spark, no look, files: rankings": by_files.rankings,
-        "ndcg-spark, no look, files: means": by_files.summary,
-        "ndcg-spark, no look, rank given by grades: means": by_grades.summary,
-        **worker_steps(rows, k),
-        "ndcg-spark, no look, rank given, files: means": given_files.summary,
+        "three columns to Python": rows.select("query_id", "score", "relevance").mapInArrow(nothing, "n int"),
+        **{f"read by Spark: {name}": frame for name, frame in engine_steps(by_spark).items()},
+        **{f"path given: {name}": frame for name, frame in engine_steps(by_files).items()},
+        **{f"path given, ranks: {name}": frame for name, frame in engine_steps(given).items()},
     }
 
 
-def worker_steps(rows: DataFrame, k: int) -> dict[str, DataFrame]:
-    """What Python workers do with files where ranks are given, each frame a step more than the one before."""
-    plan = evaluation_plan(k=k, rank="rank", check_duplicates="none")
-    task = cut_task(rows, plan)
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from read_part(task.parts[number], task.columns)
-
-    def just_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in read(batches):
-            yield from ()
-
-    def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for found in read(batches):
-            piece_offsets(usable_rows(found, plan), plan.columns.keys)
-            yield from ()
-
-    def cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for found in read(batches):
-            usable = usable_rows(found, plan)
-            its = query_rows(usable, piece_offsets(usable, plan.columns.keys), plan)
-            count_rows(its), ranked_list(its, plan, looks=False), ideal_list(its, plan, looks=False)
-            yield from ()
-
-    named = {"query, rank, relevance read by workers": just_read, "the same, and checked": checked}
-    return {name: by_part(rows, task, step) for name, step in {**named, "the same, and cut": cut}.items()}
+def engine_steps(evaluation: ndcg_spark.Evaluation) -> dict[str, DataFrame]:
+    """The engine up to the exchange, with it, and whole."""
+    return {
+        "partial rankings": evaluation.ranking.steps.exchanged(shuffled=False),
+        "partial rankings, exchanged": evaluation.ranking.steps.exchanged(),
+        "rankings": evaluation.rankings,
+        "means": evaluation.summary,
+    }
 
 
 def time_steps(

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.inputs import Inputs
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.spark.checks import count_rows, describe_bad_rows, rejects_table
-from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.failures import refusal_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +90,7 @@ def refusal_of(error: Exception, inputs: Inputs) -> NdcgSparkError | None:
     """
     if isinstance(error, NdcgSparkError):
         return error
-    if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
-        return None  # an analysis error may print the plan, in which messages stand that were never raised
-    message = find_refusal(str(error))
+    message = refusal_text(error)
     if message is None:
         return None
     if not message.startswith("bad row:"):

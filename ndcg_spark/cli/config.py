@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
@@ -136,6 +137,13 @@ def _check_places(config: JobConfig) -> None:
         parent = os.path.dirname(os.path.abspath(str(config.json_path)))
         if not os.path.isdir(parent) or os.path.isdir(str(config.json_path)):
             raise InvalidParameterError(f"--json {config.json_path!r} is no file in a folder that is there.")
+        try:
+            with tempfile.NamedTemporaryFile(dir=parent, prefix=".ndcg-spark-"):
+                pass
+        except OSError as error:
+            raise InvalidParameterError(
+                f"--json {config.json_path!r} cannot be written: {error.strerror}."
+            ) from error
 
 
 def _parsed(convention: str | None) -> Convention | None:

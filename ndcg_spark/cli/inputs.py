@@ -32,6 +32,11 @@ class Inputs:
         share = f", {self.plan.sample:g} of the queries" if self.plan.sample < 1 else ""
         return f"{self.table.name}{judged}{share}"
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that are read."""
+        return (self.table,) if self.judgments is None else (self.table, self.judgments)
+
     @cached_property
     def ranking(self) -> Ranking:
         """Strategy and source; found once."""

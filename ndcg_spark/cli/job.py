@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
-from ndcg_spark.cli.accounts import Accounts, account, refusal_of, written_rejects
+from ndcg_spark.cli.accounts import Accounts, account, refusal_of
 from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.explain import explain_job
 from ndcg_spark.cli.progress import Progress
@@ -41,7 +39,7 @@ def run_job(config: JobConfig) -> int:
     Raises
     ------
     NdcgSparkError
-        For refused input or options; nothing has been written to the metric table then.
+        For refused input or options; nothing has been written then.
     """
     with spark_session("ndcg-spark mean-ndcg", config.spark_settings, short_lists=config.short_lists) as spark:
         return _run(spark, config, Progress())
@@ -49,9 +47,10 @@ def run_job(config: JobConfig) -> int:
 
 def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     from ndcg_spark.cli.inputs import read_inputs
+    from ndcg_spark.cli.outputs import check_outputs
 
     inputs = read_inputs(spark, config)
-    _check_outputs(spark, inputs, config)
+    check_outputs(spark, inputs, config)
     if config.explain:
         print(explain_job(inputs, config))
         return EXIT_DONE
@@ -74,26 +73,16 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     for gate in outcome["gates"]:
         value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
         print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
-    _write_json(outcome, config.json_path)
+    if config.json_path == "-":
+        _print_json(outcome)
     return EXIT_DONE if gates_met else EXIT_GATE
-
-
-def _check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> None:
-    from ndcg_spark.cli.metric_table import METRIC_COLUMNS, REJECT_COLUMNS, per_query_columns
-    from ndcg_spark.tables import check_output
-
-    planned = [(config.output, METRIC_COLUMNS), (config.rejects, REJECT_COLUMNS)]
-    if config.per_query_output is not None:
-        planned.append((config.per_query_output, per_query_columns(inputs.rankings, inputs.plan)))
-    for target, columns in planned:
-        if target is not None:
-            check_output(spark, target.reference, target.kind, columns)
 
 
 def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, progress: Progress) -> int:
     from pyspark.sql import functions as F
 
     from ndcg_spark.cli.explain import show_difference
+    from ndcg_spark.cli.outputs import write_text
     from ndcg_spark.explanation import explain_step_by_step
 
     judgments = inputs.judgments
@@ -110,13 +99,18 @@ def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, pr
         largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.plan.columns.query).limit(10)
         queries = [row.asDict() for row in largest.collect()]
     show_difference(steps, queries)
-    _write_json({"steps": steps, "queries": queries}, config.json_path)
+    found_steps = {"steps": steps, "queries": queries}
+    if config.json_path == "-":
+        _print_json(found_steps)
+    elif config.json_path is not None:
+        write_text(config.json_path, to_json(found_steps))
     return EXIT_DONE
 
 
 def _evaluate(
     spark: SparkSession, inputs: Inputs, config: JobConfig, accounts: Accounts | None, progress: Progress
 ) -> tuple[dict[str, Any], bool]:
+    from ndcg_spark.cli.outputs import write_outputs
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import summarize
 
@@ -135,7 +129,7 @@ def _evaluate(
         outcome = _outcome(summary, inputs, config, accounts)
         gates = [result for gate in config.gates for result in gate.results(summary)]
         outcome["gates"] = gates
-        _write(spark, summary, per_query, outcome, inputs, config, progress)
+        write_outputs(spark, summary, per_query, outcome, inputs, config, progress)
     finally:
         if kept and per_query is not None:
             per_query.unpersist()
@@ -213,45 +207,6 @@ def _outcome(
     return outcome
 
 
-def _write(
-    spark: SparkSession,
-    summary: list[dict[str, Any]],
-    per_query: DataFrame | None,
-    outcome: dict[str, Any],
-    inputs: Inputs,
-    config: JobConfig,
-    progress: Progress,
-) -> None:
-    from ndcg_spark.cli.metric_table import metric_rows, per_query_rows
-    from ndcg_spark.tables import Night, write_night
-
-    night = Night(run_date=config.run_date, dataset=config.dataset)
-    runs = sorted({row["run"] for row in summary})
-    if config.rejects is not None:
-        with progress.step(f"writing rejects to {config.rejects.reference}"):
-            target = config.rejects
-            write_night(written_rejects(inputs), target.reference, target.kind, night, [""], empty=[""])
-    if config.per_query_output is not None and per_query is not None:
-        target = config.per_query_output
-        with progress.step(f"writing queries to {target.reference}"):
-            empty = sorted({row["run"] for row in summary if not row["segment_by"] and not row["n_queries"]})
-            write_night(per_query_rows(per_query), target.reference, target.kind, night, runs, empty=empty)
-    if config.output is not None:
-        target = config.output
-        computed_at = datetime.now(timezone.utc).replace(microsecond=0)
-        with progress.step(f"writing metrics to {target.reference}"):
-            frame = metric_rows(spark, summary, outcome, computed_at)
-            write_night(frame, target.reference, target.kind, night, runs)
-
-
-def _write_json(outcome: dict[str, Any], path: str | None) -> None:
-    if path is None:
-        return
-    if path == "-":
-        sys.stdout.flush()
-        print(to_json(outcome), flush=True)
-        return
-    target = Path(path)
-    unfinished = target.with_name(target.name + ".unfinished")
-    unfinished.write_text(to_json(outcome) + "\n", encoding="utf-8")
-    unfinished.replace(target)
+def _print_json(outcome: dict[str, Any]) -> None:
+    sys.stdout.flush()
+    print(to_json(outcome), flush=True)

@@ -14,13 +14,19 @@ from ndcg_spark.spark.scoring import per_query_schema
 from ndcg_spark.spark.summary import SUMMARY_SCHEMA
 
 PROVENANCE = ("convention", "config_hash", "input", "package_version")
-METRIC_COLUMNS = (*SUMMARY_SCHEMA.fieldNames(), *PROVENANCE, "computed_at")
-REJECT_COLUMNS = ("run", "source", "reason", "row")
+METRIC_SCHEMA = T.StructType(
+    [
+        *SUMMARY_SCHEMA.fields,
+        *[T.StructField(name, T.StringType()) for name in PROVENANCE],
+        T.StructField("computed_at", T.TimestampType()),
+    ]
+)
+REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
 _ACCOUNTS = ("n_rows", "n_left_out")
 
 
-def per_query_columns(rankings: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
-    """Columns of the per-query table.
+def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
+    """Schema of `per_query_rows`. Reads a schema, runs no action.
 
     Parameters
     ----------
@@ -29,9 +35,9 @@ def per_query_columns(rankings: DataFrame, plan: EvaluationPlan) -> tuple[str, .
 
     Returns
     -------
-    tuple of str
+    StructType
     """
-    return tuple(name for name in per_query_schema(rankings, plan).fieldNames() if name not in _ACCOUNTS)
+    return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _ACCOUNTS])
 
 
 def metric_rows(

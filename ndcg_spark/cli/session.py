@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from ndcg_spark.cli import worker_daemon
+from ndcg_spark.cli.interrupts import Interrupts, quiet_interrupts
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 
 if TYPE_CHECKING:
@@ -49,26 +51,41 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
         When there is no pyspark or no Java.
     """
     try:
-        from pyspark.sql import SparkSession
+        import pyspark.sql  # noqa: F401
     except ImportError:
         raise NdcgSparkError(
             "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
         ) from None
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
-    provided = any(name in os.environ for name in PROVIDED) or SparkSession.getActiveSession() is not None
-    if provided:
+    with quiet_interrupts() as interrupts:
+        yield from _session(app_name, settings, interrupts, short_lists=short_lists)
+
+
+def _session(
+    app_name: str, settings: Mapping[str, str], interrupts: Interrupts, *, short_lists: bool
+) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None or any(name in os.environ for name in PROVIDED):
         if settings:
             raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
-        yield SparkSession.builder.appName(app_name).getOrCreate()
+        spark = active or SparkSession.builder.appName(app_name).getOrCreate()
+        interrupts.started()
+        yield spark
         return
     with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
         quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
         python = settings.get("spark.pyspark.python", os.environ.setdefault("PYSPARK_PYTHON", sys.executable))
         spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
         try:
+            interrupts.started()
             yield spark
         finally:
-            spark.stop()
+            with warnings.catch_warnings():
+                if interrupts.seen:
+                    warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
+                spark.stop()
 
 
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:

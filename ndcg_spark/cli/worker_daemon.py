@@ -49,7 +49,7 @@ def zips_last(path: list[str]) -> list[str]:
 
 
 def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
-    """Make a worker end without a word when Spark has closed its socket, as it does after a minute without work.
+    """Make a worker end without a traceback at Ctrl-C, and when Spark closes its socket after a minute without work.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
         try:
             return worker(*args, **kwargs)
-        except BrokenPipeError:
+        except (BrokenPipeError, KeyboardInterrupt):
             return 1
 
     return serve

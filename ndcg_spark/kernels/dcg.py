@@ -8,6 +8,7 @@ from ndcg_spark.kernels.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
+    lengths_of,
     query_of_rows,
     rank_of_rows,
     segment_sum,
@@ -109,34 +110,56 @@ def sort_within_queries(values: FloatArray, offsets: IntArray) -> FloatArray:
     return np.asarray(values[np.lexsort((-values, query_of_rows(offsets)))])
 
 
-def padding(lengths: IntArray, gain: float, discount: FloatArray, *, k: int | None) -> FloatArray:
+def padding(
+    lengths: IntArray,
+    gain: float,
+    discount: FloatArray,
+    *,
+    k: int | None,
+    rank: IntArray | None = None,
+    offsets: IntArray | None = None,
+) -> FloatArray:
     """DCG of the items that are missing from each list up to rank `k`.
 
     Parameters
     ----------
     lengths : int64, shape (n_queries,)
-        Ranks each list fills.
+        Ranks each list fills; where ranks are given, the last of them.
     gain : float
         What each missing item is worth.
     discount : float64, shape (at least k,)
     k : int or None
         None: a whole list misses nothing.
+    rank : int64, shape (n_rows,), or None
+        0-based ranks where they are given, rising within a query; None: the lists have no gaps.
+    offsets : int64, shape (n_queries + 1,), or None
+        Query q owns rows offsets[q]:offsets[q + 1] of `rank`.
 
     Returns
     -------
     float64, shape (n_queries,)
+        The same bits for a list without gaps, whether its ranks are given or not.
 
     Examples
     --------
     >>> padding(np.array([1, 3, 0]), -1.0, np.array([1.0, 0.5, 0.25]), k=2).tolist()
     [-0.5, 0.0, -1.5]
+    >>> gap = {"rank": np.array([0, 2]), "offsets": np.array([0, 2])}
+    >>> padding(np.array([3]), 1.0, np.array([1.0, 0.5, 0.25]), k=3, **gap).tolist()
+    [0.5]
     """
     if k is None:
         return np.zeros(len(lengths))
     tail = np.zeros(k + 1)
     for at in range(k - 1, -1, -1):
         tail[at] = tail[at + 1] + discount[at]
-    return np.asarray(gain * tail[np.minimum(lengths, k)] + 0.0)  # no -0.0
+    missing = tail[np.minimum(lengths, k)]
+    if rank is not None and offsets is not None:
+        follows = np.zeros(len(rank), dtype=np.int64)  # the rank after the previous item; 0 for the first of a query
+        follows[1:] = rank[:-1] + 1
+        follows[offsets[:-1][lengths_of(offsets) > 0]] = 0
+        missing = segment_sum(tail[np.minimum(follows, k)] - tail[np.minimum(rank, k)], offsets) + missing
+    return np.asarray(gain * missing + 0.0)  # no -0.0
 
 
 def ndcg(dcg_values: FloatArray, idcg_values: FloatArray, *, no_relevant: float) -> FloatArray:

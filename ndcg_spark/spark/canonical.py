@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import named, number, require_column
+from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.canonical import (
     BAD_ROW,
@@ -25,8 +25,6 @@ from ndcg_spark.worker.canonical import (
     canonical_names,
 )
 
-MALFORMED = "malformed_line"
-"""Column of a text format: the lines that are no row."""
 _PLAIN = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
 Reasons = list[tuple[str, Column]]
 
@@ -198,7 +196,7 @@ def _selected(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *
 
 
 def _malformed(frame: DataFrame) -> Reasons:
-    return [(MALFORMED, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+    return [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
 
 
 def _key(frame: DataFrame, column: str, part: str, table: str) -> Column:

@@ -11,6 +11,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
 
+MALFORMED = "__malformed_line"
+"""Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
 _NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
 
@@ -51,9 +53,10 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     """
     if column in frame.columns:
         return frame.schema[column].dataType
-    near = difflib.get_close_matches(column, frame.columns, n=1)
+    names = [name for name in frame.columns if name != MALFORMED]
+    near = difflib.get_close_matches(column, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    have = ", ".join(frame.columns) or "no columns at all"
+    have = ", ".join(names) or "no columns at all"
     raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
 
 

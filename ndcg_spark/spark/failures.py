@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
+
+from ndcg_spark.errors import InputRefusedError, find_refusal
 
 try:
     from py4j.protocol import Py4JError
@@ -13,6 +17,10 @@ except ImportError:  # a client of Spark Connect has no JVM beside it
 else:
     SPARK_ERRORS = (PySparkException, Py4JError)
 
+_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]*\] ([^\n]*)")
+"""The conditions under which Spark cannot read a file (the latter until 3.5), and what they say."""
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
@@ -51,3 +59,75 @@ def first_line(error: Exception) -> str:
         found = _JAVA_LINE.search(str(error))
         text = found.group(1) if found else str(error)
     return text.strip().splitlines()[0]
+
+
+@contextmanager
+def plain_refusals() -> Iterator[None]:
+    """Raise refusals of actions as errors of this package, in one line, for notebooks and jobs of your own.
+
+    Results are lazy, so bad data is found by the action, as `collect` or `write`. Spark then raises an error of its
+    own, whose text is a stack trace with the message inside; this class and text differ between classic sessions
+    and Connect.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    InputRefusedError
+        In place of an error of Spark about bad data or a file that Spark cannot read. Other errors pass.
+
+    Examples
+    --------
+    >>> with plain_refusals():  # doctest: +SKIP
+    ...     evaluate(rankings, k=10).summary.show()
+    InputRefusedError: bad row: nan_score at query_id=7
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        message = refusal_text(error)
+        if message is None:
+            raise
+        raise InputRefusedError(message) from None
+
+
+def refusal_text(error: Exception) -> str | None:
+    """Find the line for a person in an error of Spark that is about the data.
+
+    Parameters
+    ----------
+    error : Exception
+
+    Returns
+    -------
+    str or None
+        None where the error is about something else.
+    """
+    if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
+        return None  # an analysis error may print the plan, in which messages stand that were never raised
+    return find_refusal(str(error)) or unreadable_file(error)
+
+
+def unreadable_file(error: Exception) -> str | None:
+    """Say in a line which file Spark could not read, and why.
+
+    Parameters
+    ----------
+    error : Exception
+        One of `SPARK_ERRORS`, which names the condition in its text, also as an error of Java.
+
+    Returns
+    -------
+    str or None
+        None where the error is about something else.
+    """
+    text = str(error)
+    found = _UNREADABLE.search(text)
+    if found is None:
+        return None
+    line = _SQLSTATE.sub("", found.group(1)).strip().rstrip(".")
+    cause = _CAUSE.search(text, found.end())
+    why = f" ({cause.group(1).strip().rstrip('.')})" if cause else ""
+    return f"{line}{why}; restore the file, or leave it out."

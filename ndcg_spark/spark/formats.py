@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.spark.canonical import MALFORMED
+from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
@@ -129,18 +130,31 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
     if kind == "table":
         return spark.read.options(**options).table(reference)
     if kind in ("trec-run", "trec-qrels"):
-        return _read_trec(spark, reference, _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS)
+        return _read_trec(spark, reference, kind)
     if kind in ("csv", "tsv"):
         plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
-        return spark.read.options(**plain).csv(reference)
+        return _read_csv(spark, reference, plain)
     return spark.read.format(kind).options(**options).load(reference)
 
 
-def _read_trec(spark: SparkSession, path: str, fields: tuple[str, ...]) -> DataFrame:
-    """Fields set apart by white space; empty lines and lines that start with # are no rows."""
+def _read_csv(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
+    """Mark lines with more or fewer fields than the header, which Spark otherwise cuts or fills with nulls."""
+    schema = spark.read.options(**options).csv(path).schema
+    if not len(schema):
+        return spark.read.options(**options).csv(path)  # without a header: its columns will be found missing
+    marked = T.StructType([*schema.fields, T.StructField(MALFORMED, T.StringType())])
+    # Spark counts the fields of the columns that are read: all of them without pruning. The option came with 3.5.1.
+    checked = {**options, "columnNameOfCorruptRecord": MALFORMED, "columnPruning": "false"}
+    return spark.read.options(**checked).schema(marked).csv(path)
+
+
+def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
+    """Fields set apart by white space; empty lines, and in judgments those that start with #, are no rows."""
     line = F.trim(F.regexp_replace("value", r"\s+", " "))
-    lines = spark.read.text(path).select(line.alias("line"))
-    lines = lines.where((F.col("line") != "") & ~F.col("line").startswith("#"))
+    lines = spark.read.text(path).select(line.alias("line")).where(F.col("line") != "")
+    if kind == "trec-qrels":
+        lines = lines.where(~F.col("line").startswith("#"))
+    fields = _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS
     parts = F.split("line", " ")
     fits = F.size(parts) == len(fields)
     columns = [F.when(fits, parts[at]).alias(name) for at, name in enumerate(fields)]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import pandas as pd
 from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
 from ndcg_spark.errors import one_of
 from ndcg_spark.kernels.discounts import check_discount
 from ndcg_spark.kernels.gains import gain_function
+from ndcg_spark.plan import check_cutoffs
+from ndcg_spark.spark.expressions import refuse
 from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
 from ndcg_spark.worker.scoring import NO_RELEVANT_VALUE
 
@@ -42,23 +46,30 @@ def ndcg(
     Returns
     -------
     Column
-        Double.
+        Double, named `ndcg(ranked)` or `ndcg(ranked, ideal)` after its arguments. The action raises for a relevance
+        that is NaN, infinite, or so large that its gain exceeds 2^63.
+
+    Raises
+    ------
+    InvalidParameterError
 
     Notes
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of both arrays.
     """
     one_of("no_relevant", no_relevant, ("zero", "one", "skip"))
-    gain_function(gain)
-    check_discount(discount, k)
+    _check(k, gain, discount)
     value = NO_RELEVANT_VALUE[no_relevant]
 
-    def score(lists: pd.Series, ideals: pd.Series) -> pd.Series:
-        found = ndcg_series(lists, ideals, gain=gain, discount=discount, k=k, no_relevant=value)
-        return pd.Series(found)
+    def score_itself(lists: pd.Series) -> pd.Series:
+        return pd.Series(ndcg_series(lists, lists, gain=gain, discount=discount, k=k, no_relevant=value))
 
-    scored = pandas_udf(score, "double")  # type: ignore[call-overload]  # its stubs leave plain functions out
-    return cast("Column", scored(ranked, ranked if ideal is None else ideal))
+    def score(lists: pd.Series, ideals: pd.Series) -> pd.Series:
+        return pd.Series(ndcg_series(lists, ideals, gain=gain, discount=discount, k=k, no_relevant=value))
+
+    if ideal is None:
+        return _applied("ndcg", score_itself, ranked)
+    return _applied("ndcg", score, ranked, ideal)
 
 
 def dcg(ranked: Column | str, *, k: int | None = None, gain: str = "exponential", discount: str = "log2") -> Column:
@@ -76,17 +87,46 @@ def dcg(ranked: Column | str, *, k: int | None = None, gain: str = "exponential"
     Returns
     -------
     Column
-        Double; 0.0 for an empty or null array.
+        Double, named `dcg(ranked)` after its argument; 0.0 for an empty or null array. The action raises for a
+        relevance that is NaN, infinite, or so large that its gain exceeds 2^63.
+
+    Raises
+    ------
+    InvalidParameterError
 
     Notes
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of the array.
     """
-    gain_function(gain)
-    check_discount(discount, k)
+    _check(k, gain, discount)
 
     def score(lists: pd.Series) -> pd.Series:
         return pd.Series(dcg_series(lists, gain=gain, discount=discount, k=k, best_first=False))
 
-    scored = pandas_udf(score, "double")  # type: ignore[call-overload]  # its stubs leave plain functions out
-    return cast("Column", scored(ranked))
+    return _applied("dcg", score, ranked)
+
+
+def _check(k: int | None, gain: str, discount: str) -> None:
+    check_cutoffs((k,))
+    gain_function(gain)
+    check_discount(discount, k)
+
+
+def _applied(name: str, function: Callable[..., pd.Series], *columns: Column | str) -> Column:
+    """Apply a function of pandas Series to columns, under the same name on classic sessions and on Connect."""
+    scored = pandas_udf(function, "double")  # type: ignore[call-overload]  # its stubs leave plain functions out
+    found = cast("Column", scored(*[_without_nan(column) for column in columns]))
+    return found.alias(f"{name}({', '.join(_shown(column) for column in columns)})")
+
+
+def _without_nan(column: Column | str) -> Column:
+    """Make the action raise for a NaN in an array: pandas shows nulls as NaN, so it is too late in the worker."""
+    array = F.col(column) if isinstance(column, str) else column
+    has_nan = F.exists(array, lambda relevance: F.isnan(relevance.cast("double")))
+    advice = "NaN is a bad value; make it null (an unjudged item) or take the item out."
+    return F.when(has_nan, refuse(f"nan_relevance in the array {_shown(column)}: {advice}")).otherwise(array)
+
+
+def _shown(column: Column | str) -> str:
+    """What a column is called for a person: `Column<'rels'>` is `rels`."""
+    return column if isinstance(column, str) else str(column).removeprefix("Column<'").removesuffix("'>")

@@ -12,7 +12,7 @@ from ndcg_spark.spark.canonical import run_rows
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.rank import long_rows, valid_only
-from ndcg_spark.spark.ranking.window import ideal_order, with_ranks
+from ndcg_spark.spark.ranking.window import JUDGED, ideal_order, with_ranks
 from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.worker.rankings import ADVICE
 from ndcg_spark.worker.row_view import make_row_viewer
@@ -62,7 +62,7 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     if ITEM not in rows.columns:
         raise InvalidParameterError("rank_rows shows items, which no rule of this plan needs; use ties=item_asc.")
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
-    rows = _without_duplicates(rows, plan, keys)
+    rows = _without_duplicates(rows, plan, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
     placed = with_ranks(rows, plan)
     if plan.convention.ties in ("best", "worst"):
         placed = _by_gain(placed, plan, keys)

@@ -20,7 +20,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.canonical import MALFORMED, item_needed
+from ndcg_spark.spark.canonical import item_needed
+from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.worker.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.worker.complete_queries import FilesTask
 from ndcg_spark.worker.parquet import FileIdentity, FilePart, identify, parts_of, starts_of_groups

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
@@ -19,6 +20,8 @@ from ndcg_spark.worker.partial_sums import (
 )
 from ndcg_spark.worker.scoring import make_scorer
 
+CONFIG_HASH, CONVENTION = "config_hash", "convention"
+"""Columns of a metric table that tell what its numbers were computed by."""
 _STATE = T.ArrayType(T.LongType())
 _KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType()) for name in GROUP_KEYS]
 _COUNTS = [T.StructField(name, T.LongType()) for name in COUNTS]
@@ -95,7 +98,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     Parameters
     ----------
     summaries : DataFrame
-        Rows of one or more summaries or metric tables, with `state`.
+        Rows of one or more summaries or metric tables, with `state`. Rows of a metric table also have
+        `config_hash`; rows that are merged into one must agree on it.
     confidence : float
         Of the new intervals.
 
@@ -105,11 +109,15 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
         As for `summarize`, one row per (run, segment, metric, k) over all the rows given: the same bits as if
         all queries had been evaluated together. Lazy.
 
+        The action raises where rows with different `config_hash` would be merged; the message names their
+        conventions.
+
     Notes
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
-    return finished(summaries.select(*GROUP_KEYS, *COUNTS, "state"), confidence)
+    provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
+    return finished(summaries.select(*GROUP_KEYS, *COUNTS, "state", *provenance), confidence)
 
 
 def summing_task(plan: EvaluationPlan) -> SummingTask:
@@ -140,7 +148,7 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     Parameters
     ----------
     partial : DataFrame
-        Keys, counts and `state`, any number of rows a group.
+        Keys, counts and `state`, any number of rows a group; maybe `config_hash`, of which a group must have one.
     confidence : float
 
     Returns
@@ -148,6 +156,39 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     DataFrame
         As for `summarize`; lazy.
     """
-    counts = [F.sum(name).alias(name) for name in COUNTS]
-    merged = partial.groupBy(*GROUP_KEYS).agg(*counts, F.collect_list("state").alias("states"))
+    aggregates = [F.sum(name).alias(name) for name in COUNTS]
+    aggregates.append(F.collect_list("state").alias("states"))
+    if CONFIG_HASH not in partial.columns:
+        merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)
+    else:
+        grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *_configurations(partial))
+        merged = _of_one_configuration(grouped).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
     return merged.mapInArrow(make_finisher(confidence), schema=SUMMARY_SCHEMA)
+
+
+def _configurations(partial: DataFrame) -> list[Column]:
+    """Aggregate the lowest and the highest configuration of a group, each as a hash and a text for a person."""
+    digest = F.coalesce(F.col(CONFIG_HASH).cast("string"), F.lit("unknown"))
+    text = F.concat(F.lit("config_hash "), digest)
+    if CONVENTION in partial.columns:
+        text = F.concat(F.coalesce(F.col(CONVENTION).cast("string"), F.lit("unknown")), F.lit(" ("), text, F.lit(")"))
+    one = F.struct(digest.alias("digest"), text.alias("text"))
+    return [F.min(one).alias("lowest"), F.max(one).alias("highest")]
+
+
+def _of_one_configuration(grouped: DataFrame) -> DataFrame:
+    """Make the action raise where a group has two configurations."""
+    checked = raise_if(
+        F.col("n_queries"),
+        F.col("lowest.digest") != F.col("highest.digest"),
+        *("summaries of two configurations cannot be merged into one ", F.col("metric"), ": "),
+        *(
+            F.col("lowest.text"),
+            " and ",
+            F.col("highest.text"),
+            "; merge the rows of each config_hash by themselves, ",
+        ),
+        "or drop the column config_hash to merge them all the same.",
+        kind="bigint",
+    )
+    return grouped.withColumn("n_queries", checked)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pandas as pd
 
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal, mark_refusal
 from ndcg_spark.kernels.dcg import dcg, ndcg, sort_within_queries
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.kernels.gains import gain_function
+from ndcg_spark.kernels.gains import gain_function, relevance_range
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of
 
 
+@contextmanager
+def _refusals_marked() -> Iterator[None]:
+    """Mark the text of our own errors, whose class is lost on the way to the driver."""
+    try:
+        yield
+    except NdcgSparkError as error:
+        if find_refusal(str(error)):
+            raise
+        raise type(error)(mark_refusal(str(error))) from error
+
+
+@_refusals_marked()
 def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, best_first: bool) -> FloatArray:
     """DCG of each list of relevances.
 
@@ -27,6 +43,11 @@ def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, bes
     Returns
     -------
     float64, shape (n_lists,)
+
+    Raises
+    ------
+    InputRefusedError
+        For a relevance that is infinite, or so large that its gain exceeds 2^63.
     """
     gains, offsets = _gains(lists, gain, judged_only=best_first)
     if best_first:
@@ -71,6 +92,17 @@ def _gains(lists: pd.Series, gain: str, *, judged_only: bool) -> tuple[FloatArra
     offsets = offsets_of(np.array([len(one) for one in arrays], dtype=np.int64))
     relevance = np.concatenate(arrays) if arrays else np.zeros(0)
     known = ~np.isnan(relevance)
+    _refuse_too_large(relevance[known], gain)
     gains = np.zeros(len(relevance))
     gains[known] = gain_function(gain)(relevance[known])
     return gains, offsets
+
+
+def _refuse_too_large(relevance: FloatArray, gain: str) -> None:
+    lowest, highest = relevance_range(gain)
+    bad = ~np.isfinite(relevance) | (relevance < lowest) | (relevance > highest)
+    if bad.any():
+        raise InputRefusedError(
+            f"relevance {relevance[bad][0]:g} in an array has a gain that is not finite, or above 2^63; "
+            "take the item out, or choose another gain."
+        )

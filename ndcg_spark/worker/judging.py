@@ -34,6 +34,9 @@ from ndcg_spark.worker.query_rows import (
 from ndcg_spark.worker.rankings import ADVICE
 from ndcg_spark.worker.valid_rows import runs_of
 
+TWICE = "twice"
+"""Column of entries: whether the item is judged more than once."""
+
 
 def judged_partials(
     complete: list[PartialRankings], judgments: pa.RecordBatch | None, runs: set[str], task: RankingTask
@@ -135,8 +138,8 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
     ranked = partial.ranked
     if ranked is None:
         raise ValueError("rankings without a ranked list")
-    relevance = _looked_up(ranked, query, truth, task)
-    ranked = Entries({**ranked.columns, RELEVANCE: relevance}, ranked.offsets)
+    relevance, twice = _looked_up(ranked, query, truth)
+    ranked = Entries({**ranked.columns, RELEVANCE: relevance, TWICE: twice}, ranked.offsets)
     head = dict(partial.head)
     unjudged = np.isnan(relevance)
     ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
@@ -152,7 +155,10 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
         head[name] = _of_query(truth.head[name], query).fill_null(0)
     for name in task.names.carried:
         head |= _agreeing(head, truth, name, query, task)
-    return PartialRankings(head, first_entries(ranked, replace(task, judgments=None)), ideal)
+    first = first_entries(ranked, replace(task, judgments=None))
+    if task.checks_duplicates:
+        _refuse_judged_twice(first, query, truth, task)
+    return PartialRankings(head, _only_columns(first, tuple(name for name in first.columns if name != TWICE)), ideal)
 
 
 def _of_query(column: pa.Array, query: IntArray) -> pa.Array:
@@ -167,9 +173,12 @@ def _lists_of(lists: Entries, query: IntArray) -> Entries:
     return ends.of_queries(np.where(query < 0, n, query))
 
 
+def _only_columns(entries: Entries, names: Iterable[str]) -> Entries:
+    return Entries({name: values for name, values in entries.columns.items() if name in names}, entries.offsets)
+
+
 def _only(entries: Entries, kept: np.ndarray, names: Iterable[str]) -> Entries:
-    chosen = Entries({name: values for name, values in entries.columns.items() if name in names}, entries.offsets)
-    found = chosen.taken(np.flatnonzero(kept))
+    found = _only_columns(entries, names).taken(np.flatnonzero(kept))
     lengths = np.bincount(query_of_rows(entries.offsets)[kept], minlength=len(entries.offsets) - 1)
     return Entries(found.columns, offsets_of(lengths))
 
@@ -216,15 +225,15 @@ def _empty_entries(task: RankingTask) -> Entries:
     return Entries({**found.columns, RELEVANCE: np.zeros(0)}, found.offsets)
 
 
-def _looked_up(ranked: Entries, query: IntArray, truth: _Truth, task: RankingTask) -> FloatArray:
-    """Relevance of each entry; NaN where it is not judged."""
+def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, IntArray]:
+    """Relevance of each entry, NaN where it is not judged; and 1 where it is judged more than once."""
     of_entry = query[query_of_rows(ranked.offsets)]
     of_judgment = query_of_rows(truth.rows.offsets)
-    found = np.full(len(of_entry), np.nan)
+    found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.int64)
     items, judged_items = ranked.columns[ITEM], truth.rows.batch.column(ITEM)
     inside = np.flatnonzero(of_entry >= 0)
     if not len(inside) or not len(of_judgment):
-        return found
+        return found, twice
     both = pa.concat_arrays([pa.array(_taken(items, inside)).cast(judged_items.type), judged_items])
     codes = int_values(both.dictionary_encode().indices)
     n_codes = int(codes.max()) + 1
@@ -232,20 +241,23 @@ def _looked_up(ranked: Entries, query: IntArray, truth: _Truth, task: RankingTas
     pairs = of_judgment * n_codes + codes[len(inside) :]
     at = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
     hits = np.flatnonzero(wanted[at] == pairs)
-    if task.checks_duplicates:
-        _refuse_judged_twice(at[hits], of_judgment[hits], truth, task)
+    twice[inside] = (np.bincount(at[hits], minlength=len(wanted)) > 1)[place]
     relevance = truth.relevances()[hits]
     by_pair = np.full(len(wanted), np.nan)
     order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]  # the lowest is written last
     by_pair[at[hits][order]] = relevance[order]
     found[inside] = by_pair[place]
-    return found
+    return found, twice
 
 
-def _refuse_judged_twice(pairs: IntArray, query: IntArray, truth: _Truth, task: RankingTask) -> None:
-    twice = np.bincount(pairs)[pairs] > 1 if len(pairs) else np.zeros(0, dtype=np.bool_)
+def _refuse_judged_twice(first: Entries, query: IntArray, truth: _Truth, task: RankingTask) -> None:
+    """Refuse an item among the first whose judgment comes twice. Items that were not kept are null."""
+    twice = first.numbers(TWICE) > 0
+    items = first.columns[ITEM]
+    if not isinstance(items, np.ndarray):
+        twice &= np.asarray(items.is_valid().to_numpy(zero_copy_only=False))
     if twice.any():
-        at = int(query[twice.argmax()])
+        at = int(query[query_of_rows(first.offsets)[twice.argmax()]])
         named = {label: truth.keys.column(name)[at].as_py() for name, label in task.names.query.items()}
         key = ", ".join(f"{label}={value}" for label, value in named.items())
         raise InputRefusedError(f"an item comes twice in the ranking or its judgments of query {key}. {ADVICE}")

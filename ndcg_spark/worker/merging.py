@@ -102,6 +102,7 @@ class _Held:
         self._task = task
         self._rows: list[pa.RecordBatch] = []
         self._partials: list[PartialRankings] = []
+        self._packed: list[pa.RecordBatch] = []
         self._judgments: list[pa.RecordBatch] = []
         self._runs: set[str] = set()
 
@@ -111,7 +112,7 @@ class _Held:
         elif kind == JUDGMENTS:
             self._judgments += batches
         elif kind == PARTIALS:
-            self._partials += map(partials_in, batches)
+            self._packed += batches
         elif kind == ROWS:
             self._rows += batches
             self._cut_if_many()
@@ -126,6 +127,9 @@ class _Held:
             self._partials = merged(self._partials, task)
 
     def _cut(self) -> None:
+        if self._packed:
+            self._partials.append(partials_in(joined(self._packed)))  # to read each by itself costs more
+            self._packed = []
         if self._rows:
             self._partials += partials_of(joined(self._rows), self._task, completely=True)
             self._rows = []

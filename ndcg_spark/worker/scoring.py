@@ -127,8 +127,7 @@ def _padding(lists: RankedLists, task: ScoringTask, discount: FloatArray, k: int
     gain = one_gain(task.convention.pad_to_k or 0.0, task.convention)
     if not lists.has_gaps:
         return padding(lists.lengths, gain, discount, k=k)
-    filled = segment_sum(rank_weights(lists.rank, discount, k=k), lists.offsets)
-    return np.asarray(gain * (discount[:k].sum() - filled))
+    return padding(lists.lengths, gain, discount, k=k, rank=lists.rank, offsets=lists.offsets)
 
 
 def _discounts(lists: RankedLists, task: ScoringTask) -> FloatArray:

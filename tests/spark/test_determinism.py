@@ -21,6 +21,7 @@ from support.random_rankings import random_rows
 from support.spark_rankings import SHORT_LIVED_PLANS, scored_table, session_settings, shuffled
 
 from ndcg_spark import evaluate, merge_summaries, rank_queries, score_queries, summarize, summarize_rankings
+from ndcg_spark.errors import find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
 
 NUMBERS = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
@@ -270,6 +271,42 @@ def test_two_days_merge_into_the_summary_over_both(spark, reference):
     assert min(len(monday), len(tuesday)) > 20
     merged = merge_summaries(summary_of(spark, monday).unionByName(summary_of(spark, tuesday)))
     assert bits(merged) == reference
+
+
+def stamped(frame, convention: str | None, config_hash: str | None):
+    """Rows as a metric table has them."""
+    return frame.withColumns({"convention": F.lit(convention), "config_hash": F.lit(config_hash)})
+
+
+def test_nights_of_one_configuration_merge(spark, collected, reference):
+    summary = stamped(spark.createDataFrame(*collected), "default", "aa11")
+    assert bits(merge_summaries(summary)) == reference
+    assert bits(merge_summaries(summary.drop("convention"))) == reference
+
+
+@pytest.mark.parametrize("other", [("linear", "bb22"), (None, None)], ids=str)
+def test_nights_of_different_conventions_are_refused(spark, collected, other):
+    """One of them may be from before there was such a column. Building the merge runs nothing, so raises nothing."""
+    summary = spark.createDataFrame(*collected)
+    nights = stamped(summary, "default", "aa11").unionByName(stamped(summary, *other))
+    merged = merge_summaries(nights)
+    with pytest.raises(Exception, match="ndcg-spark") as caught:
+        merged.collect()
+    message = find_refusal(str(caught.value)) or ""
+    name, digest = (text or "unknown" for text in other)
+    assert f"default (config_hash aa11) and {name} (config_hash {digest}); merge the rows of each" in message
+    with pytest.raises(Exception, match="config_hash aa11 and config_hash"):
+        merge_summaries(nights.drop("convention")).collect()
+    doubled = merge_summaries(nights.drop("config_hash")).collect()
+    assert {row["n_queries"] for row in doubled} == {2 * row["n_queries"] for row in collected[0]}
+
+
+def test_different_conventions_in_different_rows_are_no_mixture(spark, collected):
+    """Two runs, each with a configuration of its own: no number is made of both."""
+    summary = spark.createDataFrame(*collected)
+    other = stamped(summary.withColumn("run", F.lit("b")), "linear", "bb22")
+    merged = merge_summaries(stamped(summary, "default", "aa11").unionByName(other))
+    assert len(merged.collect()) == 2 * len(collected[0])
 
 
 def test_the_confidence_of_a_merge(spark, collected, reference):

@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from ndcg_spark.cli.accounts import refusal_of
-from ndcg_spark.errors import mark_refusal
-from ndcg_spark.spark.failures import condition_of, first_line
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, mark_refusal
+from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals
 
 
 class OldError(PySparkException):
@@ -43,3 +43,53 @@ def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
         f"An error occurred while calling o1.collectToPython.\n: java.lang.RuntimeException: {raised}\n\tat x"
     )
     assert str(refusal_of(error, Mock())) == "an item comes twice in the ranking of query q=1. Nothing was written."
+
+
+SPARK_4 = """An error occurred while calling o660.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x/b.parquet.  SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:920)
+Caused by: java.lang.RuntimeException: file:/x/b.parquet is not a Parquet file.
+\tat org.apache.parquet
+Caused by: java.io.EOFException: the end
+"""  # noqa: E501
+SPARK_3_5 = """An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 1 times: org.apache.spark.SparkException: [CANNOT_READ_FILE_FOOTER] Could not read footer for file: file:///x/b.parquet.
+\tat x
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            SPARK_4,
+            "Encountered error while reading file file:///x/b.parquet (file:/x/b.parquet is not a Parquet file)",
+        ),
+        (SPARK_3_5, "Could not read footer for file: file:///x/b.parquet"),
+    ],
+    ids=["4", "3.5"],
+)
+def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
+    for error in (Py4JError(text), OldError(text, None)):
+        assert str(refusal_of(error, Mock())) == f"{told}; restore the file, or leave it out. Nothing was written."
+
+
+def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
+    raised = Py4JError(f"x\n: java.lang.RuntimeException: {mark_refusal('query q=1 is bad.')}\n\tat x")
+
+    def work(error: Exception) -> None:
+        with plain_refusals():
+            raise error
+
+    with pytest.raises(InputRefusedError) as caught:
+        work(raised)
+    assert str(caught.value) == "query q=1 is bad."
+    assert caught.value.__suppress_context__  # no stack trace of Spark above it
+    for other in (Py4JError("x"), AnalysisException(str(raised)), InvalidParameterError("k")):
+        with pytest.raises(type(other)) as passed:
+            work(other)
+        assert passed.value is other
+
+
+def test_another_error_of_spark_is_a_crash() -> None:
+    assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), Mock()) is None

@@ -8,6 +8,7 @@ import pytest
 from chispa import assert_column_equality
 from support.oracle import Choices, Row, evaluate, gain_function
 from support.random_rankings import random_rows
+from support.refusals import refusal
 from support.small_rankings import only, ranked
 from support.spark_rankings import array_table, close, convention_of, scored_table
 
@@ -75,17 +76,47 @@ def test_a_column_with_an_ideal_of_its_own(spark):
     assert_column_equality(rounded, "exponential", "got_exponential")
 
 
-@pytest.mark.parametrize("value", [float("inf"), 2000.0], ids=str)
-def test_a_column_has_no_plausible_number_for_what_is_none(spark, value):
-    """An infinite gain is no gain: an error, null or no finite number will do."""
-    table = spark.createDataFrame([([3.0, value, 1.0],)], "rels array<double>")
-    try:
-        row = table.select(ndcg("rels").alias("ndcg"), dcg("rels").alias("dcg")).collect()[0]
-    except Exception as error:
-        assert "rel" in str(error) or "gain" in str(error)  # noqa: PT017  # refusing is one right answer
-        return
-    for found in row:
-        assert found is None or not math.isfinite(found), row
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 2000.0, 63.5], ids=str)
+def test_a_relevance_whose_gain_is_no_number_is_refused(spark, value):
+    """As `evaluate` refuses it. The largest gain there is is 2^63 - 1."""
+    table = spark.createDataFrame([([3.0, value, None, 1.0], [63.0])], "rels array<double>, good array<double>")
+    for column in (ndcg("rels"), dcg("rels"), ndcg("good", "rels")):
+        message = refusal(table.select(column))
+        assert message == (
+            f"relevance {value:g} in an array has a gain that is not finite, or above 2^63; "
+            "take the item out, or choose another gain."
+        )
+    assert table.select(dcg("good", gain="linear"), dcg("good")).collect()[0] == (63.0, 2.0**63 - 1)
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark, kind):
+    cells = [(1, [1.0, math.nan], [1.0]), (2, [None, 1.0], [None, 1.0])]
+    table = spark.createDataFrame(cells, f"n int, rels array<{kind}>, good array<{kind}>")
+    for column in (ndcg("rels"), dcg(table["rels"], k=1), ndcg("good", "rels")):
+        message = refusal(table.select("n", column)) or ""
+        assert message.startswith("nan_relevance in the array rels: NaN is a bad value; make it null")
+    found = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
+    assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
+
+
+def test_a_level_that_a_gain_table_lacks_is_refused(spark):
+    table = spark.createDataFrame([([3.0, 1.0],)], "rels array<double>")
+    message = refusal(table.select(ndcg("rels", gain="table:0=0,1=1"))) or ""
+    assert message.startswith("relevance 3 has no gain in the table")
+
+
+def test_columns_are_named_after_their_arguments(spark):
+    table = spark.createDataFrame([([3.0, 1.0], [3.0])], "rels array<double>, best array<double>")
+    named = table.select(ndcg("rels"), ndcg(table["rels"], "best", k=1), dcg("rels"), ndcg("rels").alias("x"))
+    assert named.columns == ["ndcg(rels)", "ndcg(rels, best)", "dcg(rels)", "x"]
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "ten", True])
+def test_a_cutoff_that_is_none_is_refused_where_it_is_written(spark, k):
+    for column in (ndcg, dcg):
+        with pytest.raises(InvalidParameterError, match="k must be a whole number from 1 on, or all; got "):
+            column("rels", k=k)
 
 
 @pytest.mark.parametrize("change", [{"gain": "cubic"}, {"discount": "log1"}, {"no_relevant": "error"}], ids=str)

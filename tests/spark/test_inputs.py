@@ -9,6 +9,7 @@ from functools import reduce
 
 import pytest
 from pyspark.sql import functions as F
+from support.main_job import write_table
 from support.oracle import Choices, Row, evaluate
 from support.small_rankings import ranked
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
@@ -18,6 +19,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows
+from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.formats import guess_format, read_table
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
@@ -119,16 +121,14 @@ def test_options_of_the_reader(spark, tmp_path):
     path.write_text("\n".join(lines), "utf-8")
     frame = read_table(spark, str(path), options={"sep": ";", "header": "false"})
     assert frame.parse_text
-    named = frame.frame.toDF("query_id", "item_id", "score", "relevance")
+    named = frame.frame.drop(MALFORMED).toDF("query_id", "item_id", "score", "relevance")
     assert_expected(score_queries(rank_queries(named, PLAN, parse_text=True), PLAN), ROWS[3:])
 
 
 def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
-    """Any white space between fields; empty lines and # lines are no rows, lines of other lengths are bad ones."""
+    """Any white space between fields; empty lines, and comments of judgments, are no rows, other lengths bad ones."""
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
-    run.write_text(
-        "# made by hand\n1 Q0 d1 1 0.9 tag\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n"
-    )
+    run.write_text("1 Q0 d1 1 0.9 tag\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n")
     qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
     tables = read_table(spark, str(run), "trec-run"), read_table(spark, str(qrels), "trec-qrels")
     checked = run_rows(tables[0].frame, PLAN, judged=False, parse_text=True)
@@ -144,6 +144,52 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     rows = [Row(query="1", item="d1", score=0.9, relevance=0.0), Row(query="1", item="d2", score=0.8, relevance=2.0)]
     rows += [Row(query="2", item="d1", relevance=1.0), Row(query="3", item="d1", relevance=-1.0)]
     assert_expected(found, rows)
+
+
+def test_a_query_of_a_trec_run_may_start_with_a_hash(spark, tmp_path):
+    """Comments are for judgments; a line of a run that is no row is counted as one that is malformed."""
+    run = tmp_path / "a.run"
+    run.write_text("#jobs Q0 d1 1 0.9 tag\n#jobs Q0 d2 2 0.8 tag\n# made by hand\n")
+    checked = run_rows(read_table(spark, str(run), "trec-run").frame, PLAN, judged=False, parse_text=True)
+    found = counted(checked)
+    assert (found.read, found.rejected) == (3, {"malformed_line": 1})
+    assert checked.where("query_id = '#jobs' and bad_row is null").count() == 2
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize("pruning", [True, False])
+def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tmp_path, ending, pruning):
+    """Also in the last column, which nobody reads; quoted separators and empty last fields are fine."""
+    path = tmp_path / f"rows.{ending}"
+    lines = ["query_id,item_id,score,relevance,comment", "q,a,1,1,fine", 'q,b,2,0,"so, so"', "q,c,3,1,"]
+    lines += ["q,d,4,1,one,many", "q,e,5,1", "q,f", 'q,"g"",h",6,1,ok']
+    separator = "," if ending == "csv" else "\t"
+    path.write_text("\n".join(line.replace(",", separator) for line in lines) + "\n")
+    with session_settings(spark, spark__sql__csv__parser__columnPruning__enabled=pruning):
+        table = read_table(spark, str(path))
+        checked = run_rows(table.frame, PLAN, judged=True, parse_text=True)
+        counts = counted(checked)
+        assert (counts.read, counts.rejected) == (7, {"malformed_line": 3})
+        plan = EvaluationPlan(cutoffs=(10,), on_invalid="reject")
+        found = score_queries(rank_queries(table.frame, plan, parse_text=True), plan).collect()
+        assert [(row["n_items"], row["n_relevant"]) for row in found] == [(4, 3)]
+        lost = run_rows(table.frame, PLAN, judged=True, parse_text=True, original=True).where("bad_row is not null")
+        assert {row[MALFORMED] for row in lost.collect()} == {
+            line.replace(",", separator) for line in ("q,d,4,1,one,many", "q,e,5,1", "q,f")
+        }
+
+
+def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
+    (tmp_path / "empty.csv").write_text("")
+    table = read_table(spark, str(tmp_path / "empty.csv"))
+    with pytest.raises(MissingColumnError, match="has: no columns at all"):
+        run_rows(table.frame, PLAN, judged=True, parse_text=True)
+
+
+def test_a_missing_column_of_a_csv_is_named_beside_those_of_its_header(spark, tmp_path):
+    path = write_table(tmp_path / "rows.csv", {"query_id": ["q"], "item_id": ["a"], "score": [1]})
+    with pytest.raises(MissingColumnError, match=r"which has: query_id, item_id, score\.$"):
+        run_rows(read_table(spark, str(path)).frame, PLAN, judged=True, parse_text=True)
 
 
 def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):

@@ -1,4 +1,4 @@
-"""Paths of Parquet files: workers read them, to the numbers and refusals of a table that Spark reads, or Spark does."""
+"""Paths of Parquet files: workers read them, and find the numbers and refusals of a table that Spark reads."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_path_is_read_by_workers_and_a_table_by_spark(spark: SparkSession, fol
     assert ndcg_spark.evaluate(folder).ranking.source == "parquet"
     assert ndcg_spark.evaluate(folder, source="spark").ranking.source == "spark"
     assert ndcg_spark.evaluate(frame).ranking.source == "spark"
-    with pytest.raises(InvalidParameterError, match="source=parquet is not available for this table: .* DataFrame"):
+    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available for this table: .* DataFrame"):
         ndcg_spark.evaluate(frame, source="parquet")
 
 

@@ -58,11 +58,15 @@ def test_only_our_own_errors_are_marked():
 # --- Single rows
 
 
-def viewed(convention: Convention, **columns) -> list[dict]:
+def viewed(convention: Convention, k: int | None = None, **columns) -> list[dict]:
+    """Rows of one query; alone on their ranks unless `tied` says otherwise."""
+    n = len(columns["rank"])
+    columns = {"tied": [1] * n, "n_items": [n] * n, **columns}
     types = {"relevance": pa.float64(), "rank": pa.int32(), "ideal_rank": pa.int64(), "item": pa.string()}
+    types |= {"tied": pa.int32(), "n_items": pa.int32()}
     arrays = {name: pa.array([None, *values, None], types[name]) for name, values in columns.items()}
     batch = pa.RecordBatch.from_pydict(arrays).slice(1, len(columns["rank"]))
-    return [row for result in make_row_viewer(convention)(iter([batch])) for row in result.to_pylist()]
+    return [row for result in make_row_viewer(convention, k)(iter([batch])) for row in result.to_pylist()]
 
 
 def test_rows_with_their_gain_and_discounts():
@@ -95,6 +99,20 @@ def test_gain_times_discount_of_the_rows_adds_up_to_the_dcg():
     in_ideal = math.fsum(row["gain"] * row["ideal_discount"] for row in rows if row["ideal_discount"])
     assert in_ideal == pytest.approx(expected.idcg, rel=1e-14)
     assert len(judged) == 4
+
+
+def test_tied_rows_share_the_discounts_of_their_ranks_up_to_the_cutoff():
+    """By hand, with 1/rank: ranks 1 and 2 weigh 3/4 each; of ranks 3 to 5, the cutoff 4 leaves (1/3 + 1/4) / 3."""
+    rows = viewed(
+        Convention(discount="reciprocal"),
+        4,
+        relevance=[1.0] * 5,
+        rank=[1, 1, 3, 3, 3],
+        tied=[2, 2, 3, 3, 3],
+        ideal_rank=[1, 2, 3, 4, 5],
+    )
+    assert [row["discount"] for row in rows] == pytest.approx([0.75, 0.75, *[(1 / 3 + 1 / 4) / 3] * 3])
+    assert [row["ideal_discount"] for row in rows] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 0])
 
 
 def test_a_view_of_no_rows():

@@ -118,6 +118,21 @@ def test_given_ranks_are_padded_after_the_last():
     assert one([], [1], (2,), changed(pad_to_k=8.0), ranks=[], n_items=1)[0][0] == 8 + 8 / 2
 
 
+@given(st.lists(st.integers(0, 4), max_size=30), st.integers(1, 40), st.sampled_from(["log2", "reciprocal"]))
+def test_padding_has_the_same_bits_whether_ranks_are_given_or_not(relevances, k, discount):
+    convention = Convention(discount=discount, pad_to_k=0.3)
+    ranks = list(range(1, len(relevances) + 1))
+    with_ranks = one(relevances, [4], (k,), convention, ranks=ranks, n_items=1)
+    assert with_ranks == one(relevances, [4], (k,), convention, n_items=1)
+
+
+def test_gaps_between_given_ranks_are_padded():
+    """Ranks 2, 5 and 7 of 8: five missing items on ranks 1, 3, 4, 6 and 8."""
+    convention = changed(discount="reciprocal", pad_to_k=3.0)
+    expected = 1 / 2 + 1 / 5 + 1 / 7 + 3 * (1 + 1 / 3 + 1 / 4 + 1 / 6 + 1 / 8)
+    assert one([1, 1, 1], [1], (8,), convention, ranks=[2, 5, 7])[0][0] == pytest.approx(expected, rel=1e-15)
+
+
 def test_a_rank_given_twice_is_refused_within_a_query_only():
     queries = [{"ranked": [1, 1], "ideal": [1], "ranks": [1, 2]}, {"ranked": [1], "ideal": [1], "ranks": [2]}]
     queries.insert(1, {"ranked": None, "ideal": [1], "ranks": None})

@@ -88,6 +88,11 @@ class Engine:
             counts_relevant=counts_relevant,
         )
 
+    def exchanged(self, *, shuffled: bool = True) -> DataFrame:
+        """What crosses the shuffle on the way to `rankings`, before or after it: for measurements. Lazy."""
+        task = self._task(counts_relevant=False)
+        return self._exchanged(task, None) if shuffled else self._sent(task, None)
+
     def _exchanged(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
         sent = self._sent(task, send)
         if self.judgments is not None:

@@ -18,7 +18,7 @@ from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_dup
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.source import choose_source
-from ndcg_spark.worker.canonical import BAD_ROW, RUN, SCORE, canonical_names
+from ndcg_spark.worker.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
 from ndcg_spark.worker.valid_rows import RowRules, make_valid_rows
 
 
@@ -147,7 +147,8 @@ def choose_ranking(
         rows, judged = with_common_keys(rows, judged, plan)
     if resolves_duplicates(plan):
         rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
-        judged = None if judged is None else resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan)
+        if judged is not None:
+            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES)
     if plan.strategy == "window":
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))

@@ -21,6 +21,9 @@ from ndcg_spark.worker.rankings import ADVICE
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""
 
+JUDGED = "judged"
+"""Whether a row stands for a judgment: of an item that the run has twice, one row does."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
@@ -60,7 +63,7 @@ class Windows:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
         rows = self.rows.withColumn(IN_RUN, F.lit(True))
         if self.judgments is None:
-            return rows
+            return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
         judgments, keys = _numbered(self.judgments, self.plan), _keys(rows, self.plan)
         for name in _carried(rows, self.plan):
             if name in judgments.columns:
@@ -71,7 +74,8 @@ class Windows:
         for name in _carried(rows, self.plan):
             if f"judged:{name}" in joined.columns:
                 joined = joined.withColumn(name, F.coalesce(named(f"judged:{name}"), named(name)))
-        return joined
+        again = Window.partitionBy(*columns_of([*keys, ITEM, "copy"])).orderBy(F.lit(1))
+        return joined.withColumn(JUDGED, F.col(RELEVANCE).isNotNull() & (F.row_number().over(again) == 1))
 
     def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse what is to be refused, and use the user's names."""
@@ -134,9 +138,7 @@ def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     else:
         order = [value.desc(), *_tie_rule(rows, plan), F.col(RELEVANCE).asc_nulls_first()]
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
-    listed = F.col(RELEVANCE).isNotNull()
-    if plan.convention.ideal == "retrieved":
-        listed = listed & ranks
+    listed = F.col(RELEVANCE).isNotNull() & ranks if plan.convention.ideal == "retrieved" else F.col(JUDGED)
     by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(plan).desc(), *_items(rows))
     rows = rows.withColumn("value", value).withColumn("place", F.when(ranks, place))
     rows = rows.withColumn("tied", F.when(ranks, tied))
@@ -164,8 +166,8 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
         "n_rows": F.sum(F.when(in_run, copies).otherwise(0)),
         "n_left_out": F.sum(F.when(in_run, copies - 1).otherwise(0)) + removed,
         "n_items": F.count(F.when(retrieved, 1)),
-        "n_judged": F.count(RELEVANCE),
-        "n_relevant": F.count(F.when(F.col(RELEVANCE) > 0, 1)),
+        "n_judged": F.count(F.when(F.col(JUDGED), 1)),
+        "n_relevant": F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) > 0), 1)),
     }
     for name in _carried(rows, plan):
         found |= {f"low:{name}": F.min(named(name)), f"high:{name}": F.max(named(name))}

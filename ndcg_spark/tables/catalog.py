@@ -1,0 +1,293 @@
+"""Catalog tables of parquet, orc or Hive: what they are, and how slices of them are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.expressions import named
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+from ndcg_spark.tables.places import canonical
+from ndcg_spark.tables.slices import PARTITIONS
+
+TABLE_PROVIDERS = ("parquet", "orc", "hive")
+_WIDER = {"int": ("bigint",), "float": ("double",)}
+"""Types that a declared column may have instead, as no value changes by the cast."""
+_PER_STATEMENT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A table as the catalog describes it; `format` is that of its files."""
+
+    name: str
+    format: str
+    location: str
+    columns: T.StructType
+
+
+def location_of(spark: SparkSession, table: str) -> str | None:
+    """Find where the files of a table are.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+
+    Returns
+    -------
+    str or None
+        None for a view.
+    """
+    return _described(spark, f"DESCRIBE TABLE EXTENDED {table}").get("location")
+
+
+def place_of_table(spark: SparkSession, table: str) -> str:
+    """Find where the files of a table are, or would be once it is created.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+
+    Returns
+    -------
+    str
+        Canonical.
+
+    Raises
+    ------
+    OutputRefusedError
+        When the catalog has no such schema, or does not tell.
+    """
+    try:
+        if spark.catalog.tableExists(table):
+            location = location_of(spark, table)
+        else:
+            schema, _, name = table.replace("`", "").rpartition(".")
+            if schema and not spark.catalog.databaseExists(schema):
+                raise OutputRefusedError(f"there is no schema {schema!r} to make table {table!r} in.")
+            rows = spark.sql(f"DESCRIBE SCHEMA {schema or spark.catalog.currentDatabase()}").collect()
+            facts = {str(row[0]).lower(): row[1] for row in rows}
+            location = f"{facts['location'].rstrip('/')}/{name.lower()}" if facts.get("location") else None
+    except SPARK_ERRORS as error:
+        raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
+    if not location:
+        raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
+    return canonical(location)
+
+
+def check_table(spark: SparkSession, table: str, stored: T.StructType) -> TableFacts | None:
+    """Refuse a table that these rows cannot be written to: of another provider, partitioning or columns.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    stored : StructType
+        Of the rows, without the partition columns.
+
+    Returns
+    -------
+    TableFacts or None
+        None where there is no such table.
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    try:
+        if not spark.catalog.tableExists(table):
+            return None
+        facts = _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+        listed = spark.catalog.listColumns(table)
+        schema = spark.table(table).schema
+    except SPARK_ERRORS as error:
+        raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
+    provider = facts.get("provider", "hive").lower()
+    if provider not in TABLE_PROVIDERS:
+        raise OutputRefusedError(
+            f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
+        )
+    serde = facts.get("serde library", "").lower()
+    format_ = provider if provider != "hive" else next((one for one in ("parquet", "orc") if one in serde), None)
+    if format_ is None:
+        raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
+    if {column.name for column in listed if column.isPartition} != set(PARTITIONS):
+        raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}.")
+    body = T.StructType([one for one in schema if one.name not in PARTITIONS])
+    _check_columns(table, body, stored)
+    return TableFacts(name=table, format=format_, location=facts["location"], columns=body)
+
+
+def _check_columns(table: str, body: T.StructType, stored: T.StructType) -> None:
+    differing = sorted(set(body.fieldNames()) ^ set(stored.fieldNames()))
+    if differing:
+        raise OutputRefusedError(f"table {table!r} has other columns than these results: {', '.join(differing)}.")
+    for one in stored:
+        have, want = body[one.name].dataType.simpleString(), one.dataType.simpleString()
+        if have != want and have not in _WIDER.get(want, ()):
+            raise OutputRefusedError(
+                f"column {one.name!r} is {have} in table {table!r} and {want} in these results; name another table."
+            )
+
+
+def create_table(spark: SparkSession, table: str, stored: T.StructType) -> bool:
+    """Create a table unless it is there.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    stored : StructType
+
+    Returns
+    -------
+    bool
+        Whether it was created here; not when somebody else was quicker.
+    """
+    if spark.catalog.tableExists(table):
+        return False
+    columns = [f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}" for one in stored]
+    try:
+        spark.sql(
+            f"CREATE TABLE {table} ({', '.join(columns)}, run_date DATE, slice STRING) "
+            f"USING parquet PARTITIONED BY ({', '.join(PARTITIONS)})"
+        )
+    except SPARK_ERRORS:
+        if not spark.catalog.tableExists(table):
+            raise
+        return False
+    return True
+
+
+def drop_empty_table(spark: SparkSession, table: str) -> None:
+    """Drop a table if it has no partitions."""
+    if spark.catalog.tableExists(table) and not spark.sql(f"SHOW PARTITIONS {table}").take(1):
+        spark.sql(f"DROP TABLE {table}")
+
+
+def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
+    """Cast rows to the declared columns of a table, its partition columns last.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    facts : TableFacts
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
+    body = [named(one.name).cast(one.dataType).alias(one.name) for one in facts.columns]
+    return rows.select(*body, *PARTITIONS)
+
+
+def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
+    """Locations of those of some partitions that the catalog has; one look-up for each.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    folders : sequence of str
+        As `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
+
+    Returns
+    -------
+    dict from folder to location
+    """
+    nights = {folder.partition("/")[0] for folder in folders}
+    there: set[str] = set()
+    for night in nights:
+        shown = spark.sql(f"SHOW PARTITIONS {table} PARTITION ({_spec(night)})").collect()
+        there |= {row[0] for row in shown}
+    found = {}
+    for folder in there.intersection(folders):
+        described = _described(spark, f"DESCRIBE TABLE EXTENDED {table} PARTITION ({_spec(folder)})", partition=True)
+        found[folder] = described["location"]
+    return found
+
+
+def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
+    """Register partitions; those that the catalog has already stay as they are.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    places : mapping from folder to location
+        None: below the table.
+    """
+    rest = iter(places.items())
+    while some := list(islice(rest, _PER_STATEMENT)):
+        parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION '{at}'" if at else "") for one, at in some]
+        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
+
+
+def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
+    """Let a partition have its files elsewhere, in one step."""
+    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION '{location}'")
+
+
+def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:
+    """Remove partitions from the catalog, and their files where the table is managed."""
+    for folder in folders:
+        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS PARTITION ({_spec(folder)})")
+
+
+def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], counted: Mapping[str, int]) -> None:
+    """Run an action: raise unless a table has as many rows of each slice as were staged.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    folders : sequence of str
+        Of one night.
+    counted : mapping from slice to number of rows
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    night = folders[0].partition("/")[0].partition("=")[2]
+    names = [folder.partition("/slice=")[2] for folder in folders]
+    # Of these slices only: files of others may be replaced while they are read.
+    ours = (F.col("run_date") == F.lit(night).cast("date")) & F.col("slice").isin(names)
+    found = count_slices(spark.table(table).where(ours))
+    for name in names:
+        if found.get(name, 0) != counted.get(name, 0):
+            raise OutputRefusedError(
+                f"slice {name!r} of table {table!r} has {found.get(name, 0)} rows where {counted.get(name, 0)} were "
+                "written: somebody else changed it meanwhile; run again."
+            )
+
+
+def count_slices(rows: DataFrame) -> dict[str, int]:
+    """Run an action: rows of each slice."""
+    return {row[0]: row[1] for row in rows.groupBy("slice").count().collect()}
+
+
+def _spec(folder: str) -> str:
+    night, _, rest = folder.partition("/slice=")
+    spec = f"run_date = DATE'{night.partition('=')[2]}'"
+    return f"{spec}, slice = '{rest}'" if rest else spec
+
+
+def _described(spark: SparkSession, statement: str, *, partition: bool = False) -> dict[str, str]:
+    """Facts of a table or partition by their lower-case names; those of the columns before them are left out."""
+    rows = [(row[0].strip().lower(), (row[1] or "").strip()) for row in spark.sql(statement).collect()]
+    start = "# detailed partition information" if partition else "# detailed table information"
+    names = [name for name, _ in rows]
+    facts: dict[str, str] = {}
+    for name, value in rows[names.index(start) if start in names else 0 :]:
+        facts.setdefault(name, value)
+    return facts

@@ -1,0 +1,289 @@
+"""Checks of outputs before anything is computed: what they would overwrite, and whether they can be written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.tables.catalog import check_table, location_of, place_of_table
+from ndcg_spark.tables.places import canonical, is_local, is_there, is_within, shared_folder, spark_path
+from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
+
+PATH_FORMATS = ("parquet", "orc", "json")
+_NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
+_NOT_FILES: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
+"""What asking for the files of a frame may raise when it reads none."""
+_GLOB = re.compile(r"[*?\[{]")
+_SLICES_LOOKED_INTO = 1000
+"""The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Places that a job reads, or has planned to write: no other output may touch them.
+
+    Parameters
+    ----------
+    name : str
+        What a person calls them: `--input './logs'`.
+    folders : frozenset of str
+        Canonical places, with everything below them.
+    files : frozenset of str
+        Canonical places of single files.
+    patterns : tuple of str
+        Globs: what a new file or folder must not match, as it would be read the next time.
+    """
+
+    name: str
+    folders: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = field(default=())
+
+    def touches(self, place: str) -> bool:
+        """Whether writing to a canonical place would change what is read.
+
+        Parameters
+        ----------
+        place : str
+
+        Returns
+        -------
+        bool
+        """
+        around = any(is_within(place, one) or is_within(one, place) for one in (*self.folders, *self.files))
+        return around or any(_matches(place, pattern) for pattern in self.patterns)
+
+
+def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame) -> Reading:
+    """Find the places that a frame reads. Lists its files, runs no action.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    name : str
+        What a person calls the frame.
+    reference : str
+        The path, table or query that it was opened by.
+    kind : str or None
+        Its format; None guesses.
+    frame : DataFrame
+
+    Returns
+    -------
+    Reading
+    """
+    kind = kind or guess_format(reference)
+    folders: set[str] = set()
+    patterns = []
+    try:
+        if kind == "table":
+            location = location_of(spark, reference)
+            folders |= {canonical(location)} if location else set()
+        elif kind != "sql":
+            place = spark_path(spark, reference)
+            if _GLOB.search(reference):
+                patterns.append(place)
+            elif not is_local(place) or os.path.isdir(place):
+                folders.add(place)
+        files = frozenset(_real_files(frame.inputFiles()))
+    except _NOT_FILES:
+        files = frozenset()
+    if folders <= files:  # remote, and a file itself
+        folders = set()
+    return Reading(name=name, folders=frozenset(folders), files=files, patterns=tuple(patterns))
+
+
+def _real_files(uris: Sequence[str]) -> Iterator[str]:
+    """Canonical places of files; links are resolved once a folder, as there may be many files."""
+    real: dict[str, str] = {}
+    for uri in uris:
+        folder, _, name = unquote(uri).rpartition("/")
+        if folder not in real:
+            real[folder] = canonical(folder)
+        place = f"{real[folder]}/{name}"
+        yield os.path.realpath(place) if is_local(place) and os.path.islink(place) else place
+
+
+def _matches(place: str, pattern: str) -> bool:
+    """Whether a glob matches a place, or a folder around it. Of braces it looks at what stands before them."""
+    wanted, found = pattern.split("/"), place.split("/")
+    if len(found) < len(wanted):
+        return False
+    pairs = zip(found, wanted, strict=False)
+    return all(fnmatchcase(one, re.sub(r"\{.*", "*", glob)) for one, glob in pairs)
+
+
+def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> None:
+    """Raise when writing to a place would change what is read, or what else is written.
+
+    Parameters
+    ----------
+    place : str
+        Canonical.
+    reference : str
+    readings : sequence of Reading
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    for reading in readings:
+        if reading.touches(place):
+            raise OutputRefusedError(
+                f"{reference!r} is, holds, or lies inside {reading.name}; write to a place of its own."
+            )
+
+
+def check_output(
+    spark: SparkSession,
+    reference: str,
+    kind: str | None,
+    schema: T.StructType,
+    *,
+    name: str = "an output",
+    readings: Sequence[Reading] = (),
+) -> Reading:
+    """Raise when an output could not be written, or is not ours. Lists folders, reads schemas, runs no action.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    reference : str
+    kind : str or None
+    schema : StructType
+        Of the rows that will be written.
+    name : str
+        What a person calls it, for the messages about others.
+    readings : sequence of Reading
+        What the job reads and writes beside it.
+
+    Returns
+    -------
+    Reading
+        Its place, for the next output.
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    kind = kind or guess_format(reference)
+    if kind != "table" and kind not in PATH_FORMATS:
+        raise OutputRefusedError(f"outputs are written as {', '.join(PATH_FORMATS)} or table, not {kind!r}.")
+    refuse_stamps(schema.fieldNames(), reference)
+    stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
+    place = place_of_table(spark, reference) if kind == "table" else spark_path(spark, reference)
+    refuse_nested(place, reference, readings)
+    if kind == "table":
+        check_table(spark, reference, stored)
+    folder = shared_folder(spark, place, reference)
+    if kind != "table":
+        try:
+            if folder is None:
+                _check_remote(spark, place, reference, kind, stored)
+            else:
+                _check_folder(spark, folder, reference, kind, stored)
+        except SPARK_ERRORS as error:
+            raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
+    return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+
+
+def _check_folder(spark: SparkSession, folder: Path, reference: str, kind: str, stored: T.StructType) -> None:
+    if not folder.exists():
+        return
+    sample = None
+    for looked_into, place in enumerate(_slices_of(folder, reference)):
+        names = _visible(place)
+        for name in names:
+            _refuse_foreign(f"{place.relative_to(folder)}/{name}", reference, kind)
+        if names and sample is None:
+            sample = place
+        if looked_into >= _SLICES_LOOKED_INTO:
+            break
+    if sample is not None:
+        _check_schema(spark.read.format(kind).load(f"file:{sample}").schema, stored, reference, kind)
+
+
+def _slices_of(folder: Path, reference: str) -> Iterator[Path]:
+    """Folders of slices, those of the newest night first. What is neither night nor slice is refused."""
+    nights = _visible(folder)
+    for name in nights:
+        if not (_NIGHT.fullmatch(name) and (folder / name).is_dir()):
+            raise OutputRefusedError(_foreign(name, reference))
+    for night in sorted(nights, reverse=True):
+        for name in _visible(folder / night):
+            place = folder / night / name
+            if not (name.startswith("slice=") and place.is_dir()):
+                raise OutputRefusedError(_foreign(f"{night}/{name}", reference))
+            yield place
+
+
+def _visible(folder: Path) -> list[str]:
+    """What readers see: Spark, Hive and Arrow pass over names that begin with a dot or an underscore."""
+    return sorted(name for name in os.listdir(folder) if not name.startswith((".", "_")))
+
+
+def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType) -> None:
+    """As `_check_folder`, with Spark's listing of all files."""
+    if not is_there(spark, place):
+        return
+    files = spark.read.format("text").option("recursiveFileLookup", "true").load(place).inputFiles()
+    below = [canonical(unquote(uri)).removeprefix(place).lstrip("/") for uri in files]
+    for name in below:
+        _refuse_foreign(name, reference, kind)
+    if below:
+        sample = max(below).rpartition("/")[0]
+        _check_schema(spark.read.format(kind).load(f"{place}/{sample}").schema, stored, reference, kind)
+
+
+def _refuse_foreign(name: str, reference: str, kind: str) -> None:
+    night, _, rest = name.partition("/")
+    one_slice, _, file = rest.partition("/")
+    ours = _NIGHT.fullmatch(night) and one_slice.startswith("slice=") and file and "/" not in file
+    if not ours or not re.search(rf"\.{kind}(\.\w+)?$", file):
+        raise OutputRefusedError(_foreign(name, reference, kind))
+
+
+def _foreign(name: str, reference: str, kind: str | None = None) -> str:
+    files = f"{kind} files" if kind else "files"
+    return (
+        f"{reference!r} holds {name!r}, but tables of this job hold nothing but {files} in run_date=.../slice=...; "
+        "write to a new folder."
+    )
+
+
+def _check_schema(found: T.StructType, stored: T.StructType, reference: str, kind: str) -> None:
+    """Refuse a folder whose rows have other columns or types."""
+    have = {one.name: one.dataType for one in found if one.name not in PARTITIONS}
+    want = {one.name: one.dataType for one in stored}
+    for name in sorted(have.keys() ^ want.keys()):
+        if kind == "json" and name in want:
+            continue  # a column of nothing but nulls is not in the files
+        where = "does not have" if name in want else "has"
+        raise OutputRefusedError(
+            f"{reference!r} {where} a column {name!r}, unlike these results; write to a new folder."
+        )
+    for name in sorted(have.keys() & want.keys()):
+        if _differ(have[name], want[name], kind):
+            raise OutputRefusedError(
+                f"column {name!r} is {have[name].simpleString()} in {reference!r} and {want[name].simpleString()} in "
+                "these results; write to a new folder."
+            )
+
+
+def _differ(have: T.DataType, want: T.DataType, kind: str) -> bool:
+    if kind != "json":
+        return have.simpleString() != want.simpleString()
+    # Types of json are inferred: text and whole numbers can be told apart, and these are what keys are made of.
+    texts = isinstance(have, T.StringType), isinstance(want, T.StringType)
+    return isinstance(want, T.StringType | T.IntegralType) and texts[0] != texts[1]

@@ -1,0 +1,250 @@
+"""Who writes which slices of a folder now, and what killed writers left behind.
+
+A table's folder has a hidden folder while it is written. Each writer has a folder of its own in there: its new rows,
+and a file that names the writer and its slices. The writer holds a lock (`flock`) on that file as long as it lives;
+the kernel drops the lock when the process ends, however it ends. A writer's folder without a lock is a leftover.
+
+`flock` excludes threads, processes, and hosts on file systems that carry locks between hosts (NFS 4, CephFS,
+Lustre with `-o flock`). On one that does not, two hosts can write one slice at once: one of them wins whole, and
+neither is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ndcg_spark.errors import OutputRefusedError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+HIDDEN = ".ndcg-spark"
+ROWS, REPLACED = "rows", "replaced"
+_MUTEX, _CLAIM, _PREFIX = "mutex", "claim.json", "write-"
+_ATTEMPTS = 1000
+"""To enter a hidden folder that others remove at the same moment; two or three are enough in practice."""
+
+Tell = Callable[[str], None]
+
+_claimed: set[tuple[str, str]] = set()
+_claiming = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Slices of a folder that this writer, and nobody else, may replace."""
+
+    root: Path
+    folder: Path
+    descriptor: int
+    created: tuple[Path, ...]
+
+    @property
+    def rows(self) -> Path:
+        """Where new rows are staged; the writer makes it."""
+        return self.folder / ROWS
+
+    @property
+    def replaced(self) -> Path:
+        """Where old rows wait when they cannot be exchanged for new ones in one step."""
+        return self.folder / REPLACED
+
+    def release(self) -> None:
+        """Remove what was staged or replaced, and let others write the slices."""
+        shutil.rmtree(self.rows, ignore_errors=True)
+        shutil.rmtree(self.replaced, ignore_errors=True)
+        with _mutex(self.root):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self.descriptor)
+        _remove_empty(self.created)
+
+
+def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
+    """Claim slices of a folder for this writer, and remove what killed writers left there.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the table; made when it is not there.
+    slices : sequence of str
+        Folders of the slices below `root`.
+    tell : callable
+        Gets a line for each leftover that was removed.
+
+    Returns
+    -------
+    Claim
+        To be released.
+
+    Raises
+    ------
+    OutputRefusedError
+        When somebody else is writing one of the slices, or the file system has no locks.
+    OSError
+    """
+    if fcntl is None:
+        raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
+    created = _missing(root)
+    try:
+        with _mutex(root) as hidden:
+            for entry in sorted(hidden.glob(f"{_PREFIX}*")):
+                holder = _holder(entry)
+                if holder is None:
+                    tell(_clear(entry, root))
+                elif not set(slices).isdisjoint(holder["slices"]):
+                    raise OutputRefusedError(_occupied(root, slices, holder))
+            return _new_claim(root, hidden, slices, created)
+    except BaseException:
+        _remove_empty(created)
+        raise
+
+
+def _new_claim(root: Path, hidden: Path, slices: Sequence[str], created: tuple[Path, ...]) -> Claim:
+    folder = hidden / f"{_PREFIX}{uuid.uuid4().hex}"
+    folder.mkdir()
+    descriptor = os.open(folder / _CLAIM, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    _lock(descriptor, root, wait=False)
+    began = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    holder = {"host": socket.gethostname(), "process": os.getpid(), "began": began, "slices": list(slices)}
+    os.write(descriptor, json.dumps(holder).encode())
+    return Claim(root=root, folder=folder, descriptor=descriptor, created=created)
+
+
+@contextlib.contextmanager
+def alone(root: Path) -> Iterator[bool]:
+    """Keep new writers out of a folder for a moment; yields whether there are none now.
+
+    Parameters
+    ----------
+    root : Path
+
+    Yields
+    ------
+    bool
+    """
+    with _mutex(root) as hidden:
+        yield os.listdir(hidden) == [_MUTEX]
+
+
+@contextlib.contextmanager
+def _mutex(root: Path) -> Iterator[Path]:
+    """Hold the hidden folder of a table for a moment; the last one to leave it removes it."""
+    hidden = root / HIDDEN
+    descriptor = _enter(hidden)
+    try:
+        yield hidden
+    finally:
+        with contextlib.suppress(OSError):  # somebody may come in before the folder is removed
+            if os.listdir(hidden) == [_MUTEX]:
+                os.unlink(hidden / _MUTEX)
+                hidden.rmdir()
+        os.close(descriptor)
+
+
+def _enter(hidden: Path) -> int:
+    for _ in range(_ATTEMPTS):
+        try:
+            hidden.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(hidden / _MUTEX, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # the last one to leave has just removed it
+            continue
+        _lock(descriptor, hidden.parent, wait=True)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(hidden / _MUTEX)):
+                return descriptor
+        os.close(descriptor)  # a file that was removed while we waited excludes nobody
+    raise FileNotFoundError(2, "cannot be created", str(hidden))
+
+
+def _lock(descriptor: int, root: Path, *, wait: bool) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError as error:
+        os.close(descriptor)
+        raise OutputRefusedError(
+            f"cannot write {str(root)!r}: its file system has no locks (flock: {error.strerror}); write elsewhere."
+        ) from error
+
+
+def _holder(entry: Path) -> dict[str, Any] | None:
+    """Tell who holds a writer's folder; None where its writer is dead. Call this inside the mutex."""
+    try:
+        descriptor = os.open(entry / _CLAIM, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        _lock(descriptor, entry, wait=False)
+    except BlockingIOError:
+        holder: dict[str, Any] = json.loads((entry / _CLAIM).read_text())
+        return holder
+    os.close(descriptor)
+    return None
+
+
+def _clear(entry: Path, root: Path) -> str:
+    """Remove a leftover, after putting back old rows that its writer had moved away and not replaced."""
+    for old in sorted((entry / REPLACED).glob("*/*")):
+        place = root / old.relative_to(entry / REPLACED)
+        if not place.exists():
+            place.parent.mkdir(exist_ok=True)
+            old.rename(place)
+    try:
+        holder = json.loads((entry / _CLAIM).read_text())
+        who = f"process {holder['process']} on {holder['host']}, begun {holder['began']}"
+    except (OSError, ValueError, KeyError):
+        who = "an unknown process"
+    shutil.rmtree(entry, ignore_errors=True)
+    return f"removed what a killed writer left in {root}: {who}"
+
+
+def _occupied(root: Path, slices: Sequence[str], holder: dict[str, Any]) -> str:
+    both = sorted(set(slices) & set(holder["slices"]))
+    who = f"process {holder['process']} on {holder['host']} since {holder['began']}"
+    return f"{both[0]} of {str(root)!r} is being written by {who}; wait for it to end, or stop it."
+
+
+def _missing(folder: Path) -> tuple[Path, ...]:
+    """Folders that making this one will make, the innermost first."""
+    return tuple(place for place in (folder, *folder.parents) if not place.exists())
+
+
+def _remove_empty(created: tuple[Path, ...]) -> None:
+    with contextlib.suppress(OSError):
+        for folder in created:
+            folder.rmdir()
+
+
+class ThreadClaim:
+    """Slices of a place that one thread of this process writes; other processes are not seen."""
+
+    def __init__(self, place: str, folders: Sequence[str], reference: str) -> None:
+        self._mine = {(place, folder) for folder in folders}
+        with _claiming:
+            taken = sorted(self._mine & _claimed)
+            if taken:
+                raise OutputRefusedError(
+                    f"{taken[0][1]} of {reference!r} is being written by another thread of this process; "
+                    "wait for it to end."
+                )
+            _claimed.update(self._mine)
+
+    def release(self) -> None:
+        """Let others write the slices."""
+        with _claiming:
+            _claimed.difference_update(self._mine)

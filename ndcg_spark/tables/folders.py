@@ -1,0 +1,129 @@
+"""Slices of a folder on a file system that this process can rename in."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.tables.claims import Claim, Tell, claim_slices
+from ndcg_spark.tables.slices import PARTITIONS, check_staged
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+class FolderWrite:
+    """New rows of some slices of a folder: staged beside the old ones, swapped in by a rename for each slice.
+
+    Readers see the old folder of a slice or the new one. On Linux, file systems that can exchange two names in one
+    step (ext4, xfs, btrfs, tmpfs, overlayfs) leave no moment in between; elsewhere (NFS, macOS) the old folder is
+    renamed away first, and for the time between two renames a reader finds no rows of the slice. A slice that was
+    not there before comes in one step everywhere. A reader that has listed the old files before the swap and opens
+    them after it meets missing files, never a mixture. (A reader that is held up between opening a folder and
+    listing it, for as long as the rest of the write takes, can find the old folder empty.)
+    """
+
+    undoable = True
+
+    def __init__(
+        self, spark: SparkSession, root: Path, folders: Mapping[str, str], reference: str, tell: Tell
+    ) -> None:
+        self.spark, self.root, self.folders, self.reference = spark, root, folders, reference
+        self.claim: Claim = claim_slices(root, list(folders.values()), tell)
+        self._done: list[tuple[str, str]] = []
+
+    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+        """Run an action: write rows, which have their partition columns, to a folder of this writer's own."""
+        rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file:{self.claim.rows}")
+        found = {str(place.relative_to(self.claim.rows)) for place in self.claim.rows.glob("*=*/*=*")}
+        check_staged(found, self.folders, empty, self.reference)
+        self._stage_empty(rows, kind, [folder for folder in self.folders.values() if folder not in found])
+
+    def _stage_empty(self, rows: DataFrame, kind: str, folders: list[str]) -> None:
+        """A slice without rows is a file without rows, so that its columns are known."""
+        for first in folders[:1]:
+            rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file:{self.claim.rows}/{first}")
+        for folder in folders[1:]:
+            shutil.copytree(self.claim.rows / folders[0], self.claim.rows / folder)
+
+    def swap(self) -> None:
+        """Put the staged slices in place of the old ones, each in one step, and look whether they are there."""
+        for folder in self.folders.values():
+            staged, place = self.claim.rows / folder, self.root / folder
+            names = sorted(os.listdir(staged))
+            place.parent.mkdir(exist_ok=True)
+            self._done.append((folder, self._put(staged, place, folder)))
+            if sorted(os.listdir(place)) != names:
+                raise OutputRefusedError(f"{folder} of {self.reference!r} was changed by somebody else meanwhile.")
+
+    def _put(self, staged: Path, place: Path, folder: str) -> str:
+        if not place.exists():
+            os.rename(staged, place)  # unlike Hadoop's rename, this never moves into a folder that has appeared
+            return "new"
+        if exchange(staged, place):
+            return "exchanged"
+        old = self.claim.replaced / folder
+        old.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(place, old)
+        try:
+            os.rename(staged, place)
+        except BaseException:
+            os.rename(old, place)
+            raise
+        return "moved"
+
+    def undo(self) -> None:
+        """Put the old slices back."""
+        while self._done:
+            folder, how = self._done.pop()
+            staged, place = self.claim.rows / folder, self.root / folder
+            if how == "exchanged":
+                exchange(staged, place)
+                continue
+            os.rename(place, staged)
+            if how == "moved":
+                os.rename(self.claim.replaced / folder, place)
+            elif not os.listdir(place.parent):
+                place.parent.rmdir()
+
+    def finish(self) -> None:
+        """Forget what Spark remembers of the old files, and mark the folder as Spark marks what it has written."""
+        with contextlib.suppress(OSError):
+            (self.root / "_SUCCESS").touch()
+        self.spark.catalog.refreshByPath(f"file:{self.root}")
+
+    def release(self) -> None:
+        """Remove what is no longer needed; others may write the slices then."""
+        self.claim.release()
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap the names of two folders in one step, where system and file system can.
+
+    Parameters
+    ----------
+    one, other : Path
+        On one file system.
+
+    Returns
+    -------
+    bool
+        False: they cannot, and nothing has changed.
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(one))

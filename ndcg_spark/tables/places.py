@@ -1,0 +1,134 @@
+"""Where references lead: a folder that this process shares with Spark, or a place that only Spark reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
+from ndcg_spark.tables.claims import HIDDEN
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+def spark_path(spark: SparkSession, reference: str) -> str:
+    """Resolve a path as Spark resolves it: scheme, working folder and default file system. Runs no action.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    reference : str
+
+    Returns
+    -------
+    str
+        Absolute and without symbolic links for local files (`/data/metrics`), a URI for others.
+
+    Raises
+    ------
+    OutputRefusedError
+        When Spark has no file system for it.
+    """
+    probe = f"{HIDDEN}-{uuid.uuid4().hex}"
+    missing = f"{reference.rstrip('/')}/{probe}"
+    resolved = reference
+    try:
+        # Twice, as Spark logs a stack trace when a single path is not there.
+        spark.read.format("text").load([missing, missing]).schema  # noqa: B018  # analysis is lazy on Connect
+    except PySparkException as error:
+        if "PATH_NOT_FOUND" in condition_of(error):
+            named = (error.getMessageParameters() or {}).get("path", missing)
+            resolved = named.removesuffix(f"/{probe}")
+        else:
+            raise OutputRefusedError(f"cannot reach {reference!r}: {first_line(error)}") from error
+    except SPARK_ERRORS as error:
+        raise OutputRefusedError(f"cannot reach {reference!r}: {first_line(error)}") from error
+    return canonical(resolved)
+
+
+def canonical(uri: str) -> str:
+    """One spelling for a place: a real path for local files, else a URI without a closing slash.
+
+    Parameters
+    ----------
+    uri : str
+        A URI, or a path.
+
+    Returns
+    -------
+    str
+    """
+    scheme = _SCHEME.match(uri)
+    if scheme and scheme[1].lower() != "file":
+        return re.sub(r"^s3[an]?:", "s3:", uri).rstrip("/")
+    plain = re.sub(r"(?i)^file:(//[^/]*(?=/))?", "", uri)  # with a host, or without
+    return os.path.realpath(plain)
+
+
+def is_local(place: str) -> bool:
+    """Whether a canonical place is one of this machine's file system."""
+    return place.startswith("/")
+
+
+def is_within(place: str, other: str) -> bool:
+    """Whether a canonical place is another, or lies below it."""
+    return place == other or place.startswith(other.rstrip("/") + "/")
+
+
+def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | None:
+    """Find out whether this process and Spark share a folder, by making one there and asking Spark for it.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    place : str
+        Canonical; need not exist.
+    reference : str
+        What the user calls it.
+
+    Returns
+    -------
+    Path or None
+        None: only Spark reaches it, so that files cannot be renamed from here.
+
+    Raises
+    ------
+    OutputRefusedError
+        When it is a local folder that cannot be written.
+    """
+    if not is_local(place):
+        return None
+    folder = Path(place)
+    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    if not nearest.is_dir():
+        raise OutputRefusedError(f"{reference!r} is, or lies below, a file; outputs are folders.")
+    trial = nearest / f"{HIDDEN}-{uuid.uuid4().hex}"
+    try:
+        trial.mkdir()
+    except OSError as error:
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            return None  # the server may be another machine, which has the folder
+        raise OutputRefusedError(f"cannot write {reference!r}: {error.strerror} ({str(nearest)!r}).") from error
+    try:
+        return folder if is_there(spark, f"file:{trial}") else None
+    finally:
+        with contextlib.suppress(OSError):
+            trial.rmdir()
+
+
+def is_there(spark: SparkSession, uri: str) -> bool:
+    """Whether Spark finds a path. Runs no action."""
+    try:
+        spark.read.format("text").load([uri, uri]).schema  # noqa: B018  # twice: see `spark_path`
+    except PySparkException as error:
+        if "PATH_NOT_FOUND" in condition_of(error):
+            return False
+        raise
+    return True

@@ -1,0 +1,146 @@
+"""Slices: how the rows of a date, data set and run are named and marked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.expressions import columns_of, named
+
+PARTITIONS = ("run_date", "slice")
+STAMPS = ("run_date", "dataset", "slice")
+"""Columns that every stored row gets; results may not bring columns of these names."""
+_RUN = "run of the slice"  # has spaces, so that no column of a result is likely to share the name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPartition:
+    """The night and data set that a set of rows belongs to.
+
+    Parameters
+    ----------
+    run_date : date
+    dataset : str
+    """
+
+    run_date: date
+    dataset: str
+
+    def folders(self, runs: Sequence[str]) -> dict[str, str]:
+        """Folder of each run below the table, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
+
+        Parameters
+        ----------
+        runs : sequence of str
+
+        Returns
+        -------
+        dict from run to folder
+        """
+        return {run: f"run_date={self.run_date}/slice={slice_name(self.dataset, run)}" for run in runs}
+
+
+def slice_name(dataset: str, run: str) -> str:
+    """Name the (data set, run) that rows belong to, as a partition value.
+
+    Parameters
+    ----------
+    dataset, run : str
+
+    Returns
+    -------
+    str
+        Readable, safe in paths, never taken for a number or date, and different for different pairs.
+
+    Examples
+    --------
+    >>> slice_name("digits", "bm25")
+    'digits.bm25-c62165d1'
+    """
+    digest = hashlib.sha256(json.dumps([dataset, run]).encode()).hexdigest()[:8]
+    readable = [re.sub(r"[^A-Za-z0-9_-]+", "-", part)[:40] for part in (dataset, run) if part]
+    return ".".join(readable or ["unnamed"]) + "-" + digest
+
+
+def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str]) -> DataFrame:
+    """Add `dataset`, `run_date` and `slice` to rows; a row of another run than `runs` gets a null slice.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With a column `run`.
+    partition : RunPartition
+    runs : sequence of str
+
+    Returns
+    -------
+    DataFrame
+        Lazy, in the partitions of `frame`.
+    """
+    columns = columns_of(frame.columns)
+    if len(runs) == 1:
+        sliced = frame
+        name = F.when(F.col("run") == runs[0], F.lit(slice_name(partition.dataset, runs[0])))
+    else:
+        # A join with a small table: a `when` per run overflows the stack of Spark's optimizer at some hundred runs.
+        names = [(run, slice_name(partition.dataset, run)) for run in runs]
+        table = frame.sparkSession.createDataFrame(names, f"`{_RUN}` string, slice string")
+        sliced = frame.join(F.broadcast(table), F.col("run") == named(_RUN), "left")
+        name = F.col("slice")
+    dataset, run_date = F.lit(partition.dataset).alias("dataset"), F.lit(partition.run_date).alias("run_date")
+    return sliced.select(*columns, dataset, run_date, name.alias("slice"))
+
+
+def refuse_stamps(columns: Sequence[str], reference: str) -> None:
+    """Raise when rows have a column that storing them would overwrite.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    reference : str
+        Where they are to be written.
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    taken = [name for name in columns if name.lower() in STAMPS]  # Spark does not mind the case
+    if taken:
+        raise OutputRefusedError(
+            f"column {taken[0]!r} cannot be written to {reference!r}: every stored row gets a column "
+            f"{taken[0].lower()!r} of its own; rename yours in the input."
+        )
+
+
+def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[str], reference: str) -> None:
+    """Raise unless the slices that rows were found for are those that were announced.
+
+    Parameters
+    ----------
+    found : set of str
+        Folders, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
+    folders : mapping from run to folder
+    empty : sequence of str
+        Runs that may have no rows.
+    reference : str
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    others = found - set(folders.values())
+    if others:
+        raise OutputRefusedError(f"rows for {reference!r} belong to no announced run: {sorted(others)[0]}.")
+    missing = [run for run, folder in folders.items() if folder not in found and run not in empty]
+    if missing:
+        raise OutputRefusedError(
+            f"there are no rows of run {missing[0]!r} for {reference!r}; what is there was left as it is."
+        )

@@ -1,0 +1,173 @@
+"""Slices of catalog tables: the files of a partition are swapped, or its location in the catalog."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyarrow import orc, parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.tables.catalog import (
+    TableFacts,
+    add_partitions,
+    as_declared,
+    count_slices,
+    drop_partitions,
+    partition_locations,
+    set_location,
+    verify_counts,
+)
+from ndcg_spark.tables.claims import Tell, ThreadClaim
+from ndcg_spark.tables.folders import FolderWrite
+from ndcg_spark.tables.places import canonical, is_there
+from ndcg_spark.tables.slices import PARTITIONS, check_staged
+
+HIDDEN = "_ndcg_spark"
+
+
+class LocalTableWrite:
+    """New rows of some slices of a catalog table whose files this process can rename.
+
+    Files are replaced as in `FolderWrite`, so processes with catalogs of their own exclude each other too. A slice
+    that the catalog does not have yet is registered once its files are complete.
+    """
+
+    undoable = True
+
+    def __init__(self, spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], tell: Tell) -> None:
+        self.spark, self.facts, self.folders = spark, facts, list(folders.values())
+        self.files = FolderWrite(spark, Path(canonical(facts.location)), folders, facts.name, tell)
+        self._before: dict[str, str] | None = None
+
+    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+        """Run an action: write rows to a folder of their own. They are counted by the footers of their files."""
+        del kind  # that of the table counts
+        self.files.stage(as_declared(rows, self.facts), self.facts.format, empty)
+        self._counted = {
+            folder.partition("/slice=")[2]: _rows_in(self.files.claim.rows / folder, self.facts.format)
+            for folder in self.folders
+        }
+
+    def swap(self) -> None:
+        """Swap files, register new partitions, and count what the table has now."""
+        name, root = self.facts.name, self.files.root
+        self._before = partition_locations(self.spark, name, self.folders)
+        self.files.swap()
+        add_partitions(self.spark, name, {one: None for one in self.folders if one not in self._before})
+        for folder, location in self._before.items():
+            if canonical(location) != str(root / folder):
+                set_location(self.spark, name, folder, f"file:{root / folder}")
+        self.spark.catalog.refreshTable(name)
+        verify_counts(self.spark, name, self.folders, self._counted)
+
+    def undo(self) -> None:
+        """Put the old files back, and forget partitions that are new."""
+        self.files.undo()
+        if self._before is None:
+            return
+        for folder, location in self._before.items():
+            if canonical(location) != str(self.files.root / folder):
+                set_location(self.spark, self.facts.name, folder, location)
+        drop_partitions(self.spark, self.facts.name, [one for one in self.folders if one not in self._before])
+        self.spark.catalog.refreshTable(self.facts.name)
+
+    def finish(self) -> None:
+        """Nothing is left to do; `release` removes the old files."""
+
+    def release(self) -> None:
+        """Remove what is no longer needed; others may write the slices then."""
+        self.files.release()
+
+
+def _rows_in(folder: Path, format_: str) -> int:
+    files = [place for place in folder.iterdir() if not place.name.startswith((".", "_"))]
+    if format_ == "orc":
+        return sum(orc.ORCFile(place).nrows for place in files)
+    return sum(parquet.read_metadata(place).num_rows for place in files)
+
+
+class RemoteTableWrite:
+    """New rows of some slices of a catalog table whose files only Spark reaches.
+
+    They are written to a folder of their own below the table; then the catalog is told the new location of each
+    partition, which is one step for each. Two processes that replace one slice at the same time are told apart by
+    the location that each found at first: the slower one is refused. Between its last look and its `ALTER TABLE`
+    there is a moment in which it is not; then its rows win, whole. Old files are overwritten with none afterwards.
+    """
+
+    undoable = True
+
+    def __init__(self, spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], tell: Tell) -> None:
+        self.spark, self.facts, self.folders, self.tell = spark, facts, folders, tell
+        self._claim = ThreadClaim(facts.location, list(folders.values()), facts.name)
+        self._own = f"{facts.location.rstrip('/')}/{HIDDEN}"
+        self._attempt = f"{self._own}/{uuid.uuid4().hex}"
+        self._before = partition_locations(spark, facts.name, list(folders.values()))
+        self._swapped: list[str] = []
+        self._settled = False
+
+    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+        """Run two actions: write rows to a folder of their own, and count them."""
+        del kind  # that of the table counts
+        rows = as_declared(rows, self.facts)
+        self._nothing = rows.drop(*PARTITIONS).limit(0)
+        rows.write.partitionBy(*PARTITIONS).format(self.facts.format).save(self._attempt)
+        self._counted = {}
+        if any(is_there(self.spark, f"{self._attempt}/{folder}") for folder in self.folders.values()):
+            self._counted = count_slices(self.spark.read.format(self.facts.format).load(self._attempt))
+        night = next(iter(self.folders.values())).partition("/")[0]
+        found = {f"{night}/slice={name}" for name in self._counted}
+        check_staged(found, self.folders, empty, self.facts.name)
+        for folder in set(self.folders.values()) - found:
+            self._nothing.write.format(self.facts.format).save(f"{self._attempt}/{folder}")
+
+    def swap(self) -> None:
+        """Tell the catalog the new locations, and look whether it has them."""
+        wanted = list(self.folders.values())
+        if partition_locations(self.spark, self.facts.name, wanted) != self._before:
+            raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
+        new = {folder: f"{self._attempt}/{folder}" for folder in wanted}
+        self._swapped = wanted
+        add_partitions(self.spark, self.facts.name, {one: at for one, at in new.items() if one not in self._before})
+        for folder in self._before:
+            set_location(self.spark, self.facts.name, folder, new[folder])
+        self.spark.catalog.refreshTable(self.facts.name)
+        verify_counts(self.spark, self.facts.name, wanted, self._counted)
+
+    def undo(self) -> None:
+        """Tell the catalog the old locations."""
+        ours = partition_locations(self.spark, self.facts.name, self._swapped)
+        for folder, location in ours.items():
+            if not location.startswith(self._attempt):
+                continue  # not swapped yet, or swapped by somebody else since
+            if folder in self._before:
+                set_location(self.spark, self.facts.name, folder, self._before[folder])
+            else:
+                drop_partitions(self.spark, self.facts.name, [folder])
+        self.spark.catalog.refreshTable(self.facts.name)
+
+    def finish(self) -> None:
+        """Overwrite the old files with none, where they lie where this package puts them."""
+        self._settled = True
+        for folder, location in self._before.items():
+            if location.startswith(self._own) or location == f"{self.facts.location.rstrip('/')}/{folder}":
+                self._discard(location)
+
+    def release(self) -> None:
+        """Discard what was staged and not taken; let others write the slices."""
+        try:
+            if not self._settled and is_there(self.spark, self._attempt):
+                self._discard(self._attempt)
+        finally:
+            self._claim.release()
+
+    def _discard(self, location: str) -> None:
+        """Spark has no way to delete files, but it overwrites them."""
+        try:
+            self._nothing.write.mode("overwrite").format(self.facts.format).save(location)
+        except SPARK_ERRORS:
+            self.tell(f"{location} is no longer used by table {self.facts.name}, and could not be emptied")

@@ -1,0 +1,275 @@
+"""Writing slices: rows are staged where no reader looks, then put in place of the old ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import OutputRefusedError, find_refusal
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.tables.catalog import TableFacts, check_table, create_table, drop_empty_table
+from ndcg_spark.tables.claims import Tell, alone
+from ndcg_spark.tables.folders import FolderWrite
+from ndcg_spark.tables.places import canonical, shared_folder, spark_path
+from ndcg_spark.tables.remote import RemoteFolderWrite
+from ndcg_spark.tables.slices import PARTITIONS, RunPartition, refuse_stamps, stamped
+from ndcg_spark.tables.table_writes import LocalTableWrite, RemoteTableWrite
+
+_log = logging.getLogger(__name__)
+
+
+class _Write(Protocol):
+    """How slices of one kind of place are replaced."""
+
+    undoable: bool
+
+    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None: ...
+    def swap(self) -> None: ...
+    def undo(self) -> None: ...
+    def finish(self) -> None: ...
+    def release(self) -> None: ...
+
+
+class Swappable(Protocol):
+    """What `swap_in` makes visible together with others."""
+
+    reference: str
+
+    @property
+    def undoable(self) -> bool:
+        """Whether a swap can be taken back."""
+
+    def swap(self) -> None:
+        """Make the new content visible."""
+
+    def undo(self) -> None:
+        """Make the old content visible again, also after a swap that failed half-way."""
+
+    def finish(self) -> None:
+        """Keep the new content for good."""
+
+
+class Staged:
+    """Rows that are written, and not visible yet. Close it in any case: what `swap_in` did not take is removed."""
+
+    def __init__(self, reference: str, write: _Write, on_failure: Callable[[], None] | None) -> None:
+        self.reference, self._write, self._on_failure = reference, write, on_failure
+
+    @property
+    def undoable(self) -> bool:
+        """Whether a swap can be taken back."""
+        return self._write.undoable
+
+    def swap(self) -> None:
+        """Make the rows visible."""
+        with refusing(self.reference):
+            self._write.swap()
+
+    def undo(self) -> None:
+        """Make the old rows visible again."""
+        self._write.undo()
+
+    def finish(self) -> None:
+        """Keep the new rows for good."""
+        self._on_failure = None
+        self._write.finish()
+
+    def close(self) -> None:
+        """Remove old rows, or new ones that were not swapped in, and let others write the slices."""
+        self._write.release()
+        if self._on_failure is not None:
+            self._on_failure()
+            self._on_failure = None
+
+
+def stage_partition(
+    frame: DataFrame,
+    reference: str,
+    kind: str | None,
+    partition: RunPartition,
+    runs: Sequence[str],
+    *,
+    empty: Sequence[str] = (),
+    tell: Tell = _log.warning,
+) -> Staged:
+    """Run an action: compute rows of a date, data set and runs, and write them where no reader looks.
+
+    From here until the result is closed nobody else can write these slices.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With a column `run` that has no other values than `runs`.
+    reference : str
+        Path of a folder, or name of a catalog table. Either is made when it is not there.
+    kind : str or None
+        `parquet`, `orc`, `json` for a folder; `table` for a catalog table (of parquet, orc or hive). None
+        guesses: a reference with a slash is a folder of parquet.
+    partition : RunPartition
+    runs : sequence of str
+        Runs to replace.
+    empty : sequence of str
+        Those of them that may have no rows; what was there of them goes.
+    tell : callable
+        Gets a line for each leftover of a killed writer that was removed.
+
+    Returns
+    -------
+    Staged
+        For `swap_in`. Close it afterwards.
+
+    Raises
+    ------
+    OutputRefusedError
+        When the table cannot be written in that form, or somebody else is writing one of the slices.
+
+    Notes
+    -----
+    Spark cost: one action; for a catalog table one more, in `swap_in`, that counts its rows of the slices.
+    """
+    kind = kind or guess_format(reference)
+    spark, folders = frame.sparkSession, partition.folders(runs)
+    refuse_stamps(frame.columns, reference)
+    with refusing(reference):
+        rows = stamped(frame, partition, runs)
+        staged = _open(spark, rows, reference, kind, folders, tell)
+    try:
+        with refusing(reference):
+            staged._write.stage(rows, kind, empty)
+    except BaseException:
+        staged.close()
+        raise
+    return staged
+
+
+def _open(
+    spark: SparkSession, rows: DataFrame, reference: str, kind: str, folders: Mapping[str, str], tell: Tell
+) -> Staged:
+    """Claim the slices, the table being made first."""
+    if kind != "table":
+        place = spark_path(spark, reference)
+        folder = shared_folder(spark, place, reference)
+        if folder is None:
+            return Staged(reference, RemoteFolderWrite(place, folders, reference), None)
+        return Staged(reference, FolderWrite(spark, folder, folders, reference, tell), None)
+    stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
+    check_table(spark, reference, stored)
+    created = create_table(spark, reference, stored)
+    on_failure = None
+    try:
+        facts = check_table(spark, reference, stored)
+        if facts is None:
+            raise OutputRefusedError(f"table {reference!r} was dropped by somebody else meanwhile; run again.")
+        root = shared_folder(spark, canonical(facts.location), reference)
+        on_failure = partial(_drop_created, spark, facts, root) if created else None
+        if root is None:
+            return Staged(reference, RemoteTableWrite(spark, facts, folders, tell), on_failure)
+        return Staged(reference, LocalTableWrite(spark, facts, folders, tell), on_failure)
+    except BaseException:
+        if on_failure is not None:
+            on_failure()
+        raise
+
+
+def _drop_created(spark: SparkSession, facts: TableFacts, root: Path | None) -> None:
+    """Drop a table that was made for rows which did not come, unless somebody else has begun to use it."""
+    if root is None:
+        drop_empty_table(spark, facts.name)
+        return
+    with alone(root) as nobody:
+        if nobody:
+            drop_empty_table(spark, facts.name)
+
+
+def swap_in(staged: Sequence[Swappable]) -> None:
+    """Make staged rows visible: all of them or, when one fails, none.
+
+    Readers may see one slice before another, but each slice whole.
+
+    Parameters
+    ----------
+    staged : sequence of Staged, or of what has the same methods
+        Closed by the caller afterwards.
+
+    Raises
+    ------
+    OutputRefusedError
+        Nothing has been written then.
+    RuntimeError
+        When a remote folder was written, which cannot be undone, and another output then failed.
+    """
+    # What cannot be undone comes first: when it fails, nothing else has been written.
+    ordered = sorted(staged, key=lambda one: one.undoable)
+    for at, one in enumerate(ordered):
+        try:
+            one.swap()
+        except BaseException as error:
+            for done in reversed(ordered[: at + 1]):
+                done.undo()
+            kept = [done.reference for done in ordered[:at] if not done.undoable]
+            if kept:
+                raise RuntimeError(f"{', '.join(kept)} was written, but {one.reference} was not: {error}") from error
+            raise
+    for one in ordered:
+        one.finish()
+
+
+def replace_partition(
+    frame: DataFrame,
+    reference: str,
+    kind: str | None,
+    partition: RunPartition,
+    runs: Sequence[str],
+    *,
+    empty: Sequence[str] = (),
+    tell: Tell = _log.warning,
+) -> None:
+    """Run an action: write rows in place of those of the same date, data set and runs.
+
+    Each slice keeps its old rows until all new ones are complete; what fails before that changes nothing. How the
+    last step looks to readers is said at `FolderWrite`, `LocalTableWrite`, `RemoteTableWrite` and
+    `RemoteFolderWrite`.
+
+    Parameters
+    ----------
+    frame, reference, kind, partition, runs, empty, tell
+        As for `stage_partition`.
+
+    Raises
+    ------
+    OutputRefusedError
+        When the table cannot be written in that form, or somebody else is writing one of the slices. Nothing has
+        been written then.
+    """
+    with closing(stage_partition(frame, reference, kind, partition, runs, empty=empty, tell=tell)) as staged:
+        swap_in([staged])
+
+
+@contextmanager
+def refusing(reference: str) -> Iterator[None]:
+    """Turn what Spark or the file system says about an output into a refusal.
+
+    Parameters
+    ----------
+    reference : str
+
+    Yields
+    ------
+    None
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if find_refusal(str(error)):
+            raise  # a refusal from the rows, on its way
+        raise OutputRefusedError(f"cannot write {reference!r}: {first_line(error)}") from error
+    except OSError as error:
+        raise OutputRefusedError(f"cannot write {reference!r}: {error.strerror or error}.") from error
