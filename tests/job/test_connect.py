@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from support.spark_rankings import SHORT_LIVED
 
+pytestmark = pytest.mark.spark  # in processes of its own
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180  # seconds; on an idle machine the server is up in four
 NEEDED = ("grpc", "grpc_status", "google.rpc", "zstandard")

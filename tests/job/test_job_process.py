@@ -23,6 +23,7 @@ from support.spark_rankings import SHORT_LIVED
 from ndcg_spark import __version__
 from ndcg_spark.cli.main import main
 
+pytestmark = pytest.mark.spark  # in processes of its own
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NDCG = pytest.approx(0.960808, abs=5e-7)

@@ -33,7 +33,7 @@ from ndcg_spark.worker.exchange import PARTIALS, ROWS, make_row_sender
 from ndcg_spark.worker.hashing import key_hashes
 from ndcg_spark.worker.query_rows import RankingTask
 
-SEEDS = range(120)
+SEEDS = range(80)
 TABLE = "table:-2=3,-1=0,0=1,0.25=0,0.5=7,1=2,1.5=0.5,2=-1,2.75=1,3=4,4=3"
 """Gains that do not rise with relevance: the ideal list is ordered by gain."""
 OPTIONS: dict[str, tuple] = {
