@@ -1,4 +1,4 @@
-"""The front door for notebooks: one call, two lazy DataFrames."""
+"""The front door for notebooks: one call, lazy DataFrames."""
 
 from __future__ import annotations
 
@@ -24,13 +24,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What `evaluate` hands back; nothing of it has run yet.
+    """Result of `evaluate`: lazy DataFrames of means, of metrics per query, and of rankings.
 
     Parameters
     ----------
     plan : EvaluationPlan
     ranking : Ranking
         The strategy and the source that were chosen.
+
+    Attributes
+    ----------
+    summary : DataFrame
+        Means, one row per (run, segment, metric, k); see `summarize`.
+    per_query : DataFrame
+        Metrics, one row per (run, query, k); see `score_queries`.
+    rankings : DataFrame
+        What metrics are computed from, one row per (run, query); see `rank_queries`.
+
+    Notes
+    -----
+    Nothing is cached: each action ranks again.
     """
 
     plan: EvaluationPlan
@@ -48,12 +61,12 @@ class Evaluation:
 
     @cached_property
     def per_query(self) -> DataFrame:
-        """One row per (run, query, k), as `score_queries` gives it. Lazy."""
+        """One row per (run, query, k); see `score_queries`. Lazy."""
         return score_queries(self.rankings, self.plan)
 
 
 def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
-    """Put cutoffs in order, each once; `all` or None is the whole list and comes last.
+    """Sort cutoffs and drop repeats; `all` or None is the whole list and comes last.
 
     Parameters
     ----------
@@ -86,7 +99,7 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
 
 
 def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Read segment sets: each a column, or columns joined by `+`.
+    """Parse segment sets: each a column, or columns joined by `+`.
 
     Parameters
     ----------
@@ -112,7 +125,7 @@ COLUMN_OPTIONS = ("query", "item", "score", "rank", "relevance", "ideal", "run",
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """Options of `evaluate`, which describes them."""
+    """Options of `evaluate`; see there."""
 
     k: int | str | Sequence[int | str | None] | None
     convention: str | Convention
@@ -137,7 +150,7 @@ class EvaluationOptions(TypedDict, total=False):
 
 
 def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
-    """Put the options of `evaluate` into a plan.
+    """Build the plan that the options of `evaluate` describe.
 
     Parameters
     ----------
@@ -188,21 +201,20 @@ def evaluate(
     Parameters
     ----------
     data : DataFrame, str or path
-        A long table (query, item, score or rank, relevance); a run (without relevance) with `judgments`
-        beside it; or one row a query with an array of relevances in rank order. A string is the path of Parquet
-        files, which Python workers read themselves where they can: that is the quickest.
+        A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
+        or one row per query with an array of relevances in rank order. A string is the path of Parquet files, which
+        Python workers read themselves where they can; that is the fastest.
     judgments : DataFrame or None
-        Query, item and relevance under the same column names.
+        Query, item and relevance, under the same column names.
     k : int, `"all"`, or a sequence of these
-        Cutoffs (10); all of them are computed in one pass.
+        Cutoffs, computed in one pass. Default: 10.
     convention : str or Convention
-        A preset's name, with changes after semicolons: `"trec_eval;gain=exponential"`.
+        Name of a preset, with changes after semicolons: `"trec_eval;gain=exponential"`.
     segments : sequence of str
         Columns to group means by, constant within a query; `"a+b"` groups by both together.
     query, item, score, rank, relevance, ideal, run, weight, order : str
-        Column names (`query_id`, `item_id`, `score` and `relevance`; no others); several for a composite query
-        key, and several scores for several rankers side by side. `ideal`: beside an array of relevances, the
-        array of all judged ones.
+        Column names, as in `Columns`. Defaults: `query_id`, `item_id`, `score` and `relevance`; the others are not
+        used. A sequence of names makes a composite query key, or one run of each score column.
     strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, tie_bounds
         As in `EvaluationPlan`.
 
@@ -214,11 +226,17 @@ def evaluate(
     Raises
     ------
     MissingColumnError, InputRefusedError, InvalidParameterError
+        For what options and schemas show. Bad rows are found by the action; see `plain_refusals`.
 
     Notes
     -----
-    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`. Of Parquet files
-    that were given by their path, the footers are read here.
+    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`. If `data` is a
+    path, the footers of its files are read at once.
+
+    Examples
+    --------
+    >>> result = evaluate(rankings, k=[1, 10], segments=["country"])  # doctest: +SKIP
+    >>> result.summary.where("metric = 'ndcg'").show()  # doctest: +SKIP
     """
     plan = evaluation_plan(**options)
     return Evaluation(plan=plan, ranking=choose_ranking(data, plan, judgments=judgments))

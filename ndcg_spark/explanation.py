@@ -38,18 +38,18 @@ before the denominator."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The gap between two conventions, taken apart; lazy.
+    """Result of `explain_difference`: the gap between two conventions, choice by choice.
 
     Parameters
     ----------
     conventions : tuple of EvaluationPlan
         From the first convention to the second, one part changed at a time.
     steps : DataFrame
-        `run`, `step` (0: the first convention), `part`, `before`, `after`, `value`, `contribution`, `n_queries`: the
-        contributions of a run add up to its gap.
+        `run`, `step` (0: the first convention), `part`, `before`, `after`, `value`, `contribution`, `n_queries`. The
+        contributions of a run add up to its gap. Lazy.
     queries : DataFrame
-        `run`, the query columns, `value_a`, `value_b`, `contribution`: what the query adds to the gap of means.
-        Null values are queries that the convention leaves out.
+        `run`, the query columns, `value_a`, `value_b`, and `contribution`, the part of the gap that is due to the
+        query. A value is null if that convention leaves the query out. Lazy.
     """
 
     conventions: tuple[EvaluationPlan, ...]
@@ -127,23 +127,23 @@ def explain_difference(
     k_b: int | str | None = "same",
     **options: Unpack[EvaluationOptions],
 ) -> Explanation:
-    """Take the gap between two conventions on the same data apart.
+    """Explain why two conventions give different means on the same data.
 
     Parameters
     ----------
     data : DataFrame
     a, b : Convention or str
-        As in `evaluate`; the gap is that of `b` minus that of `a`.
+        As in `evaluate`. The gap is the mean under `b` minus the mean under `a`.
     judgments : DataFrame or None
     k_b : int, None or "same"
-        Cutoff of the second convention, where it differs from `k`.
+        Cutoff of the second convention.
     **options
-        As for `evaluate`, without a convention; one `k`.
+        As for `evaluate`, with one `k` and without a convention.
 
     Returns
     -------
     Explanation
-        Lazy; see `explain_step_by_step`.
+        Choices are changed one after the other, so each contribution is the effect of a choice given those before it.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def explain_difference(
 
     Notes
     -----
-    Spark cost: none until an action; `steps` then evaluates the data once a step, `queries` twice.
+    Spark cost: none until an action. `steps` then evaluates the data once per step, `queries` twice.
     """
     if "convention" in options:
         raise InvalidParameterError("explain_difference takes its two conventions as a and b.")

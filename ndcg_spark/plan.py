@@ -28,29 +28,29 @@ RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Which column of the input plays which part.
+    """Names of the columns of the input.
 
     Parameters
     ----------
     query : tuple of str
-        The query key; several columns together where there are several.
+        One or more columns that together identify a query.
     item : str or None
-        None where no rule needs items.
+        None if no rule needs items.
     score : tuple of str
-        One column, or several: then each is a run of its own, named after its column.
+        Scores, higher is better. Several columns are evaluated as one run each, named after the column.
     rank : str or None
-        A 1-based rank to be taken as it is, instead of scores.
+        1-based ranks, used instead of scores.
     relevance : str
-        In the judgments where there are judgments, else in the input. An array column makes the
-        input one row a query.
+        A column of the judgments table if there is one, else of the input. If it is an array, the input has one row
+        per query.
     ideal : str or None
         With an array of relevances: the array of all judged relevances of the query.
     run : str or None
-        A column that names the ranker; None where there is one, unnamed.
+        Column that names the ranker; None if there is only one.
     weight : str or None
-        Weight of a query in means; one value a query.
+        Weight of a query in the means; constant within a query.
     order : str or None
-        Position of a row in its source, for ties by input order and the first of duplicates.
+        Position of a row in its source, for `ties=input_order` and `duplicates=first`.
     """
 
     query: tuple[str, ...] = ("query_id",)
@@ -77,13 +77,13 @@ class Columns:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Columns of the input that name a query of a run: that of the run first, where there is one."""
+        """Columns that identify a query of a run: the run column, if there is one, then the query columns."""
         return self.query if self.run is None else (self.run, *self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
-    """Everything an evaluation is determined by, beside the data.
+    """Everything that determines an evaluation, except the data.
 
     Parameters
     ----------
@@ -92,30 +92,32 @@ class EvaluationPlan:
     cutoffs : tuple of int or None
         Increasing; None (the whole list) comes last.
     segment_sets : tuple of tuple of str
-        Each is a set of columns to group means by; the overall mean is always there.
+        Sets of columns to group means by. The overall mean is always computed.
     strategy : str
-        How items are ranked. `engine`: Python workers rank them, on any table. `window`: window functions of Spark,
-        the plain reference, which takes several times as long. `auto`: the engine. The numbers are the same. One row
-        a query with an array of relevances is scored as it is.
+        How items are ranked. `engine`: by Python workers, for any table. `window`: by window functions of Spark, a
+        plain reference that is several times slower. `auto`: the engine. All give the same numbers. Arrays of
+        relevances are in rank order already and are scored as they are.
     source : str
-        Who reads an input that is given as a path. `parquet`: workers read the files; `spark`: Spark reads them;
-        `auto`: workers where they can. A DataFrame is always read by Spark.
+        Who reads Parquet files that are given by their path. `parquet`: Python workers; `spark`: Spark; `auto`:
+        workers where they can. A DataFrame is always read by Spark.
     on_invalid : str
         `fail`: a bad row stops the evaluation; `reject`: it is left out.
     null_score : str
-        `bad`: a null score is a bad row; `unretrieved`: a judged item that the run did not retrieve.
+        `bad`: a row without score is a bad row; `unretrieved`: it is a judged item that the run did not retrieve.
     check_duplicates : str
-        Where `duplicates=error` looks: `top` (the first k items and the ideal list), `all` rows, or nowhere (`none`:
-        for tables that cannot have any; lists then need no items, which is quicker).
+        Where `duplicates=error` looks for items that come twice. `top`: among the first k + 1 items and in the ideal
+        list. `all`: in all rows, which takes one more shuffle. `none`: nowhere, which is faster; for tables that
+        cannot have duplicates.
     confidence : float
-        Of the intervals.
+        Level of the confidence intervals.
     sample : float
-        Share of the queries to evaluate, above 0 and up to 1: those whose key hashes low, the same on every night
-        and in run and judgments. The intervals then are about the mean of all queries.
+        Share of the queries to evaluate, above 0 and up to 1. A hash of the query decides, so the sample is the same
+        on every night, and in run and judgments. Intervals are about the mean of all queries.
     tie_bounds : bool
-        Also give NDCG with tied items in the best and in the worst order, and the share of the first k ranks that
-        is filled by the tie group which reaches beyond rank k (0: the cut falls between groups; 1: all k tie with
-        what follows, as under a constant scorer). Needs a tie rule that takes groups: expected, best or worst.
+        Also compute `ndcg_best` and `ndcg_worst`, NDCG with tied items in the best and in the worst order, and
+        `tied_share`, the share of the first k ranks that belongs to the tie group reaching beyond rank k. It is 0 if
+        no group does, and 1 if all k ranks tie with later ones, as under a constant scorer. Needs `ties=expected`,
+        `best` or `worst`.
 
     Examples
     --------
@@ -172,22 +174,22 @@ class EvaluationPlan:
 
     @property
     def max_k(self) -> int | None:
-        """The largest cutoff, which is how much of each list matters; None: all of it."""
+        """The largest cutoff; None if the whole list matters."""
         return self.cutoffs[-1]
 
     @property
     def checks_top_duplicates(self) -> bool:
-        """Whether lists carry items, where there are any, so that duplicates among them are found."""
+        """Whether duplicates are looked for among the first items, so that lists must carry items."""
         return self.convention.duplicates == "error" and self.check_duplicates == "top"
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
-        """Every column some segment set uses, each once, in the order of first use."""
+        """The columns of all segment sets, each once, in the order of first use."""
         return tuple(dict.fromkeys(name for names in self.segment_sets for name in names))
 
     @property
     def carried_segments(self) -> tuple[str, ...]:
-        """Segment columns that are not query columns, and so must be carried along."""
+        """Segment columns that are not query columns."""
         return tuple(name for name in self.segment_columns if name not in self.columns.query)
 
     @property

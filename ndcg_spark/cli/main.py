@@ -18,7 +18,7 @@ EXIT_DONE, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 2, 3, 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ndcg-spark")
 def cli() -> None:
-    """Evaluate rankings on Apache Spark."""
+    """Evaluate rankings on Apache Spark: NDCG of every query, and its mean per ranker and segment."""
 
 
 cli.add_command(mean_ndcg)

@@ -1,8 +1,7 @@
-"""The options of `mean-ndcg`."""
+"""The options of `mean-ndcg`, in the groups that its help shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,87 +12,149 @@ from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS
 from ndcg_spark.plan import DUPLICATE_CHECKS, SOURCES, STRATEGIES
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-_INPUTS = [
-    click.option("--input", required=True, metavar="REF", help="Rankings: a path, a catalog table, or a query."),
-    click.option("--input-format", metavar="F", help="parquet, orc, csv, tsv, json, table, sql, trec-run, or any "
-                 "other that Spark reads. Guessed when left out."),
-    click.option("--input-option", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; repeatable."),
-    click.option("--judgments", metavar="REF", help="Relevances, when the input has none."),
-    click.option("--judgments-format", metavar="F", help="As --input-format, or trec-qrels."),
-    click.option("--judgments-option", multiple=True, metavar="NAME=VALUE", help="As --input-option."),
-    click.option("--query-col", default="query_id", show_default=True, help="Several with commas."),
-    click.option("--item-col", default="item_id", show_default=True),
-    click.option("--score-col", default="score", show_default=True, help="Several with commas: a run each."),
-    click.option("--rank-col", help="Ranks from 1, to be taken as they are. [used: rank, if there is no score]"),
-    click.option("--relevance-col", default="relevance", show_default=True, help="An array: one row a query."),
-    click.option("--ideal-col", help="With arrays: all judged relevances of the query."),
-    click.option("--run-col", help="Names the ranker, where the input has several."),
-    click.option("--segment-cols", metavar="A,B+C", help="Means by A, and by B and C together."),
-    click.option("--weight-col", help="Weight of a query in means."),
-    click.option("--order-col", help="Position in the source, for ties=input_order and duplicates=first."),
-    click.option("--null-score", type=click.Choice(["bad", "unretrieved"]), default="bad", show_default=True,
-                 help="A row without score: bad, or judged but not retrieved."),
-]  # fmt: skip
-_CHOICES = [
-    click.option("--k", default="10", show_default=True, metavar="1,3,5,10", help="Cutoffs; also: all."),
-    click.option("--convention", default="default", show_default=True, metavar="NAME",
-                 help="See `ndcg-spark conventions`; may be followed by ;choice=value."),
-    click.option("--gain", metavar="G", help=f"{GAIN_FORMS}."),
-    click.option("--discount", metavar="D", help=f"{DISCOUNT_FORMS}."),
-    click.option("--pad-to-k", metavar="REL", help="Relevance of items missing from lists shorter than k."),
-    *[click.option(f"--{name.replace('_', '-')}", metavar="|".join(values)) for name, values in CHOICES.items()],
-    click.option("--sample", type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, chosen "
-                 "by hash. [default: all]"),
-    click.option("--check-duplicates", type=click.Choice(DUPLICATE_CHECKS), default="top", show_default=True,
-                 help="Look for duplicates among items that matter, in all rows (a shuffle), or nowhere (quicker)."),
-    click.option("--tie-bounds", is_flag=True, help="Also NDCG with ties in the best and worst order, and the tied "
-                 "share at k."),
-    click.option("--explain-difference", metavar="CONVENTION", help="Take the gap to this convention apart, "
-                 "choice by choice, at one k; writes nothing."),
-    click.option("--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True,
-                 help="How items are ranked: engine, or window, the plain reference, which is slower."),
-    click.option("--source", type=click.Choice(SOURCES), default="auto", show_default=True,
-                 help="Who reads an --input that is a path of Parquet files: Spark, or Python workers (quicker)."),
-    click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals."),
-]  # fmt: skip
-_OUTPUTS = [
-    click.option("--run-date", metavar="YYYY-MM-DD", help="The night this is. [default: today, UTC]"),
-    click.option("--dataset", metavar="NAME", help="[default: last part of --input]"),
-    click.option("--output", metavar="REF", help="The metric table: a folder, or a catalog table."),
-    click.option("--output-format", metavar="F", help="parquet, orc, json, or table."),
-    click.option("--per-query-output", metavar="REF", help="Metrics of every query."),
-    click.option("--per-query-format", metavar="F", help="As --output-format."),
-    click.option("--on-invalid", type=click.Choice(["fail", "reject"]), default="fail", show_default=True,
-                 help="Bad rows: stop before anything is written, or leave them out and report."),
-    click.option("--rejects", metavar="REF", help="Where rejected rows go, with their reason."),
-    click.option("--rejects-format", metavar="F", help="As --output-format."),
-    click.option("--max-reject-fraction", type=float, metavar="X", help="Refuse when more of the rows are bad."),
-    click.option("--gate", multiple=True, metavar='"ndcg@10>=0.40"', help="Exit 3 if a mean is below; repeatable."),
-    click.option("--json", metavar="FILE", help="The summary as JSON; - is standard output."),
-    click.option("--allow-empty", is_flag=True, help="Go on without data, and write that over what was there."),
-    click.option("--explain", is_flag=True, help="Say what would be done, and what it costs; run nothing."),
-    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; repeatable."),
-]  # fmt: skip
+_CHOICE_HELP: dict[str, tuple[str, dict[str, str]]] = {
+    "ties": ("Order of items with equal scores", {"input_order": "by --order-col", "expected": "average of all"}),
+    "score_precision": ("Precision in which scores are compared", {}),
+    "ideal": ("Items of the ideal list", {"retrieved": "judged items of the list", "k_ones": "k of relevance 1"}),
+    "unjudged": ("Items without judgment", {"zero": "gain 0", "condensed": "removed before ranking"}),
+    "negative": ("Relevances below 0", {"clip": "to 0", "error": "bad rows"}),
+    "no_relevant": ("NDCG of a query with nothing relevant", {"skip": "left out of the mean"}),
+    "missing_query": ("Judged queries that the run misses", {"zero": "NDCG 0"}),
+    "unjudged_query": ("Queries of the run without any judgment", {"zero": "NDCG 0"}),
+    "duplicates": (
+        "An item that comes twice in a query",
+        {"best": "the best score counts", "first": "by --order-col"},
+    ),
+}
+"""What a choice is about, and notes on those of its values that need one."""
 
 
-def _with(options: list[Decorator]) -> Decorator:
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+def _choice(name: str) -> click.Option:
+    """Build the option of a choice whose values are listed in `CHOICES`; conventions check the value."""
+    title, notes = _CHOICE_HELP[name]
+    values = ", ".join(f"{value} ({notes[value]})" if value in notes else value for value in CHOICES[name])
+    return click.Option([f"--{name.replace('_', '-')}"], metavar="RULE", help=f"{title}: {values}.")
 
 
-@click.command("mean-ndcg")
-@_with([*_INPUTS, *_CHOICES, *_OUTPUTS])
+GROUPS: dict[str, list[click.Option]] = {
+    "Input": [
+        click.Option(["--input"], required=True, metavar="REF", help="Rankings: a path, a catalog table, or a SQL "
+                     "query."),
+        click.Option(["--input-format"], metavar="F", help="Format of the input: parquet, orc, csv, tsv, json, "
+                     "table, sql, trec-run, or any other that Spark reads.  [default: guessed from the reference]"),
+        click.Option(["--input-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; may be "
+                     "repeated."),
+        click.Option(["--judgments"], metavar="REF", help="Table with the relevances, if the input has none."),
+        click.Option(["--judgments-format"], metavar="F", help="Format of the judgments: as --input-format, or "
+                     "trec-qrels."),
+        click.Option(["--judgments-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader for "
+                     "the judgments; may be repeated."),
+        click.Option(["--sample"], type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, "
+                     "chosen by hash.  [default: all]"),
+    ],
+    "Columns": [
+        click.Option(["--query-col"], default="query_id", show_default=True, metavar="A,B", help="Columns that "
+                     "identify a query."),
+        click.Option(["--item-col"], default="item_id", show_default=True, metavar="NAME", help="Column that "
+                     "identifies an item."),
+        click.Option(["--score-col"], default="score", show_default=True, metavar="A,B", help="Scores, higher is "
+                     "better; several columns are evaluated as one run each."),
+        click.Option(["--rank-col"], metavar="NAME", help="Ranks from 1, used instead of scores.  [default: rank, if "
+                     "the input has no score]"),
+        click.Option(["--relevance-col"], default="relevance", show_default=True, metavar="NAME", help="Relevances; "
+                     "an array column means one row per query, in rank order."),
+        click.Option(["--ideal-col"], metavar="NAME", help="With arrays: all judged relevances of the query."),
+        click.Option(["--run-col"], metavar="NAME", help="Column that names the ranker, if the input has several."),
+        click.Option(["--segment-cols"], metavar="A,B+C", help="Also compute means by A, and by B and C together."),
+        click.Option(["--weight-col"], metavar="NAME", help="Weight of a query in the means; constant within a "
+                     "query."),
+        click.Option(["--order-col"], metavar="NAME", help="Position of a row in its source, for "
+                     "--ties input_order and --duplicates first."),
+    ],
+    "Metric": [
+        click.Option(["--k"], default="10", show_default=True, metavar="1,3,5,10", help="Cutoffs, computed in one "
+                     "pass; `all` is the whole list."),
+        click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Named set of the "
+                     "rules below, each of which can be changed; `ndcg-spark conventions` lists them."),
+        click.Option(["--gain"], metavar="G", help=f"Gain of a relevance: {GAIN_FORMS}"),
+        click.Option(["--discount"], metavar="D", help=f"Discount of a rank: {DISCOUNT_FORMS}"),
+        *[_choice(name) for name in CHOICES],
+        click.Option(["--pad-to-k"], metavar="REL", help="Relevance of the items that a list shorter than k misses; "
+                     "off for none."),
+        click.Option(["--tie-bounds"], is_flag=True, help="Also compute NDCG with ties in the best and in the worst "
+                     "order, and the tied share at k."),
+        click.Option(["--confidence"], type=float, default=0.95, show_default=True, metavar="X", help="Level of the "
+                     "confidence intervals."),
+    ],
+    "Output": [
+        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Date under which results are stored.  [default: "
+                     "today, UTC]"),
+        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: last "
+                     "part of --input]"),
+        click.Option(["--output"], metavar="REF", help="Metric table to write: a folder or a catalog table."),
+        click.Option(["--output-format"], metavar="F", help="Format of the metric table: parquet, orc, json, or "
+                     "table."),
+        click.Option(["--per-query-output"], metavar="REF", help="Table of the metrics of every query to write."),
+        click.Option(["--per-query-format"], metavar="F", help="Format of that table: as --output-format."),
+        click.Option(["--json"], metavar="FILE", help="Write the summary as JSON; - prints it as the last line."),
+        click.Option(["--allow-empty"], is_flag=True, help="Accept an input without data, and replace earlier "
+                     "results by none."),
+    ],
+    "Checks": [
+        click.Option(["--on-invalid"], type=click.Choice(["fail", "reject"]), default="fail", show_default=True,
+                     help="What a bad row does: stop the job before anything is written, or be left out and "
+                     "counted."),
+        click.Option(["--rejects"], metavar="REF", help="Table of the rejected rows and their reasons to write."),
+        click.Option(["--rejects-format"], metavar="F", help="Format of that table: as --output-format."),
+        click.Option(["--max-reject-fraction"], type=float, metavar="X", help="Stop the job if a larger share of the "
+                     "rows is bad."),
+        click.Option(["--null-score"], type=click.Choice(["bad", "unretrieved"]), default="bad", show_default=True,
+                     help="Whether a row without score is bad, or a judged item that was not retrieved."),
+        click.Option(["--check-duplicates"], type=click.Choice(DUPLICATE_CHECKS), default="top", show_default=True,
+                     help="Where to look for items that come twice: at the top of the lists, in all rows (one more "
+                     "shuffle), or nowhere (faster)."),
+        click.Option(["--gate"], multiple=True, metavar='"ndcg@10>=0.40"', help="Exit with 3 if an overall mean "
+                     "does not meet this; may be repeated."),
+    ],
+    "Running": [
+        click.Option(["--strategy"], type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How "
+                     "items are ranked: by the engine, or by window functions, a slow reference with the same "
+                     "results."),
+        click.Option(["--source"], type=click.Choice(SOURCES), default="auto", show_default=True, help="Who reads "
+                     "Parquet files given by their path: Spark, or Python workers (faster); auto: workers where they "
+                     "can."),
+        click.Option(["--explain"], is_flag=True, help="Print what the job would do and its cost, and run nothing."),
+        click.Option(["--explain-difference"], metavar="CONVENTION", help="Print why this convention gives another "
+                     "mean, rule by rule, at one k; nothing is written."),
+        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
+                     "repeated."),
+    ],
+}  # fmt: skip
+"""Options by the group under which `--help` lists them."""
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options under the titles of `GROUPS`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per group; `--help` itself goes to the last one."""
+        grouped = [option for options in GROUPS.values() for option in options]
+        others = [param for param in self.get_params(ctx) if param not in grouped]
+        for title, options in GROUPS.items():
+            shown = [*options, *(others if title == list(GROUPS)[-1] else [])]
+            records = [record for param in shown if (record := param.get_help_record(ctx)) is not None]
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+@click.command("mean-ndcg", cls=GroupedCommand, params=[one for group in GROUPS.values() for one in group])
 def mean_ndcg(**options: Any) -> int:
-    """Mean NDCG@k per run and segment, to a nightly metric table.
+    """Mean NDCG@k per run and segment, written to a nightly metric table.
 
     The input is a long table (query, item, score or rank, relevance), a run with --judgments beside it, or one
-    row a query with an array of relevances. Not in this version yet: vectors.
+    row per query with an array of relevances. Nothing is written unless an output is named; the means are printed.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """
     config = job_config(options)
     from ndcg_spark.cli.job import run_job  # after the options are checked: importing Spark takes a second

@@ -12,7 +12,7 @@ from ndcg_spark.kernels.discounts import DiscountFunction, check_discount
 from ndcg_spark.kernels.gains import GainFunction, gain_function
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "ties": ("item_asc", "item_desc", "input_order", "expected", "best", "worst"),
+    "ties": ("expected", "item_asc", "item_desc", "input_order", "best", "worst"),
     "score_precision": ("double", "float32"),
     "ideal": ("judged", "retrieved", "k_ones", "as_many", "unsorted"),
     "unjudged": ("zero", "condensed", "error"),
@@ -25,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The values of every choice that has a fixed list; the first is the default."""
 
 TIE_GROUP_RULES = ("expected", "best", "worst")
-"""Rules that look at all items with one score together, and so need no item to tell them apart."""
+"""Tie rules that treat all items of one score together, and so need no item column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,37 +35,37 @@ class Convention:
     Parameters
     ----------
     name : str
-        The preset it started from; not part of its identity.
+        Name of the preset it started from; it does not change a number.
     gain : str or callable
-        `exponential` 2^rel - 1, `linear`, `binary` 1 above 0, these three with a level (`linear:2`) below which
-        the gain is 0, `power:P`, `table:LEVEL=GAIN,...`, or a NumPy function of float64 relevances that does
+        `exponential` (2^rel - 1), `linear` (rel) or `binary` (1 if rel > 0), each also with a level below which the
+        gain is 0 (`linear:2`); `power:P`; `table:LEVEL=GAIN,...`; or a NumPy function of float64 relevances that does
         not fall as relevance grows.
     discount : str or callable
         `log2`, `ln`, `log:B`, `reciprocal`, `table:D1,D2,...`, or a NumPy function of float64 ranks.
     ties : str
-        Order of items with equal scores: `item_asc`, `item_desc` (UTF-8 bytes of strings, value of
-        numbers), `input_order` (by an order column), `expected` (average over all orders), `best` and
-        `worst` (by gain).
+        Order of items with equal scores: `item_asc`, `item_desc` (strings by UTF-8 bytes, numbers by value),
+        `input_order` (by an order column), `expected` (average over all orders), `best` and `worst` (by gain).
+        Items that tie here, too, are ordered by relevance, the lowest first.
     score_precision : str
         `double`, or `float32`: scores are rounded to float32 before they are compared.
     ideal : str
-        `judged`: all judged items; `retrieved`: the listed items only; `k_ones`: k items of relevance 1;
-        `as_many`: the best judged items, but no more than were retrieved; `unsorted`: judged items in the
-        order of an array of them, which is no ideal order.
+        `judged`: all judged items; `retrieved`: only those of the list; `k_ones`: k items of relevance 1;
+        `as_many`: the best judged items, no more than were retrieved; `unsorted`: judged items in the order of
+        their array, as MLlib takes them.
     unjudged : str
         `zero`: gain 0; `condensed`: removed before ranking; `error`: refused among the first k.
     negative : str
         `keep`, `clip` to 0 before the gain, `error`: a bad row.
     no_relevant : str
-        NDCG where IDCG <= 0: `zero`, `one`, `skip` (left out of the mean), `error`.
+        NDCG of a query whose IDCG is 0 or less: `zero`, `one`, `skip` (left out of the mean), `error`.
     missing_query : str
         A judged query with nothing retrieved: `zero` or `drop`.
     unjudged_query : str
         A query with no judgment at all: `drop` or `zero`.
     duplicates : str
-        The same (query, item) twice: `error`, `best` score, `first` by the order column.
+        An item that comes twice in a query: `error`, `best` (the best score counts), `first` (by the order column).
     pad_to_k : float or None
-        Relevance that each missing item of a list shorter than k gets.
+        Relevance of each item that a list shorter than k misses; None adds none.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Convention:
     name: str = "default"
     gain: str | GainFunction = "exponential"
     discount: str | DiscountFunction = "log2"
-    ties: str = "item_asc"
+    ties: str = "expected"
     score_precision: str = "double"
     ideal: str = "judged"
     unjudged: str = "zero"
@@ -105,22 +105,22 @@ class Convention:
 
     @property
     def groups_ties(self) -> bool:
-        """Whether the tie rule looks at all items with one score together."""
+        """Whether the tie rule treats all items of one score together."""
         return self.ties in TIE_GROUP_RULES
 
     @property
     def has_gain_table(self) -> bool:
-        """Whether gains are a table, and so need not rise with relevance."""
+        """Whether gains are a table, which need not rise with relevance."""
         return isinstance(self.gain, str) and self.gain.startswith("table:")
 
     @classmethod
     def parse(cls, text: str) -> Convention:
-        """Read what `str()` of a convention printed, or what a user wrote in that form.
+        """Parse a convention: the name of a preset, followed by changes. Inverse of `str()`.
 
         Parameters
         ----------
         text : str
-            A preset's name, then any `;choice=value`.
+            Name of a preset, then any number of `;choice=value`.
 
         Returns
         -------
@@ -140,7 +140,7 @@ class Convention:
         return PRESETS[name].changed({choice: value for choice, _, value in pairs})
 
     def changed(self, choices: dict[str, str]) -> Convention:
-        """Change choices, given as text.
+        """Return a convention with some choices changed.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Convention:
         return replace(self, **parsed)  # type: ignore[arg-type]  # text, which __post_init__ checks
 
     def __str__(self) -> str:
-        """Print the preset's name and what differs from it, in the form that `parse` reads."""
+        """Name of the preset and what differs from it, in the form that `parse` reads."""
         from ndcg_spark.conventions.presets import PRESETS
 
         preset = PRESETS.get(self.name, PRESETS["default"])
@@ -173,7 +173,7 @@ class Convention:
         return ";".join(parts)
 
     def differences(self, other: Convention | None = None) -> dict[str, object]:
-        """Give the choices in which this convention differs from another.
+        """Choices in which this convention differs from another.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Convention:
 
     @property
     def digest(self) -> str:
-        """Sixteen hex digits that are equal where every choice is, whatever the name."""
+        """Sixteen hex digits of a hash of all choices, without the name."""
         choices = {choice: _printed(getattr(self, choice)) for choice in _CHANGEABLE}
         return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
 

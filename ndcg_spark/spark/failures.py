@@ -63,11 +63,10 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def plain_refusals() -> Iterator[None]:
-    """Raise refusals of actions as errors of this package, in one line, for notebooks and jobs of your own.
+    """Turn Spark's errors about bad data into `InputRefusedError` with a message of one line.
 
-    Results are lazy, so bad data is found by the action, as `collect` or `write`. Spark then raises an error of its
-    own, whose text is a stack trace with the message inside; this class and text differ between classic sessions
-    and Connect.
+    Results are lazy, so an action such as `collect` or `write` finds bad data. Spark then raises an error of its own,
+    whose text is a stack trace with the message inside, and whose class differs between classic sessions and Connect.
 
     Yields
     ------
@@ -76,7 +75,8 @@ def plain_refusals() -> Iterator[None]:
     Raises
     ------
     InputRefusedError
-        In place of an error of Spark about bad data or a file that Spark cannot read. Other errors pass.
+        In place of an error of Spark about bad data or about a file that Spark cannot read. Other errors pass
+        unchanged.
 
     Examples
     --------

@@ -33,15 +33,15 @@ def ndcg(
     Parameters
     ----------
     ranked : Column or str
-        Array of numbers: relevances in rank order. A null array has no items, a null relevance gains 0.
+        Array of numbers: relevances in rank order. A null array is an empty list, and a null relevance gains 0.
     ideal : Column, str or None
-        Array of all judged relevances of the query, in any order. None: those of `ranked`.
+        Array of all judged relevances of the query, in any order. None takes those of `ranked`.
     k : int or None
         Cutoff; None is the whole list.
     gain, discount : str
         As in `Convention`.
     no_relevant : str
-        Value where nothing is relevant: `zero`, `one`, or `skip` for null.
+        Value if nothing is relevant: `zero`, `one`, or `skip` for null.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def ndcg(
 
     Notes
     -----
-    Spark cost: no shuffle, no action, one pass through Python workers of both arrays.
+    Spark cost: no shuffle, no action, one pass of both arrays through Python workers.
     """
     one_of("no_relevant", no_relevant, ("zero", "one", "skip"))
     _check(k, gain, discount)
@@ -96,7 +96,7 @@ def dcg(ranked: Column | str, *, k: int | None = None, gain: str = "exponential"
 
     Notes
     -----
-    Spark cost: no shuffle, no action, one pass through Python workers of the array.
+    Spark cost: no shuffle, no action, one pass of the array through Python workers.
     """
     _check(k, gain, discount)
 

@@ -34,11 +34,13 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Returns
     -------
     DataFrame
-        `run` where rankers are named, the query columns, `item`, `score`, `relevance`, `rank` (1-based; null for an
-        item that is not ranked; of tied items that are grouped, the first rank of the group), `ideal_rank` (null for
-        an item that is not in the ideal list), `gain`, `discount`, `ideal_discount`. The sum of gain * discount is
-        DCG@K, and that of gain * ideal_discount is IDCG@K, except for what no row shows: `pad_to_k`, and the ideal
-        list of `ideal=k_ones`, whose ranks are null. Lazy, in no order: sort it by rank.
+        Lazy and unsorted, with the columns `run` (if rankers are named), the query columns, `item`, `score`,
+        `relevance`, `rank` (1-based; null for an item that is not ranked; under `ties=expected` the first rank of the
+        tie group), `ideal_rank` (null for an item that is not in the ideal list), `gain`, `discount` and
+        `ideal_discount`.
+
+        The sum of gain * discount is DCG@K, and the sum of gain * ideal_discount is IDCG@K. Two things have no row:
+        items added by `pad_to_k`, and the ideal list of `ideal=k_ones`.
 
     Raises
     ------
@@ -46,8 +48,8 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
     Notes
     -----
-    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. Meant
-    for a few queries: filter first.
+    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. It is
+    meant for a few queries: filter first.
     """
     columns, names = plan.columns, canonical_names(plan)
     if columns.rank is not None:

@@ -27,11 +27,11 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
         (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_items`, `n_judged`, `n_relevant`, `n_rows`,
         `n_left_out` (bigint), segment columns, `weight`. All three metrics are null for a query that a rule
-        drops, `ndcg` alone for a query with nothing relevant under `no_relevant=skip`. Lazy.
+        drops; only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. Lazy.
 
     Notes
     -----
-    Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers a query.
+    Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
     """
     return rankings.mapInArrow(
         make_scorer(scoring_task(rankings.columns, plan)), schema=per_query_schema(rankings, plan)

@@ -42,21 +42,22 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Parameters
     ----------
     per_query : DataFrame
-        From `score_queries` with the same plan, whole or filtered.
+        From `score_queries` with the same plan. It may be filtered by query.
     plan : EvaluationPlan
 
     Returns
     -------
     DataFrame
-        `run`, `segment_by` (the columns of the segment set joined by `+`; empty: overall), `segment` (value as
-        text, null for null; a JSON list for several columns), `metric` (`ndcg`, `dcg`, `idcg`,
-        and those of `tie_bounds`), `k`, counts,
-        `value`, `weight_sum`, `std_error`, `ci_low`, `ci_high`, `state`. Lazy.
+        Lazy, with the columns
 
-        All three metrics are means over the queries whose NDCG is defined. `n_queries` counts these,
-        `n_no_relevant`, `n_missing`, `n_unjudged` the queries of that status, in the mean or not. `n_rows`
-        counts the rows behind the queries that were not dropped, `n_left_out` the rows that a rule left out.
-        `value` is null for the mean of no query, the interval for fewer than two.
+        - `run`; `segment_by`, the columns of the segment set joined by `+` (empty: all queries); `segment`, the value
+          as text, a JSON list for several columns, null for null;
+        - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`;
+        - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged;
+        - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
+        - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
+        - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
+        - `state`: the exact sums, for `merge_summaries`.
 
     Notes
     -----
@@ -70,7 +71,7 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 
 def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Give `summarize(score_queries(rankings))` in one pass through Python: per-query rows never reach the JVM.
+    """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
     Notes
     -----
-    Spark cost: as for `summarize`, without the rows between.
+    Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
     scorer, summer = make_scorer(scoring_task(rankings.columns, plan)), make_partial_summer(summing_task(plan))
@@ -93,23 +94,21 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
-    """Merge summaries of disjoint sets of queries, such as days, exactly and without a rescan.
+    """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 
     Parameters
     ----------
     summaries : DataFrame
-        Rows of one or more summaries or metric tables, with `state`. Rows of a metric table also have
-        `config_hash`; rows that are merged into one must agree on it.
+        Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
+        `config_hash`, if they have that column, as rows of a metric table do.
     confidence : float
-        Of the new intervals.
+        Level of the new confidence intervals.
 
     Returns
     -------
     DataFrame
-        As for `summarize`, one row per (run, segment, metric, k) over all the rows given: the same bits as if
-        all queries had been evaluated together. Lazy.
-
-        The action raises where rows with different `config_hash` would be merged; the message names their
+        As for `summarize`, one row per (run, segment, metric, k): the same bits as if all queries had been evaluated
+        together. Lazy. The action raises if rows with different `config_hash` would be merged, and names their
         conventions.
 
     Notes
@@ -121,7 +120,7 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
 
 
 def summing_task(plan: EvaluationPlan) -> SummingTask:
-    """Gather what workers must know to add up metrics.
+    """Build the task that is shipped to workers to add up metrics.
 
     Parameters
     ----------
@@ -143,7 +142,7 @@ def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
 
 
 def finished(partial: DataFrame, confidence: float) -> DataFrame:
-    """Merge partial summaries, and give what they mean.
+    """Merge partial summaries and turn them into means.
 
     Parameters
     ----------

@@ -59,35 +59,40 @@ def rank_queries(
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> DataFrame:
-    """Rank every query: one row each, with the lists that metrics are computed from.
+    """Rank every query: one row per (run, query), with the lists that metrics are computed from.
 
     Parameters
     ----------
     data : DataFrame, str or path
-        A long table, a run, or one row a query with arrays. A string is the path of Parquet files.
+        A long table, a run, or one row per query with arrays. A string is the path of Parquet files.
     plan : EvaluationPlan
     judgments : DataFrame or None
-        Query, item, relevance; None where the main table has the relevances.
+        Query, item and relevance, if the main table has no relevances.
     parse_text, parse_judgment_text : bool
-        Whether text columns are read as numbers.
+        Whether columns of text are parsed as numbers, as for csv files.
 
     Returns
     -------
     DataFrame
-        `run`, the query columns, `n_rows`, `n_left_out`, `n_items`, `n_judged`, `n_relevant` (bigint), segments,
-        `weight`, and arrays: `ranked` (relevances of the first K items, null: unjudged), `ranks` where they are
-        given (1-based), `scores` and `tied` where tied items are grouped (`tied`: how many items an entry of `ranked`
-        stands for), `ideal` (the K best judged relevances). Lazy.
+        Lazy, with the columns
+
+        - `run`, the query columns, segments, `weight`;
+        - `n_rows`, `n_left_out`, `n_items`, `n_judged`, `n_relevant` (bigint);
+        - `ranked`: relevances of the first K items, null for an unjudged item;
+        - `ranks`: their 1-based ranks, if ranks are given;
+        - `scores` and `tied`, under `ties=expected`, `best` or `worst`: the score of each entry of `ranked`, and the
+          number of items it stands for;
+        - `ideal`: the K best judged relevances.
 
     Raises
     ------
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what the schemas show. What only the rows show raises when an action reaches it.
+        For what the schemas show. Bad rows raise when an action reaches them.
 
     Notes
     -----
-    Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers a
-    query and input partition; windows take three shuffles of all rows; arrays one pass.
+    Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers
+    per query and input partition; windows take three shuffles of all rows; arrays take one pass.
     """
     ranking = choose_ranking(
         data, plan, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
