@@ -105,8 +105,8 @@ def is_wanted(name: str, arguments: argparse.Namespace) -> bool:
     return not arguments.only or any(text in name for text in arguments.only)
 
 
-def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
-    k, memory = arguments.k, arguments.engine_memory
+def stopwatch(spark: SparkSession, path: Path, k: int) -> Callable[..., Contender]:
+    """Make contenders of functions of a table and k."""
 
     def timed(work: Callable[..., float], *, by_path: bool = False, **options: object) -> Contender:
         def run() -> tuple[float, float]:
@@ -116,13 +116,17 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
 
         return run
 
+    return timed
+
+
+def our_contenders(timed: Callable[..., Contender]) -> dict[str, Contender]:
     library, off, ranked = on_spark.by_library, {"check_duplicates": "none"}, {"rank": "rank"}
-    expected, judged = {"convention": "default;ties=expected"}, on_spark.by_library_with_judgments
-    ours = {
+    by_item, judged = {"convention": "default;ties=item_asc"}, on_spark.by_library_with_judgments
+    return {
         f"{READ}, as by default": timed(library),
         f"{READ}, {OFF}": timed(library, **off),
-        f"{READ}, ties expected": timed(library, **expected),
-        f"{READ}, ties expected, {OFF}": timed(library, **expected, **off),
+        f"{READ}, ties by item": timed(library, **by_item),
+        f"{READ}, ties by item, {OFF}": timed(library, **by_item, **off),
         f"{READ}, rank given, {OFF}": timed(library, **ranked, **off),
         f"{READ}, run + judgments": timed(judged),
         f"{READ}, run + judgments, {OFF}": timed(judged, **off),
@@ -130,9 +134,15 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
         f"{READ}, window, {OFF}": timed(library, strategy="window", **off),
         f"{PATH}, as by default": timed(library, by_path=True),
         f"{PATH}, {OFF}": timed(library, by_path=True, **off),
-        f"{PATH}, ties expected, {OFF}": timed(library, by_path=True, **expected, **off),
+        f"{PATH}, ties by item, {OFF}": timed(library, by_path=True, **by_item, **off),
         f"{PATH}, rank given, {OFF}": timed(library, by_path=True, **ranked, **off),
     }
+
+
+def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
+    k, memory = arguments.k, arguments.engine_memory
+    timed = stopwatch(spark, path, k)
+    ours = our_contenders(timed)
     if arguments.beside is not None:
         ours |= beside_contenders(arguments, path)
     others: dict[str, Contender] = {
@@ -141,8 +151,8 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     }
     others["Polars, streaming"] = partial(engines.in_own_process, engines.in_polars, str(path), k)
     peers = {
-        f"{READ}, binary": timed(library, convention=BINARY),
-        f"{READ}, binary, {OFF}": timed(library, convention=BINARY, **off),
+        f"{READ}, binary": timed(on_spark.by_library, convention=BINARY),
+        f"{READ}, binary, {OFF}": timed(on_spark.by_library, convention=BINARY, check_duplicates="none"),
         "pyspark.ml RankingEvaluator (binary)": timed(on_spark.by_ml_evaluator),
         "MLlib RankingMetrics (binary)": timed(on_spark.by_mllib),
         "recommenders SparkRankingEvaluation (binary)": timed(on_spark.by_recommenders),

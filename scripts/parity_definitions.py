@@ -79,12 +79,12 @@ def linear(rows: Sequence[Row], k: Cutoff) -> float | None:
 
 
 def _own(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float]) -> float | None:
-    """Jarvelin and Kekalainen with every judged item in the ideal list; an unjudged item gains 0 at any gain."""
+    """Jarvelin and Kekalainen with every judged item in the ideal list, over all orders of tied items on average."""
     judged = labels(rows)
     if not judged:
         return None
     ideal = discounted(best(gain(relevance) for relevance in judged), k)
-    gains = [0.0 if row.relevance is None else gain(row.relevance) for row in shown(rows)]
+    gains = averaged_over_ties(rows, gain, single=False)  # gains of relevance 0 are 0 here
     return discounted(gains, k) / ideal if gains and ideal > 0 else 0.0
 
 

@@ -59,7 +59,7 @@ class JobConfig:
 
     @property
     def short_lists(self) -> bool:
-        """Whether no list of a ranking is much longer than a small k, so that ten thousand rankings fit into memory."""
+        """Whether no list is much longer than a small k, so that ten thousand rankings fit into memory."""
         return self.plan.max_k is not None and self.plan.max_k <= SHORT
 
 

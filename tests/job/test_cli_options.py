@@ -57,9 +57,9 @@ def test_the_defaults_are_those_of_the_specification():
         (("--k", "5,200"), True),
         (("--k", "201"), False),
         (("--k", "10,all"), False),
-        (("--ties", "expected"), False),
-        (("--gain", "table:0=1,1=0"), False),
-        (("--explain-difference", "sklearn"), False),
+        (("--ties", "expected"), True),
+        (("--gain", "table:0=1,1=0"), True),
+        (("--explain-difference", "sklearn"), True),
     ],
 )
 def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], short: bool) -> None:
