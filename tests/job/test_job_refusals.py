@@ -195,10 +195,12 @@ def test_output(good, folder, tmp_path, options, named):
         shutil.rmtree(source)
 
 
-@pytest.mark.parametrize("way", ["window", "auto", "files"])
+@pytest.mark.parametrize(
+    "choice", [("--strategy", "window"), ("--source", "auto"), ("--source", "spark")], ids="".join
+)
 @pytest.mark.usefixtures("spark")
-def test_a_corrupt_file_is_named(tmp_path, outputs, way, good):
-    folder = good.parent / f"corrupt_{way}"
+def test_a_corrupt_file_is_named(tmp_path, outputs, choice, good):
+    folder = good.parent / f"corrupt_{choice[1]}"
     write_rows(folder / "a.parquet", ROWS)
     (folder / "b.parquet").write_bytes(b"PAR1" + b"x" * 100)
-    assert_refused(mean_ndcg("--input", folder, "--k", 3, "--way", way, *outputs), "b.parquet", "Nothing was written")
+    assert_refused(mean_ndcg("--input", folder, "--k", 3, *choice, *outputs), "b.parquet", "Nothing was written")

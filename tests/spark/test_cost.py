@@ -103,10 +103,14 @@ def jobs_of(spark: SparkSession, *arguments: object) -> int:
 
 
 def test_jobs_of_a_run(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """The schema, two shuffles and the result; one more for each table that is written, two for per-query results."""
+    """The schema, two shuffles and the result; one more for a metric table, two for per-query results.
+
+    To replace what lies there costs one job more.
+    """
     options = ("--input", path, "--k", "1,10", "--run-date", "2026-01-31")
     assert jobs_of(spark, *options) == 4
     assert jobs_of(spark, *options, "--source", "spark") == 4
     assert jobs_of(spark, *options, "--output", tmp_path / "metrics") == 5
-    queries = ("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries")
-    assert jobs_of(spark, *options, *queries) == 7
+    queries = ("--per-query-output", tmp_path / "queries")
+    assert jobs_of(spark, *options, "--output", tmp_path / "others", *queries) == 7
+    assert jobs_of(spark, *options, "--output", tmp_path / "metrics", "--confidence", "0.9") == 6
