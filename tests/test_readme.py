@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 OF_OTHER_TOOLS = {"--help", "--py-files", "--master"}
 OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The pages below docs/ continue the README: same flags, and examples that use its table.
+README = "\n".join([README, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))])
 
 
 def examples() -> list[tuple[str, str]]:
