@@ -21,13 +21,13 @@ class Beside:
         """The mean, and the seconds it took."""
         if self._process is None:
             environment = {**os.environ, "PYTHONPATH": str(self._checkout)}
-            command = [sys.executable, __file__, self._memory]
+            command = [sys.executable, os.path.abspath(__file__), self._memory]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=self._checkout
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"path": path, "k": k, "options": options}) + "\n")
+        self._process.stdin.write(json.dumps({"path": os.path.abspath(path), "k": k, "options": options}) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:

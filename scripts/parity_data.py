@@ -160,7 +160,7 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -
         cutoffs=plan.cutoffs,
         keys=KEYS,
         carried=COUNTS,
-        discount=None if plan.longest is None else discount_table(plan.convention.discount, plan.longest),
+        discount=None if plan.max_k is None else discount_table(plan.convention.discount, plan.max_k),
     )
     batch = rankings(queries, convention)
     rows = [row for result in make_scorer(task)(iter([batch])) for row in result.to_pylist()]

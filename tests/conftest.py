@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from support.spark_rankings import SHORT_LIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
-# Most plans of the tests run once: Java spends more on its second compiler than that compiler would save.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # A shared machine may stall any example, so time proves nothing here; on CI the same examples run every time.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts Spark, so that `pytest -m "not spark"` runs the rest in half a minute."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session")

@@ -59,10 +59,8 @@ class JobConfig:
 
     @property
     def short_lists(self) -> bool:
-        """Whether no list of a ranking can be much longer than a small k: ties in groups and whole lists can."""
-        conventions = [self.plan.convention, *([self.explain_difference] if self.explain_difference else [])]
-        cut = not any(one.groups_ties or one.has_gain_table for one in conventions)
-        return cut and self.plan.max_k is not None and self.plan.max_k <= SHORT
+        """Whether no list of a ranking is much longer than a small k, so that ten thousand rankings fit into memory."""
+        return self.plan.max_k is not None and self.plan.max_k <= SHORT
 
 
 def job_config(options: dict[str, Any]) -> JobConfig:

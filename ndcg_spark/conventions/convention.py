@@ -12,7 +12,7 @@ from ndcg_spark.kernels.discounts import DiscountFunction, check_discount
 from ndcg_spark.kernels.gains import GainFunction, gain_function
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "ties": ("item_asc", "item_desc", "input_order", "expected", "best", "worst"),
+    "ties": ("expected", "item_asc", "item_desc", "input_order", "best", "worst"),
     "score_precision": ("double", "float32"),
     "ideal": ("judged", "retrieved", "k_ones", "as_many", "unsorted"),
     "unjudged": ("zero", "condensed", "error"),
@@ -81,7 +81,7 @@ class Convention:
     name: str = "default"
     gain: str | GainFunction = "exponential"
     discount: str | DiscountFunction = "log2"
-    ties: str = "item_asc"
+    ties: str = "expected"
     score_precision: str = "double"
     ideal: str = "judged"
     unjudged: str = "zero"

@@ -21,6 +21,7 @@ def _preset(name: str, about: str, **choices: str) -> None:
 
 _TREC = {"gain": "linear", "ties": "item_desc", "negative": "clip", "missing_query": "drop"}
 _LISTED = {"ideal": "retrieved", "no_relevant": "one"}
+_BY_ITEM = {"ties": "item_asc"}  # tools that leave the order of tied items open, or have it by item
 _EMPTY_TRUTH = {"unjudged_query": "zero"}  # a list with an empty truth beside it counts 0
 
 _preset("default", "this project's own choices")
@@ -64,20 +65,38 @@ _preset(
     "mllib",
     "Spark MLlib ndcgAt from Scala with relevances, which takes the labels in the order given for ideal; needs an "
     "array of them (ideal-col); mllib_sorted is what it should be",
-    ideal="unsorted", **_EMPTY_TRUTH,
+    ideal="unsorted", **_EMPTY_TRUTH, **_BY_ITEM,
 )  # fmt: skip
-_preset("mllib_sorted", "Spark MLlib ndcgAt from Scala with relevances, had it sorted the ideal list", **_EMPTY_TRUTH)
-_preset("mllib_binary", "Spark MLlib ndcgAt from Python, which ignores relevances", gain="binary", **_EMPTY_TRUTH)
 _preset(
-    "recommenders_spark", "Microsoft recommenders, Spark", gain="binary", missing_query="drop", no_relevant="skip"
+    "mllib_sorted",
+    "Spark MLlib ndcgAt from Scala with relevances, had it sorted the ideal list",
+    **_EMPTY_TRUTH,
+    **_BY_ITEM,
+)
+_preset(
+    "mllib_binary",
+    "Spark MLlib ndcgAt from Python, which ignores relevances",
+    gain="binary",
+    **_EMPTY_TRUTH,
+    **_BY_ITEM,
+)
+_preset(
+    "recommenders_spark",
+    "Microsoft recommenders, Spark",
+    gain="binary",
+    missing_query="drop",
+    no_relevant="skip",
+    **_BY_ITEM,
 )
 _preset(
     "recommenders_pandas",
     "Microsoft recommenders, pandas, score_type=raw; nothing relevant is NaN there, which its mean leaves out",
-    gain="linear", no_relevant="skip",
+    gain="linear", no_relevant="skip", **_BY_ITEM,
 )  # fmt: skip
-_preset("ranx", "ranx 0.3 ndcg; its order of tied items is not specified", gain="linear:1")
-_preset("ranx_burges", "ranx 0.3 ndcg_burges; its order of tied items is not specified", gain="exponential:1")
+_preset("ranx", "ranx 0.3 ndcg; its order of tied items is not specified", gain="linear:1", **_BY_ITEM)
+_preset(
+    "ranx_burges", "ranx 0.3 ndcg_burges; its order of tied items is not specified", gain="exponential:1", **_BY_ITEM
+)
 _preset(
     "torchmetrics",
     "torchmetrics retrieval_normalized_dcg; it adds in float32, so equal to 1e-6",
@@ -85,14 +104,14 @@ _preset(
 )  # fmt: skip
 _preset("talr", "tie-aware hashing (He et al., CVPR 2018): no cutoff, ties averaged", ties="expected", **_LISTED)
 _preset("replay", "Sber RePlay NDCG", gain="binary", ties="item_desc")
-_preset("rectools", "RecTools NDCG, whose ideal assumes k relevant items", gain="binary", ideal="k_ones")
+_preset("rectools", "RecTools NDCG, whose ideal assumes k relevant items", gain="binary", ideal="k_ones", **_BY_ITEM)
 _preset(
     "mlflow",
     "MLflow ndcg_at_k, whose ideal is no longer than the list",
-    gain="binary", ideal="as_many", **_EMPTY_TRUTH,
+    gain="binary", ideal="as_many", **_EMPTY_TRUTH, **_BY_ITEM,
 )  # fmt: skip
 _preset(
     "evidently",
     "evidently NDCG over the items shown; its tie order is a defect and not reproduced",
-    gain="linear", ideal="retrieved", no_relevant="skip",
+    gain="linear", ideal="retrieved", no_relevant="skip", **_BY_ITEM,
 )  # fmt: skip

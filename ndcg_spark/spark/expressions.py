@@ -54,7 +54,8 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     if column in frame.columns:
         return frame.schema[column].dataType
     names = [name for name in frame.columns if name != MALFORMED]
-    near = difflib.get_close_matches(column, names, n=1)
+    near = [name for name in names if name.lower() == column.lower()]
+    near = near or difflib.get_close_matches(column, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     have = ", ".join(names) or "no columns at all"
     raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -199,8 +198,11 @@ def _session_obstacle(spark: SparkSession, path: str) -> str | None:
 
 
 def local_path(path: str) -> str:
-    """Turn `file:` addresses into paths of this machine."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else path
+    """Turn `file:` addresses into paths of this machine. Like Spark, decode nothing: `%20` is part of a name."""
+    if not path.startswith("file:"):
+        return path
+    rest = path.removeprefix("file:")
+    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
 
 
 def _columns(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> dict[str, str] | str:

@@ -21,12 +21,12 @@ from ndcg_spark.worker.exchange import (
     SUMS,
     Outbox,
     checked_rows,
-    joined_partials,
     message,
     partials_of,
     send_chunk,
     to_bytes,
 )
+from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_ranking import PartialRankings
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from ndcg_spark.kernels.ragged import IntArray, lengths_of
 from ndcg_spark.worker.batches import BatchFunction, joined, marked, plain_texts, taken
 from ndcg_spark.worker.canonical import RUN
-from ndcg_spark.worker.entries import entries_in, entry_columns, joined_entries
+from ndcg_spark.worker.entries import entries_in, entry_columns
 from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
+from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries, rank_partially
 from ndcg_spark.worker.query_rows import (
     RankingTask,
@@ -295,13 +296,3 @@ def partials_in(batch: pa.RecordBatch) -> PartialRankings:
     """Read what `partials_batch` wrote."""
     head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
-
-
-def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
-    """Put partial rankings behind each other."""
-    if len(partials) == 1:
-        return partials[0]
-    head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
-    ranked = [one.ranked for one in partials if one.ranked is not None]
-    ideal = [one.ideal for one in partials if one.ideal is not None]
-    return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)

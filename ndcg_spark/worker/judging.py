@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
+from ndcg_spark.kernels.top_k import ODD_NUMBERS
 from ndcg_spark.worker.batches import int_values, number_values
 from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, WEIGHT
 from ndcg_spark.worker.entries import Entries, Values
+from ndcg_spark.worker.merging import joined_partials, merged
 from ndcg_spark.worker.partial_ranking import (
     PartialRankings,
     best_entries,
@@ -87,21 +89,25 @@ def _run_names(runs: set[str], task: RankingTask) -> list[str]:
 
 
 class _Truth:
-    """Judgments grouped by query."""
+    """Judgments of a partition: what is known of each query, and the relevance of each item."""
 
     def __init__(self, judgments: pa.RecordBatch, task: RankingTask) -> None:
-        batch, offsets = grouped_rows(judgments, task.names, completely=True)
+        batch, offsets = grouped_rows(judgments, task.names, completely=False)
         relevance, judged = number_values(batch.column(RELEVANCE))
-        self.rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
-        self.head = describe(self.rows, task)
-        self.keys = pa.RecordBatch.from_pydict({name: self.head[name] for name in task.names.query})
-        self.ideal = None
-        if needs_ideal(task) and task.plan.convention.ideal != "retrieved":
-            self.ideal = ideal_entries(self.rows, task)
+        rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
+        has_ideal = needs_ideal(task) and task.plan.convention.ideal != "retrieved"
+        stretches = PartialRankings(describe(rows, task), None, ideal_entries(rows, task) if has_ideal else None)
+        complete = joined_partials(merged([stretches], task)) if batch.num_rows else stretches
+        self.head, self.ideal = complete.head, complete.ideal
+        self.keys = self._keys(complete, task)
+        self.items = batch.column(ITEM)
+        values = relevance.astype(np.float64)
+        self.relevance = values if judged is None else np.where(judged, values, np.nan)
+        of_stretch = match_keys(self._keys(stretches, task), self.keys, task)
+        self.query = np.repeat(of_stretch, lengths_of(offsets))
 
-    def relevances(self) -> FloatArray:
-        values = np.asarray(self.rows.relevance, dtype=np.float64)
-        return values if self.rows.judged is None else np.where(self.rows.judged, values, np.nan)
+    def _keys(self, partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({name: partial.head[name] for name in task.names.query})
 
 
 def match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
@@ -228,26 +234,51 @@ def _empty_entries(task: RankingTask) -> Entries:
 def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, IntArray]:
     """Relevance of each entry, NaN where it is not judged; and 1 where it is judged more than once."""
     of_entry = query[query_of_rows(ranked.offsets)]
-    of_judgment = query_of_rows(truth.rows.offsets)
     found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.int64)
-    items, judged_items = ranked.columns[ITEM], truth.rows.batch.column(ITEM)
     inside = np.flatnonzero(of_entry >= 0)
-    if not len(inside) or not len(of_judgment):
+    if not len(inside) or not len(truth.query):
         return found, twice
-    both = pa.concat_arrays([pa.array(_taken(items, inside)).cast(judged_items.type), judged_items])
-    codes = int_values(both.dictionary_encode().indices)
-    n_codes = int(codes.max()) + 1
-    wanted, place = np.unique(of_entry[inside] * n_codes + codes[: len(inside)], return_inverse=True)
-    pairs = of_judgment * n_codes + codes[len(inside) :]
-    at = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
-    hits = np.flatnonzero(wanted[at] == pairs)
-    twice[inside] = (np.bincount(at[hits], minlength=len(wanted)) > 1)[place]
-    relevance = truth.relevances()[hits]
+    codes, judged_codes = _codes(_taken(ranked.columns[ITEM], inside), truth.items)
+    n_codes = int(max(codes.max(), judged_codes.max())) + 1
+    wanted, place = np.unique(of_entry[inside] * n_codes + codes, return_inverse=True)
+    pairs = truth.query * n_codes + judged_codes
+    likely = _likely(pairs, wanted)
+    at = np.minimum(np.searchsorted(wanted, pairs[likely]), len(wanted) - 1)
+    hit = wanted[at] == pairs[likely]
+    pair, relevance = at[hit], truth.relevance[likely[hit]]
+    counts = np.bincount(pair, minlength=len(wanted))
+    twice[inside] = (counts > 1)[place]
+    if (counts > 1).any():  # the lowest is written last
+        order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]
+        pair, relevance = pair[order], relevance[order]
     by_pair = np.full(len(wanted), np.nan)
-    order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]  # the lowest is written last
-    by_pair[at[hits][order]] = relevance[order]
+    by_pair[pair] = relevance
     found[inside] = by_pair[place]
     return found, twice
+
+
+def _likely(values: IntArray, wanted: IntArray) -> IntArray:
+    """Places of values that are likely to be wanted; none that is wanted is left out.
+
+    Most judgments are of items that are not among the first. A table of marks tells that sooner than a search.
+    """
+    n_bits = max(10, (16 * len(wanted)).bit_length())
+    shift = np.uint64(64 - n_bits)
+    marks = np.zeros(2**n_bits, dtype=np.bool_)
+    marks[(wanted.astype(np.uint64) * ODD_NUMBERS[0]) >> shift] = True
+    return np.flatnonzero(marks[(values.astype(np.uint64) * ODD_NUMBERS[0]) >> shift])
+
+
+def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
+    """Small whole numbers for items, the same for the same item."""
+    if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
+        judged = int_values(judged_items)
+        low, high = min(items.min(), judged.min()), max(items.max(), judged.max())
+        if int(high) - int(low) < 2**31:
+            return items - low, judged - low
+    both = pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items])
+    codes = int_values(both.dictionary_encode().indices)
+    return codes[: len(items)], codes[len(items) :]
 
 
 def _refuse_judged_twice(first: Entries, query: IntArray, truth: _Truth, task: RankingTask) -> None:

@@ -124,7 +124,12 @@ def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
 def _key_columns(batch: pa.RecordBatch, task: SummingTask) -> dict[str, pa.Array]:
     segments = {name for names in task.segment_sets for name in names}
     keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # of a run, maybe large strings
-    return keys | {name: batch.column(name) for name in batch.schema.names if name in segments and name not in keys}
+    return keys | {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
+
+
+def _key(segment: str) -> str:
+    """Name of a segment column among our own: a user's column may be called as a count is."""
+    return f"segment:{segment}"
 
 
 def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
@@ -148,7 +153,7 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
 
 def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
     sums = {f"{name}_sum": name for name in table.column_names if _LIMB in name or name in COUNTS}
-    grouped = table.group_by([*_ALWAYS, *names], use_threads=False).aggregate(
+    grouped = table.group_by([*_ALWAYS, *map(_key, names)], use_threads=False).aggregate(
         [(name, "sum") for name in sums.values()]
     )
     return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
@@ -162,7 +167,7 @@ def _is_constant(column: pa.Array) -> bool:
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     n = grouped.num_rows
-    segments = segment_texts([grouped.column(name).to_pylist() for name in names], n)
+    segments = segment_texts([_plain_values(grouped.column(_key(name))) for name in names], n)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
@@ -217,6 +222,17 @@ def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     if len(texts) == 1:
         return texts[0]
     return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
+
+
+def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Python values; dates and times that Python has no value for as text."""
+    try:
+        return list(column.to_pylist())
+    except OverflowError:
+        days = column.combine_chunks().to_numpy(zero_copy_only=False)
+        return [
+            None if np.isnat(day) else f"+{day}" if day >= np.datetime64("10000-01-01") else str(day) for day in days
+        ]
 
 
 def _value_text(value: object) -> str | None:

@@ -16,9 +16,9 @@ from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.canonical import ITEM, WEIGHT, canonical_names
 from ndcg_spark.worker.complete_queries import make_complete_sender
 from ndcg_spark.worker.exchange import make_judgment_sender, make_row_sender
-from ndcg_spark.worker.merging import make_merger, make_merging_summer
 from ndcg_spark.worker.partial_ranking import COUNTS
 from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.receiving import make_merger, make_merging_summer
 
 EXCHANGE = T.StructType(
     [

@@ -1,0 +1,157 @@
+"""Spark Connect with a server in a process of its own: the numbers and refusals of classic Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.spark_rankings import SHORT_LIVED
+
+pytestmark = pytest.mark.spark  # in processes of its own
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 180  # seconds; on an idle machine the server is up in four
+NEEDED = ("grpc", "grpc_status", "google.rpc", "zstandard")
+
+
+def is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """Of the server and of the client: no session of the tests, and this checkout for workers."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYSPARK_PYTHON": sys.executable}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
+    """The address of a Connect server from the pip package, which ends with the tests of this file."""
+    import pyspark
+
+    missing = [name for name in NEEDED if not is_there(name)]
+    if missing:
+        pytest.skip(f"Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'")
+    home = Path(pyspark.__file__).resolve().parent
+    folder, port = tmp_path_factory.mktemp("connect"), free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [*command, "spark-internal"],
+            cwd=folder,
+            env=environment | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.skip(f"no Connect server here: {log.read_text()[-300:]}")
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def seen(server: str, environment: dict[str, str]) -> dict[str, Any]:
+    client = subprocess.run(
+        [sys.executable, ROOT / "tests" / "support" / "connect_client.py", server],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert client.returncode == 0, client.stderr[-3000:]
+    return json.loads(client.stdout)
+
+
+def test_a_long_table(seen):
+    """The first worked example of the specification."""
+    expected = [[1, 3.0, 3.0, 1.0], [6, 6.861127, 7.140995, 0.960808]]
+    assert [pytest.approx(row, abs=5e-7) for row in sorted(seen["per_query"])] == expected
+    assert seen["means"] == {"1": 1.0, "6": pytest.approx(0.960808, abs=5e-7)}
+
+
+def test_columns_over_arrays(seen):
+    """By hand: (3 + 1/log2(3)) / (3 + 3/log2(3)), and 7 + 1/log2(3)."""
+    names, values = seen["columns"]
+    assert names == ["ndcg(ranked)", "ndcg(ranked, ideal)", "dcg(ranked)"]
+    assert values == pytest.approx([1.0, 0.742098, 7.630930], abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("bad row", "bad row: nan_score at query_id=q7"),
+        ("bad row, top_k", "bad row: nan_score at query_id=q7"),
+        ("twice", "an item comes twice in the ranking of query query_id=q7."),
+        ("worker", "query query_id=q7 has nothing relevant."),
+        ("nan", "nan_relevance in the array nan: "),
+        ("large", "relevance 2000 in an array has a gain that is not finite"),
+    ],
+)
+def test_a_refusal_is_one_line_of_the_same_class(seen, case, message):
+    name, text = seen["refused"][case]
+    assert (name, text[: len(message)]) == ("InputRefusedError", message)
+    assert "\n" not in text
+
+
+def test_other_errors_pass(seen):
+    assert "boom" in seen["crash"]
+
+
+@pytest.mark.parametrize(
+    ("case", "told"), [("bad", "1 bad row of 2 in the input: nan_score 1"), ("corrupt", "z.parquet")]
+)
+def test_a_job_is_refused_in_a_line(seen, case, told):
+    code, lines = seen["jobs"][case]
+    assert (code, len(lines)) == (2, 1), lines
+    assert told in lines[0]
+    assert lines[0].endswith("leaves such rows out." if case == "bad" else "Nothing was written.")

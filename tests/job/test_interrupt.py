@@ -1,0 +1,153 @@
+"""Ctrl-C at a terminal: every process of the group is sent SIGINT, and a person sees one line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.spark_rankings import SHORT_LIVED
+
+from ndcg_spark.cli.interrupts import quiet_interrupts
+from ndcg_spark.cli.worker_daemon import ends_quietly
+
+pytestmark = pytest.mark.spark  # in processes of its own
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120  # seconds; on an idle machine everything here takes about ten
+ENDLESS = "SELECT id AS query_id, array(3, 0, 1) AS relevance FROM range(1000000000000)"
+
+needs_pgrep = pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep tells what a group runs")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def running(group: int, pattern: str) -> bool:
+    return subprocess.run(["pgrep", "-g", str(group), "-f", pattern], capture_output=True).returncode == 0
+
+
+@contextmanager
+def endless_job(folder: Path) -> Iterator[subprocess.Popen]:
+    """A job that would never end, in a process group of its own; its output goes to files."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    environment |= {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = subprocess.Popen(
+            [sys.executable, ROOT / "jobs" / "mean_ndcg.py", "--input", ENDLESS, "--k", "3"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@needs_pgrep
+@pytest.mark.parametrize("reached", ["worker_daemon", "java"])
+def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_behind(tmp_path, reached):
+    """While Python workers score, and while Java starts."""
+    with endless_job(tmp_path) as job:
+        wait_until(lambda: running(job.pid, reached) or job.poll() is not None)
+        if reached == "worker_daemon":
+            time.sleep(2)  # workers import their modules, and get to work
+        assert job.poll() is None, (tmp_path / "err").read_text()
+        os.killpg(job.pid, signal.SIGINT)
+        assert job.wait(PATIENCE) == 130
+        wait_until(lambda: not running(job.pid, "."))
+    lines = [line for line in (tmp_path / "err").read_text().splitlines() if line.strip()]
+    assert [line for line in lines if not line.startswith("WARNING: Using incubator modules")] == [
+        "mean_ndcg.py: interrupted"
+    ]
+    assert (tmp_path / "out").read_text() == ""
+
+
+@pytest.fixture
+def before() -> Iterator[object]:
+    """Python's own handler, also where the tests run in the background of a shell, which ignores SIGINT."""
+    outer = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, outer)
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def starting(n_interrupts: int, reached: list[str]) -> None:
+    with quiet_interrupts() as interrupts:
+        for _ in range(n_interrupts):
+            interrupt()
+        reached.append("the end of the start")
+        interrupts.started()
+        reached.append("the job")
+
+
+@pytest.mark.parametrize(("n_interrupts", "expected"), [(1, ["the end of the start"]), (2, [])])
+def test_an_interrupt_of_the_start_waits_for_its_end_unless_it_comes_twice(before, n_interrupts, expected):
+    """As Java that is left alone while it starts would stay."""
+    reached: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        starting(n_interrupts, reached)
+    assert reached == expected
+    assert signal.getsignal(signal.SIGINT) is before
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+@pytest.mark.usefixtures("before")
+def test_what_fails_after_an_interrupt_is_not_told(interrupted):
+    def work() -> None:
+        with quiet_interrupts() as interrupts:
+            interrupts.started()
+            try:
+                if interrupted:
+                    interrupt()
+            finally:
+                raise ConnectionError("Java is gone")
+
+    with pytest.raises(KeyboardInterrupt if interrupted else ConnectionError):
+        work()
+
+
+def test_a_session_in_another_thread_leaves_signals_alone():
+    before = signal.getsignal(signal.SIGINT)
+    found = []
+
+    def work() -> None:
+        with quiet_interrupts() as interrupts:
+            interrupts.started()
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [before]
+
+
+def test_a_worker_that_is_interrupted_ends_without_a_traceback():
+    def worker() -> int:
+        raise KeyboardInterrupt
+
+    assert ends_quietly(worker)() == 1

@@ -1,0 +1,170 @@
+"""Rows that the main job refuses: it stops before anything is written, counts them, and names one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from support.main_job import (
+    Ended,
+    assert_refused,
+    done,
+    files_below,
+    mean_ndcg,
+    write_judgments,
+    write_rows,
+    write_run,
+    write_table,
+)
+from support.oracle import Row
+from support.small_rankings import ranked
+
+ROWS = ranked([3, 0, 1])
+NAN, INF = math.nan, math.inf
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("bad_rows")
+
+
+@pytest.fixture(scope="module")
+def metrics(spark, folder):
+    """A metric table from an earlier, good run of the same night, which refusals must leave as it is."""
+    good = write_rows(folder / "good.parquet", ROWS)
+    done("--input", good, "--k", 3, "--output", folder / "metrics", "--run-date", "2026-01-31", "--dataset", "d")
+    return folder / "metrics"
+
+
+def refused_night(metrics: Path, tmp_path: Path, *arguments: object) -> Ended:
+    before = files_below(metrics)
+    ended = mean_ndcg(
+        *("--output", metrics, "--run-date", "2026-01-31", "--dataset", "d", "--k", 1),
+        *("--per-query-output", tmp_path / "queries", "--json", tmp_path / "out.json", *arguments),
+    )
+    assert before
+    assert files_below(metrics) == before
+    assert not (tmp_path / "queries").exists()
+    assert not (tmp_path / "out.json").exists()
+    return ended
+
+
+GOOD = {"query_id": "q", "item_id": "a", "score": 2.0, "relevance": 1.0, "weight": 1.0}
+# After a good row of the same query, one row with these changes.
+BAD_ALONE = {
+    "null query": {"query_id": None},
+    "null item": {"item_id": None},
+    "null score": {"score": None},
+    "nan score": {"score": NAN},
+    "infinite score": {"score": -INF},
+    "nan relevance": {"relevance": NAN},
+    "infinite relevance": {"relevance": INF},
+    "gain overflow": {"relevance": 1024.0},
+    "weight": {"weight": -1.0},
+}
+
+
+@pytest.mark.parametrize("reason", ["null item", "nan score", "gain overflow"])
+def test_one_bad_row_that_no_cutoff_reaches(metrics, tmp_path, reason):
+    """It ranks second where k is 1, and is a bad row all the same."""
+    bad = {**GOOD, "item_id": "b", "score": 1.0, **BAD_ALONE[reason]}
+    columns = {name: [GOOD[name], bad[name]] for name in GOOD}
+    source = write_table(tmp_path / "in" / "rows.parquet", columns)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
+    assert_refused(ended, "1 bad row of 2", "input", *reason.split(), "query_id=")
+
+
+def test_bad_rows_of_every_reason_in_a_typed_table(metrics, tmp_path):
+    rows = [GOOD, *[{**GOOD, "item_id": f"b{n}", **changes} for n, changes in enumerate(BAD_ALONE.values())]]
+    columns = {name: [row[name] for row in rows] for name in GOOD}
+    source = write_table(tmp_path / "in" / "rows.parquet", columns)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
+    reasons = [f"{reason.replace(' ', '_')} 1 " for reason in BAD_ALONE if reason != "weight"]
+    assert_refused(ended, "9 bad rows of 10", "input", *reasons, "bad_weight 1 ")
+
+
+def test_every_bad_row_of_a_csv_is_counted_by_reason(metrics, tmp_path):
+    bad = {
+        "null_query 2": [{"query_id": None}, {"query_id": None}],
+        "null_item 1": [{"item_id": None}],
+        "null_score 1": [{"score": None}],
+        "score_not_a_number 2": [{"score": "high"}, {"score": "1,5"}],
+        "nan_score 1": [{"score": "NaN"}],
+        "infinite_score 2": [{"score": "Infinity"}, {"score": "-Infinity"}],
+        "nan_relevance 1": [{"relevance": "NaN"}],
+        "infinite_relevance 1": [{"relevance": "-Infinity"}],
+        "relevance_not_a_number 1": [{"relevance": "good"}],
+        "gain_overflow 1": [{"relevance": "1e6"}],
+        "bad_weight 3": [{"weight": "-0.5"}, {"weight": "NaN"}, {"weight": None}],
+    }
+    rows = [{**GOOD, "item_id": f"i{n}", **one} for n, one in enumerate(one for its in bad.values() for one in its)]
+    columns = {name: [f'"{row[name]}"' if row[name] is not None else None for row in rows] for name in GOOD}
+    source = write_table(tmp_path / "in" / "rows.csv", columns)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
+    assert_refused(ended, "16 bad rows of 16", *bad, "query_id=q, item=i")
+
+
+def test_ranks_that_are_none(metrics, tmp_path):
+    ranks = {"below_1": [0, -1], "not_whole": [1.5], "null_rank": ["", "NaN"]}
+    flat = [rank for its in ranks.values() for rank in its]
+    columns = {"query_id": ["q"] * 5, "item_id": list("abcde"), "rank": flat, "relevance": [1] * 5}
+    source = write_table(tmp_path / "in" / "rows.csv", columns)
+    ended = refused_night(metrics, tmp_path, "--input", source)
+    assert_refused(ended, "5 bad rows of 5", "rank_below_1 2", "rank_not_whole 1", "null_rank 2")
+
+
+def test_bad_rows_of_the_judgments(metrics, tmp_path):
+    run = write_run(tmp_path / "in" / "run.parquet", ROWS)
+    bad = {"query_id": ["q", None, "q", "other"], "item_id": ["0", "1", None, "2"], "relevance": [1.0, 1.0, 1.0, NAN]}
+    ended = refused_night(
+        *(metrics, tmp_path, "--input", run),
+        *("--judgments", write_table(tmp_path / "in" / "qrels.parquet", bad)),
+    )
+    assert_refused(ended, "3 bad rows of 4", "judgments", "null_query 1", "null_item 1", "nan_relevance 1")
+    assert_refused(ended, "query_id=other, item=2")
+
+
+TWICE = [*ROWS, Row(query="q", item="0", score=9.0, relevance=3)]
+
+
+@pytest.mark.parametrize("form", ["long", "run", "judgments", "below the cutoff"])
+def test_duplicates(metrics, tmp_path, form):
+    more = ("--k", 10)
+    if form in ("long", "below the cutoff"):
+        tables = ("--input", write_rows(tmp_path / "in" / "rows.parquet", TWICE))
+        more = more if form == "long" else ("--k", 1, "--check-duplicates", "all")
+    else:
+        run, judged = (TWICE, ROWS) if form == "run" else (ROWS, TWICE)
+        tables = ("--input", write_run(tmp_path / "in" / "run.parquet", run), "--judgments")
+        tables += (write_judgments(tmp_path / "in" / "qrels.parquet", judged),)
+    named = "item 0 comes 2 times" if form == "below the cutoff" else "an item comes twice"
+    assert_refused(refused_night(metrics, tmp_path, *tables, *more), named, "query_id=q")
+
+
+def test_two_items_on_one_rank(metrics, tmp_path):
+    columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "rank": [1, 1], "relevance": [1, 0]}
+    source = write_table(tmp_path / "in" / "rows.parquet", columns)
+    assert_refused(refused_night(metrics, tmp_path, "--input", source), "one rank", "query_id=q")
+
+
+def test_a_weight_that_changes_within_a_query(metrics, tmp_path):
+    source = write_rows(tmp_path / "in" / "rows.parquet", ROWS, weight=lambda row: 1.0 + int(row.item))
+    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
+    assert_refused(ended, "'weight'", "query_id=q")
+
+
+@pytest.mark.parametrize(
+    ("flag", "named"),
+    [
+        (("--no-relevant", "error"), ("query_id=none", "nothing relevant")),
+        (("--unjudged", "error"), ("query_id=none", "unjudged")),
+        (("--negative", "error"), ("negative_relevance 1",)),
+    ],
+    ids=" ".join,
+)
+def test_a_policy_of_error(metrics, tmp_path, flag, named):
+    relevances = {"--no-relevant": 0.0, "--unjudged": None, "--negative": -1.0}
+    rows = [*ROWS, Row(query="none", item="x", score=1.0, relevance=relevances[flag[0]])]
+    source = write_rows(tmp_path / "in" / "rows.parquet", rows)
+    assert_refused(refused_night(metrics, tmp_path, "--input", source, *flag), *named)

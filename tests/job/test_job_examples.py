@@ -1,0 +1,253 @@
+"""The worked examples through the main job: every form of input, and the answer as JSON and per query."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from support.main_job import (
+    done,
+    stored_rows,
+    value_of,
+    values_of_queries,
+    write_judgments,
+    write_rows,
+    write_run,
+    write_table,
+)
+from support.oracle import Choices, evaluate, mean
+from support.small_rankings import ranked
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+PRINTED = 1.0001e-6  # six decimals are printed; one value, 14.5953908, was cut and not rounded
+CUTOFFS = (4, 5, 6)
+METRICS = ("dcg", "idcg", "ndcg")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A list as it is printed in texts on the metric, and the values printed beside it; None: not printed."""
+
+    relevances: tuple[int, ...]
+    k: int
+    unretrieved: tuple[int, ...] = ()
+    linear: tuple[float | None, float | None, float] | None = None
+    exponential: tuple[float | None, float | None, float] | None = None
+
+
+SIX, FIVE = (3, 2, 3, 0, 1, 2), (2, 3, 1, 0, 0)
+EXAMPLES = {
+    "six": Example(
+        relevances=SIX, k=6, linear=(6.861127, 7.140995, 0.960808), exponential=(13.848264, 14.595390, 0.948811)
+    ),
+    "six of eight": Example(
+        relevances=SIX,
+        k=6,
+        unretrieved=(3, 2),
+        linear=(6.861127, 8.740262, 0.785002),
+        exponential=(13.848264, 18.437718, 0.751083),
+    ),
+    "ranker a": Example(relevances=(3, 2, 3, 1, 2), k=5, exponential=(None, None, 0.958112)),
+    "ranker b": Example(relevances=(0, 1, 0, 0, 1), k=5, exponential=(None, None, 0.624051)),
+    "five": Example(relevances=FIVE, k=5, linear=(4.392789, 4.761860, 0.922495), exponential=(None, None, 0.842828)),
+    "best last": Example(relevances=(3, 2, 1, 0, 3), k=5, linear=(5.922418, 6.323466, 0.936578)),
+    "four": Example(relevances=(2, 3, 1, 0), k=4, linear=(None, None, 0.922495)),
+    "gap": Example(relevances=(3, 0, 3, 0), k=4, linear=(None, None, 0.919721)),
+    "short": Example(relevances=(1, 1, 1), k=5, unretrieved=(1, 1), linear=(None, None, 0.722727)),
+}
+ROWS = [
+    row
+    for name, example in EXAMPLES.items()
+    for row in ranked(example.relevances, unretrieved=example.unretrieved, query=name)
+]
+
+
+def expected(gain: str, examples: dict[str, Example] = EXAMPLES) -> dict[tuple[str, str, int], object]:
+    """The printed values by (query, metric, k)."""
+    return {
+        (name, metric, example.k): pytest.approx(value, abs=PRINTED)
+        for name, example in examples.items()
+        for metric, value in zip(METRICS, getattr(example, gain) or (), strict=False)
+        if value is not None
+    }
+
+
+def assert_printed(got: dict, gain: str, examples: dict[str, Example] = EXAMPLES) -> None:
+    wanted = expected(gain, examples)
+    assert {key: got[key] for key in wanted} == wanted
+
+
+def k_flag(*cutoffs: int) -> tuple[str, str]:
+    return "--k", ",".join(map(str, cutoffs or CUTOFFS))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("examples")
+
+
+# ------------------------------------------------------------------------------------------------- long tables
+
+
+@pytest.fixture(scope="module")
+def long_linear(spark, folder):
+    """Judged items that were not retrieved have no score; short lists are padded."""
+    source = write_rows(folder / "long.parquet", ROWS)
+    return done(
+        *("--input", source, "--null-score", "unretrieved", "--convention", "linear", "--pad-to-k", 0),
+        *(*k_flag(), "--per-query-output", folder / "queries", "--json", "-"),
+    )
+
+
+def test_per_query_output_of_a_long_table(long_linear, folder):
+    rows = stored_rows(folder / "queries")
+    assert {"run", "query_id", "k", "dcg", "idcg", "ndcg"} <= rows[0].keys()
+    assert {row["run"] for row in rows} == {""}
+    assert sorted((row["query_id"], row["k"]) for row in rows) == sorted((q, k) for q in EXAMPLES for k in CUTOFFS)
+    assert_printed({(row["query_id"], m, row["k"]): row[m] for row in rows for m in METRICS}, "linear")
+
+
+def test_json_of_a_long_table(long_linear):
+    results = evaluate(ROWS, Choices(gain="linear", pad_to_k=0.0), CUTOFFS)
+    for metric in METRICS:
+        for k in CUTOFFS:
+            wanted = mean(results, k, metric)
+            assert value_of(long_linear.json, metric, k) == pytest.approx(wanted, abs=1e-12), (metric, k)
+
+
+def test_json_has_the_keys_of_the_contract(long_linear):
+    outcome = long_linear.json
+    assert set(outcome) >= {"metrics", "rows"}
+    wanted = {"run", "segment_by", "segment", "metric", "k", "value", "n_queries"}
+    assert [row for row in outcome["metrics"] if not wanted <= row.keys()] == []
+    overall = [row for row in outcome["metrics"] if row["metric"] == "ndcg" and row["k"] == 6]
+    assert [(row["run"], row["segment_by"], row["segment"]) for row in overall] == [("", "", "")]
+    assert overall[0]["n_queries"] == len(EXAMPLES)
+    rows = outcome["rows"]
+    assert rows["read"] == rows["evaluated"] + rows["left_out"] == len(ROWS)
+    assert rows["rejected"] == 0
+
+
+def test_json_is_alone_on_the_last_line_of_stdout(long_linear):
+    assert long_linear.out.endswith("}\n")
+    *before, last = long_linear.out.splitlines()
+    assert isinstance(json.loads(last), dict)
+    assert before
+    assert [line for line in before if line.lstrip().startswith(("{", "["))] == []
+
+
+def test_rankers_in_one_csv_and_json_in_a_file(folder):
+    """The two rankers of the example rank one query: each is normalised by its own list."""
+    rankers = {name: ("a", name) for name in EXAMPLES} | {"ranker a": ("a", "shared"), "ranker b": ("b", "shared")}
+    source = write_rows(
+        folder / "long.csv",
+        ROWS,
+        ("item_id", "score", "relevance"),
+        ranker=lambda row: rankers[row.query][0],
+        query_id=lambda row: rankers[row.query][1],
+    )
+    done(
+        *("--input", source, "--null-score", "unretrieved", "--run-col", "ranker", *k_flag(5, 6)),
+        *("--segment-cols", "query_id", "--json", folder / "out.json"),
+    )
+    outcome = json.loads((folder / "out.json").read_text("utf-8"))
+    found = [row for row in outcome["metrics"] if row["segment_by"] == "query_id"]
+    got = {(row["run"], row["segment"], row["metric"], row["k"]): row["value"] for row in found}
+    wanted = {(*rankers[name], metric, k): value for (name, metric, k), value in expected("exponential").items()}
+    assert {key: got[key] for key in wanted} == wanted
+    assert value_of(outcome, "ndcg", 5, run="b") == pytest.approx(0.624051, abs=PRINTED)
+    assert sorted(path.name for path in folder.glob("out.json*")) == ["out.json"]
+
+
+def test_a_boosted_first_slot(folder):
+    """Slot 1 counts 1/0.8; the other slots as by default."""
+    source = write_rows(folder / "boosted.parquet", ranked(EXAMPLES["best last"].relevances))
+    table = "table:1.25,0.6309297535714575,0.5,0.43067655807339306,0.38685280723454163"
+    ended = done("--input", source, "--gain", "linear", "--discount", table, *k_flag(5), "--json", "-")
+    assert value_of(ended.json, "dcg", 5) == pytest.approx(6.672418, abs=PRINTED)
+    assert value_of(ended.json, "ndcg", 5) == pytest.approx(0.943302, abs=PRINTED)
+
+
+def test_cumulative_gain_is_dcg_without_a_discount(folder):
+    source = write_rows(folder / "cg.parquet", ranked(SIX))
+    ended = done(
+        *("--input", source, "--gain", "linear", "--discount", "table:1,1,1,1,1,1", *k_flag(6), "--json", "-"),
+    )
+    assert value_of(ended.json, "dcg", 6) == 11.0
+
+
+# ------------------------------------------------------------------------------------------- run and judgments
+
+
+@pytest.mark.parametrize(
+    ("gain", "ending"), [("linear", "csv"), ("exponential", "parquet")], ids=["linear, csv", "exponential, parquet"]
+)
+def test_run_and_judgments(folder, gain, ending):
+    ended = done(
+        *("--input", write_run(folder / f"run.{ending}", ROWS)),
+        *("--judgments", write_judgments(folder / f"qrels.{ending}", ROWS)),
+        *("--gain", gain, *k_flag(), "--segment-cols", "query_id", "--json", "-"),
+        *("--per-query-output", folder / f"queries of {gain}"),
+    )
+    assert_printed(values_of_queries(ended.json), gain)
+    stored = stored_rows(folder / f"queries of {gain}")
+    assert_printed({(row["query_id"], m, row["k"]): row[m] for row in stored for m in METRICS}, gain)
+    assert ended.json["rows"]["read"] == sum(row.score is not None for row in ROWS)
+
+
+# ------------------------------------------------------------------------------- other forms, as in the README
+
+
+def test_a_query_and_a_catalog_table(spark, folder):
+    run, judgments = write_run(folder / "sql" / "run.parquet", ROWS), folder / "catalog"
+    write_judgments(judgments / "part.parquet", ROWS)
+    spark.sql(f"CREATE TABLE example_judgments USING parquet LOCATION '{judgments}'")
+    try:
+        ended = done(
+            *("--input", f"SELECT * FROM parquet.`{run}` WHERE score IS NOT NULL"),
+            *("--judgments", "example_judgments", "--convention", "linear", *k_flag()),
+            *("--segment-cols", "query_id", "--json", "-"),
+        )
+    finally:
+        spark.sql("DROP TABLE example_judgments")
+    assert_printed(values_of_queries(ended.json), "linear")
+
+
+def test_trec_files(folder):
+    name = {name: name.replace(" ", "_") for name in EXAMPLES}
+    run = [f"{name[r.query]} Q0 {r.item} 1 {r.score} tag" for r in ROWS if r.score is not None]
+    qrels = [f"{name[r.query]}  0\t{r.item} {r.relevance}" for r in ROWS]
+    (folder / "run.txt").write_text("\n".join(run) + "\n")
+    (folder / "qrels.txt").write_text("\n".join(["# judged by hand", *qrels]) + "\n")
+    ended = done(
+        *("--input", folder / "run.txt", "--input-format", "trec-run"),
+        *("--judgments", folder / "qrels.txt", "--judgments-format", "trec-qrels"),
+        *("--convention", "linear", *k_flag(), "--segment-cols", "query_id", "--json", "-"),
+    )
+    assert_printed(values_of_queries(ended.json), "linear", {name[key]: one for key, one in EXAMPLES.items()})
+
+
+def test_ranks_that_were_logged(folder):
+    complete = {name: example for name, example in EXAMPLES.items() if not example.unretrieved}
+    rows = [row for row in ROWS if row.query in complete]
+    source = write_rows(
+        folder / "logged.csv", rows, ("query_id", "item_id", "relevance"), rank=lambda row: int(row.item) + 1
+    )
+    ended = done("--input", source, *k_flag(), "--segment-cols", "query_id", "--json", "-")
+    assert_printed(values_of_queries(ended.json), "exponential", complete)
+
+
+def test_a_list_a_query(folder):
+    lists = {
+        "query_id": list(EXAMPLES),
+        "relevance": [list(example.relevances) for example in EXAMPLES.values()],
+        "judged": [[*example.relevances, *example.unretrieved] for example in EXAMPLES.values()],
+    }
+    source = write_table(folder / "lists.parquet", lists)
+    ended = done(
+        *("--input", source, "--ideal-col", "judged", "--convention", "linear", *k_flag()),
+        *("--segment-cols", "query_id", "--json", "-"),
+    )
+    assert_printed(values_of_queries(ended.json), "linear")

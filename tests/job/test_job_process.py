@@ -1,0 +1,254 @@
+"""The main job as a user starts it: a process of its own, in another folder, and what it says there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
+from support.small_rankings import ranked
+from support.spark_rankings import SHORT_LIVED
+
+from ndcg_spark import __version__
+from ndcg_spark.cli.main import main
+
+pytestmark = pytest.mark.spark  # in processes of its own
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = ranked([3, 2, 3, 0, 1, 2])
+NDCG = pytest.approx(0.960808, abs=5e-7)
+PATIENCE = 300  # seconds; on an idle machine a run takes about ten
+NOISE = ("Traceback", "WARN", "ERROR", "Setting default log level", "org.apache", "\tat ", '"level"')
+INCUBATOR = (
+    "WARNING: Using incubator modules: jdk.incubator.vector"  # Java itself says so; Spark asks for that module
+)
+
+
+def run_process(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> Ended:
+    """Run to the end; whatever is left of the process group after that, or after the time limit, is killed."""
+    with subprocess.Popen(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return Ended(process.returncode, out, err)
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory):
+    """A Python with every installed package but this one, and the environment in which it, and Spark, run.
+
+    An editable install hides that workers cannot import the package: -S leaves out .pth files, and the links
+    leave out an ordinary install.
+    """
+    folder = tmp_path_factory.mktemp("python")
+    packages = folder / "packages"
+    packages.mkdir()
+    import pyspark
+
+    home = Path(pyspark.__file__).resolve().parent
+    for path in home.parent.iterdir():
+        if not path.name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__")):
+            (packages / path.name).symlink_to(path)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    python.chmod(0o755)
+    kept = ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment |= {"PYTHONPATH": str(packages), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    environment |= {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
+    found = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
+    assert found.err.strip().endswith("No module named 'ndcg_spark'")
+    return python, environment
+
+
+def elsewhere(folder: Path) -> Path:
+    """A working directory with a good input and one with a NaN."""
+    write_rows(folder / "good.csv", ROWS)
+    write_table(
+        folder / "bad.parquet",
+        {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [1.0, math.nan], "relevance": [1, 0]},
+    )
+    return folder
+
+
+def run_both(run: Callable[[Path, list[str]], Ended], folders: list[Path], flags: list[list[str]]) -> list[Ended]:
+    """A run that ends well and one that is refused, at the same time: starting Spark leaves a core idle."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, folders, flags))
+
+
+REFUSED = ["--input", "bad.parquet", "--output", "out/metrics", "--json", "-"]
+
+
+def noise_in(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line != INCUBATOR and any(sign in line for sign in NOISE)]
+
+
+# ------------------------------------------------------------------------------------------- python jobs/mean_ndcg.py
+
+
+@pytest.fixture(scope="module")
+def from_checkout(bare_python, tmp_path_factory):
+    """How the good and the refused run ended, each with its working directory."""
+    python, environment = bare_python
+    folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]
+    good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
+    good += ["--output", "out/metrics", "--gate", "ndcg@6>=0.97", "--json", "-"]
+
+    def run(cwd: Path, flags: list[str]) -> Ended:
+        return run_process([python, ROOT / "jobs" / "mean_ndcg.py", *flags], cwd, environment)
+
+    return list(zip(run_both(run, folders, [good, REFUSED]), folders, strict=True))
+
+
+def test_a_run_from_a_checkout(from_checkout):
+    ended, folder = from_checkout[0]
+    assert ended.code == 3, ended.err
+    assert value_of(ended.json, "ndcg", 6) == NDCG
+    assert [row["value"] for row in stored_rows(folder / "out" / "metrics") if row["metric"] == "ndcg"] == [NDCG]
+    assert "gate ndcg@6>=0.97: NOT MET" in ended.out
+    assert noise_in(ended.out + ended.err) == []
+
+
+def test_a_refusal_from_a_checkout(from_checkout):
+    ended, folder = from_checkout[1]
+    assert ended.code == 2, ended.err
+    assert ended.out == ""
+    assert not (folder / "out").exists()
+    refusal = ended.err.splitlines()[-1]
+    assert refusal.startswith("mean_ndcg.py: 1 bad row of 2 in the input: nan_score 1 (e.g. query_id=q, item=b)")
+    assert noise_in(ended.err) == []
+
+
+# ------------------------------------------------------------------------------------------------------ spark-submit
+
+
+@pytest.fixture(scope="module")
+def submitted(bare_python, tmp_path_factory):
+    """spark-submit with the package as a zip, the job's file on its own: as `from_checkout`."""
+    _, environment = bare_python
+    folder = tmp_path_factory.mktemp("submit")
+    for name in ("ndcg_spark", "scripts"):
+        shutil.copytree(ROOT / name, folder / "checkout" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    built = run_process([sys.executable, folder / "checkout" / "scripts" / "package"], folder, environment)
+    assert (built.code, built.err) == (0, "")
+    assert "dist/ndcg_spark.zip" in built.out
+    (folder / "alone").mkdir()
+    job = shutil.copy(ROOT / "jobs" / "mean_ndcg.py", folder / "alone" / "mean_ndcg.py")
+    spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
+    settings = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
+    settings += ("--conf", "spark.log.level=OFF")  # Spark logs what its tasks raise as the cluster has it
+    spark_flags = ("--master", "local[2]", *settings, "--py-files")
+
+    def run(cwd: Path, flags: list[str]) -> Ended:
+        package = folder / "checkout" / "dist" / "ndcg_spark.zip"
+        return run_process([spark_submit, *spark_flags, package, job, *flags], cwd, environment)
+
+    folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]
+    good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
+    good += ["--output", "out/metrics", "--per-query-output", "out/queries", "--json", "-"]
+    return list(zip(run_both(run, folders, [good, REFUSED]), folders, strict=True))
+
+
+def test_spark_submit(submitted):
+    ended, folder = submitted[0]
+    assert ended.code == 0, ended.err[-3000:]
+    assert value_of(ended.json, "ndcg", 6) == NDCG
+    assert [row["ndcg"] for row in stored_rows(folder / "out" / "queries")] == [NDCG]
+    assert len(stored_rows(folder / "out" / "metrics")) == 3
+    assert "Traceback" not in ended.err
+
+
+def test_spark_submit_refused(submitted):
+    """The exit code is ours. spark-submit puts what a Python job writes to standard error on standard output."""
+    ended, folder = submitted[1]
+    assert ended.code == 2, ended.err[-3000:]
+    assert not (folder / "out").exists()
+    (line,) = ended.out.splitlines()
+    assert line.startswith("mean_ndcg.py: 1 bad row of 2 in the input: nan_score 1 (e.g. query_id=q, item=b)")
+    assert "Traceback" not in ended.err
+
+
+# ------------------------------------------------------------------------------- questions that are answered at once
+
+
+def test_help_names_every_flag_of_the_contract(capsys):
+    assert main(["mean-ndcg", "--help"]) == 0
+    shown = capsys.readouterr()
+    flags = """
+        --input --input-format --judgments --judgments-format --query-col --item-col --score-col --rank-col
+        --relevance-col --run-col --segment-cols --weight-col --order-col --k --convention --gain --discount --ties
+        --score-precision --ideal --unjudged --negative --no-relevant --missing-query --unjudged-query --pad-to-k
+        --duplicates --run-date --dataset --output --output-format --per-query-output --per-query-format
+        --on-invalid --rejects --max-reject-fraction --gate --json --explain
+    """
+    words = set(shown.out.replace(",", " ").split())
+    assert [flag for flag in flags.split() if flag not in words] == []
+    assert shown.err == ""
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+def test_help_of_the_command_names_the_job(capsys):
+    assert main(["--help"]) == 0
+    assert "mean-ndcg" in capsys.readouterr().out
+
+
+def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
+    """A catalog table tells its columns by itself; of files, Spark itself must look at one."""
+    spark.sql("CREATE TABLE unexplained (query_id STRING, item_id STRING, score DOUBLE, relevance INT) USING parquet")
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    try:
+        ended = done(
+            *("--input", "unexplained", "--explain", "--k", "3,10", "--dataset", "shop", "--run-date", "2026-01-31"),
+            *("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries"),
+            *("--json", tmp_path / "out.json", "--on-invalid", "reject", "--rejects", tmp_path / "rejects"),
+        )
+    finally:
+        spark.sql("DROP TABLE unexplained")
+    assert set(tracker.getJobIdsForGroup()) == before
+    assert list(tmp_path.iterdir()) == []
+    told = ("unexplained", "3, 10", "default", "shuffle", str(tmp_path / "metrics"), "2026-01-31", "'shop'")
+    assert [one for one in told if one not in ended.out] == []
+
+
+def test_explain_refuses_what_the_job_would_refuse(spark, tmp_path):
+    source = write_rows(tmp_path / "rows.parquet", ROWS)
+    ended = mean_ndcg("--input", source, "--explain", "--score-col", "points")
+    assert (ended.code, ended.out) == (2, "")
+    assert "'points'" in ended.err
+
+
+def test_the_job_tracker_sees_the_jobs_of_a_run(spark, tmp_path):
+    """What the test of --explain relies on."""
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    ended = done("--input", write_rows(tmp_path / "rows.csv", ROWS), "--convention", "linear", "--json", "-")
+    assert set(tracker.getJobIdsForGroup()) > before
+    assert json.loads(ended.out.splitlines()[-1])["rows"]["read"] == len(ROWS)

@@ -1,0 +1,204 @@
+"""What the main job refuses before it has written anything: exit code 2 and one line that names the thing."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from support.main_job import assert_refused, files_below, mean_ndcg, write_rows, write_run, write_table
+from support.small_rankings import ranked
+
+ROWS = ranked([3, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("refusals")
+
+
+@pytest.fixture(scope="module")
+def good(folder):
+    return write_rows(folder / "good.parquet", ROWS, country=lambda _: "DE")
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    """Flags that ask for every output; nothing may come of them."""
+    assert not files_below(tmp_path)
+    yield (
+        *("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries"),
+        *("--json", tmp_path / "out.json"),
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------- options: refused before Spark is asked
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--k", "0"), ("k ", "0")),
+        (("--k", "x"), ("k ", "'x'")),
+        (("--k", "1,,5"), ("k ",)),
+        (("--k", "2.5"), ("k ", "'2.5'")),
+        (("--k", "-3"), ("k ", "-3")),
+        (("--convention", "trec"), ("convention", "'trec'", "trec_eval")),
+        (("--convention", "default;colour=red"), ("'colour'",)),
+        (("--ties", "random"), ("ties", "'random'", "item_asc")),
+        (("--ties", "input_order"), ("ties=input_order", "order-col")),
+        (("--gain", "cubic"), ("gain", "'cubic'", "exponential")),
+        (("--gain", "table:0=0,1"), ("gain", "'1'")),
+        (("--discount", "log:1"), ("1",)),
+        (("--discount", "table:1,0.5", "--k", "3"), ("discount", "2", "k=3")),
+        (("--pad-to-k", "few"), ("pad_to_k", "'few'")),
+        (("--negative", "drop"), ("negative", "'drop'", "clip")),
+        (("--no-relevent", "skip"), ("--no-relevent", "--no-relevant")),
+        (("--gates", "ndcg@10>=0.4", "extra"), ("--gate",)),
+        (("surplus",), ("surplus",)),
+        (("--gate", "ndcg>=0.4"), ("'ndcg>=0.4'", "ndcg@10>=0.40")),
+        (("--gate", "ndcg@10>=high"), ("'ndcg@10>=high'",)),
+        (("--gate", "ndcg@10>=1e"), ("'ndcg@10>=1e'",)),
+        (("--gate", "mrr@10>=0.4"), ("'mrr@10>=0.4'", "ndcg")),
+        (("--gate", "ndcg@5>=0.4"), ("'ndcg@5>=0.4'", "k=5", "10")),
+        (("--run-date", "31.01.2026"), ("--run-date", "'31.01.2026'")),
+        (("--run-date", "2026-02-30"), ("--run-date", "'2026-02-30'")),
+        (("--run-date", "20260131"), ("--run-date", "'20260131'")),
+        (("--rejects", "rejects"), ("--rejects", "--on-invalid reject")),
+        (("--on-invalid", "ignore"), ("--on-invalid", "'ignore'", "reject")),
+        (("--on-invalid", "reject", "--max-reject-fraction", "1.5"), ("--max-reject-fraction", "1.5")),
+        (("--max-reject-fraction", "few"), ("--max-reject-fraction", "'few'")),
+        (("--confidence", "95"), ("confidence", "95")),
+        (("--strategy", "fast"), ("--strategy", "'fast'")),
+        (("--source", "disk"), ("--source", "'disk'")),
+        (("--segment-cols", "country,country"), ("segment", "country")),
+        (("--query-col", "run"), ("'run'",)),
+        (("--score-col", "a,b", "--run-col", "ranker"), ("run-col",)),
+        (("--input-option", "header"), ("'header'", "NAME=VALUE")),
+        (("--conf", "spark.sql.shuffle.partitions"), ("'spark.sql.shuffle.partitions'", "NAME=VALUE")),
+    ],
+    ids=" ".join,
+)
+def test_option(outputs, options, named):
+    ended = mean_ndcg("--input", "nowhere/at/all", *outputs, *options)
+    assert_refused(ended, *named)
+    assert ended.err.count("\n") == 1
+
+
+def test_no_input():
+    assert_refused(mean_ndcg(), "--input")
+
+
+# ------------------------------------------------------------------- schemas: refused before Spark runs anything
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--query-col", "query"), ("'query'", "query-col", "query_id", "item_id")),
+        (("--item-col", "itemid"), ("'itemid'", "item-col", "'item_id'")),
+        (("--score-col", "scor"), ("'scor'", "score-col", "'score'")),
+        (("--rank-col", "position"), ("'position'", "rank-col")),
+        (("--relevance-col", "label"), ("'label'", "relevance-col")),
+        (("--segment-cols", "county"), ("'county'", "segment-cols", "'country'")),
+        (("--segment-cols", "country+device"), ("'device'", "segment-cols")),
+        (("--weight-col", "w"), ("'w'", "weight-col")),
+        (("--run-col", "ranker"), ("'ranker'", "run-col")),
+        (("--order-col", "line", "--ties", "input_order"), ("'line'", "order-col")),
+        (("--weight-col", "country"), ("'country'", "weight-col", "string")),
+        (("--score-col", "country"), ("'country'", "score-col", "string")),
+        (("--conf", "spark.ui.enabled=true"), ("--conf",)),
+        (("--k", "2147483648", "--strategy", "window", "--explain"), ("k ", "2,147,483,648")),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("spark")
+def test_column(good, outputs, options, named):
+    assert_refused(mean_ndcg("--input", good, *outputs, *options), *named)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--input", "/no/such/folder"), ("'/no/such/folder'",)),
+        (("--input", "no_such_table"), ("'no_such_table'",)),
+        (("--input", "no_such_schema.rankings"), ("'no_such_schema.rankings'",)),
+        (("--input", "no_such.csv"), ("no_such.csv",)),
+        (("--input", "SELECT * FROM no_such_table"), ("no_such_table",)),
+        (("--input", "SELECT FROM WHERE"), ("SELECT FROM WHERE",)),
+        (("--input", "{good}", "--input-format", "orc"), ("good.parquet", "orc")),
+        (("--input", "{good}", "--input-format", "feather"), ("'feather'",)),
+        (("--input", "{good}", "--judgments", "/no/such/qrels"), ("'/no/such/qrels'",)),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("spark")
+def test_table(good, outputs, options, named):
+    filled = [one.format(good=good) for one in options]
+    assert_refused(mean_ndcg(*outputs, *filled), *named)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_folder_without_files(folder, outputs):
+    (folder / "hollow").mkdir()
+    assert_refused(mean_ndcg("--input", folder / "hollow", *outputs), "hollow")
+
+
+@pytest.mark.parametrize("column", ["query_id", "item_id"])
+@pytest.mark.usefixtures("spark")
+def test_keys_of_other_types_in_the_judgments(folder, outputs, column):
+    run, judgments = write_run(folder / "run.parquet", ROWS), folder / f"{column}.parquet"
+    columns = {"query_id": ["q"], "item_id": ["0"], "relevance": [1.0], column: [7]}
+    ended = mean_ndcg("--input", run, "--judgments", write_table(judgments, columns), *outputs)
+    assert_refused(ended, {"query_id": "query_id", "item_id": "item"}[column], "bigint", "string", "judgments")
+
+
+@pytest.mark.usefixtures("spark")
+def test_text_for_a_score_in_parquet(folder, outputs):
+    columns = {"query_id": ["q"], "item_id": ["0"], "score": ["0.5"], "relevance": [1]}
+    ended = mean_ndcg("--input", write_table(folder / "text.parquet", columns), *outputs)
+    assert_refused(ended, "'score'", "string")
+
+
+# ----------------------------------------------------------------------- outputs: refused before anything is computed
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--output", "{out}/m", "--output-format", "xlsx"), ("'xlsx'", "parquet")),
+        (("--per-query-output", "{out}/q", "--per-query-format", "delta"), ("'delta'",)),
+        (("--json", "{out}/no/out.json"), ("no/out.json",)),
+        (("--json", "{out}"), ("{out}",)),
+        (("--output", "{good}"), ("good.parquet",)),
+        (("--output", "{good}/metrics"), ("good.parquet",)),
+        (("--output", "no_such_schema.metrics"), ("no_such_schema",)),
+        (("--output", "my-metrics"), ("my-metrics",)),
+        (("--output", "{out}/same", "--per-query-output", "{out}/same"), ("same",)),
+        (("--input", "{input}", "--output", "{input}"), ("input",)),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("spark")
+def test_output(good, folder, tmp_path, options, named):
+    """The last two would lose one of the outputs, and make the input unreadable for the next night."""
+    source = folder / "input"
+    write_rows(source / "rows.parquet", ROWS)
+    before = files_below(folder)
+    places = {"good": good, "out": tmp_path, "input": source}
+    filled = [one.format(**places) for one in options]
+    try:
+        assert_refused(mean_ndcg("--input", good, "--k", 3, *filled), *[one.format(**places) for one in named])
+        assert list(tmp_path.iterdir()) == []
+        assert files_below(folder) == before
+    finally:
+        shutil.rmtree(source)
+
+
+@pytest.mark.parametrize("way", ["window", "auto", "files"])
+@pytest.mark.usefixtures("spark")
+def test_a_corrupt_file_is_named(tmp_path, outputs, way, good):
+    folder = good.parent / f"corrupt_{way}"
+    write_rows(folder / "a.parquet", ROWS)
+    (folder / "b.parquet").write_bytes(b"PAR1" + b"x" * 100)
+    assert_refused(mean_ndcg("--input", folder, "--k", 3, "--way", way, *outputs), "b.parquet", "Nothing was written")

@@ -1,0 +1,102 @@
+"""The local session that a job makes for itself: its settings, and what starts its Python workers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from ndcg_spark.cli import session
+from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """What a session of our own starts with, in an environment where nobody else has set one up."""
+    started: list[dict[str, str]] = []
+    for name in session.PROVIDED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())
+
+    def settings_of(of_user: dict[str, str], *, short: bool = True) -> dict[str, str]:
+        with session.spark_session("a job", of_user, short_lists=short):
+            return started[-1]
+
+    return settings_of
+
+
+@pytest.mark.parametrize(("short", "most"), [(True, "2147483647"), (False, None)])
+def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, short, most):
+    settings = settings_of({"spark.ui.enabled": "true"}, short=short)
+    assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
+    assert settings["spark.ui.enabled"] == "true"  # the user has the last word
+
+
+@pytest.mark.parametrize(
+    ("of_environment", "of_user", "ours"),
+    [
+        (None, None, True),
+        ("/other/python", None, False),
+        (None, "/other/python", False),
+        ("/other/python", sys.executable, True),
+    ],
+)
+def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
+    monkeypatch: pytest.MonkeyPatch, settings_of, of_environment: str | None, of_user: str | None, *, ours: bool
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
+    settings = settings_of({} if of_user is None else {"spark.pyspark.python": of_user})
+    assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
+    assert settings.get("spark.python.unix.domain.socket.enabled") == ("true" if ours else None)
+
+
+def test_a_worker_whose_socket_is_closed_ends_without_a_word():
+    assert ends_quietly(Mock(side_effect=BrokenPipeError))(Mock(), True) == 1
+    assert ends_quietly(Mock(return_value=0))(Mock(), True) == 0
+    with pytest.raises(ValueError, match="a mistake"):
+        ends_quietly(Mock(side_effect=ValueError("a mistake")))(Mock(), True)
+
+
+def test_what_outlives_a_task_is_looked_through_once():
+    gc.unfreeze()
+    try:
+        assert freezes_survivors(Mock(return_value=0))(Mock(), True) == 0
+        assert gc.get_freeze_count() > len(sys.modules)
+    finally:
+        gc.unfreeze()
+
+
+def test_zips_of_spark_come_after_what_is_installed():
+    path = ["", "/files", "/spark/pyspark.zip", "/spark/py4j-0.10.9.9-src.zip", "/spark/core.jar", "/site-packages"]
+    assert zips_last(path) == ["", "/files", "/spark/core.jar", "/site-packages", *path[2:4]]
+
+
+def test_workers_come_from_the_installed_pyspark():
+    """The path is as Spark makes it, its zips first; Python names the file of each module that it imports."""
+    zips = sorted(Path(pyspark.__file__).parent.glob("python/lib/*.zip"))
+    assert any(path.name == "pyspark.zip" for path in zips), zips
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(path) for path in [*zips, ROOT])}
+    command = [sys.executable, "-v", "-m", "ndcg_spark.cli.worker_daemon", "pyspark.worker"]
+    ended = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,  # at whose end the daemon ends, with a port written
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    told = ended.stderr.decode()
+    assert len(ended.stdout) == 4, told[-2000:]
+    assert "import 'pyspark.daemon'" in told
+    assert "pyspark.zip/" not in told

@@ -1,0 +1,352 @@
+"""Writes of slices: all or nothing for each, whatever fails and whoever writes beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+
+import pytest
+from support.main_job import files_below, stored_rows
+
+from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
+from ndcg_spark.tables import RunPartition, folders, replace_partition, slice_name, stage_partition, swap_in, writing
+
+NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+OTHER = RunPartition(run_date=date(2026, 1, 31), dataset="app")
+KINDS = ("folder", "table", "remote folder", "remote table")
+
+
+def rows(spark, value, runs=("",), n=5, *, broken=None):
+    """`n` rows a run; those of the run `broken` raise when the last of them is computed."""
+    frame = spark.createDataFrame([(run, i, value) for run in runs for i in range(n)], "run string, k int, value int")
+    if broken is None:
+        return frame
+    failing = f"IF(run = '{broken}' AND k = {n - 1}, raise_error('broken row'), value)"
+    return frame.selectExpr("run", "k", f"CAST({failing} AS INT) AS value")
+
+
+class Table:
+    """A place that rows are written to, of any kind, and read from."""
+
+    def __init__(self, spark, kind, path):
+        self.spark, self.kind, self.path = spark, kind, path
+        self.is_table = kind.endswith("table")
+        self.reference = f"writes_{path.name.replace('-', '_')}" if self.is_table else str(path)
+
+    def write(self, frame, runs=("",), partition=NIGHT, **more):
+        replace_partition(frame, self.reference, None, partition, list(runs), **more)
+
+    def values(self, **where):
+        """Sorted (data set, run, value, number of rows); nothing where there is no table."""
+        if self.is_table and not self.spark.catalog.tableExists(self.reference):
+            return []
+        if not self.is_table and not any(self.path.glob("run_date=*")):
+            return []
+        frame = self.spark.table(self.reference) if self.is_table else self.spark.read.parquet(str(self.path))
+        return sorted(tuple(row) for row in frame.groupBy("dataset", "run", "value").count().collect())
+
+
+@pytest.fixture(params=KINDS)
+def table(request, spark, tmp_path, monkeypatch):
+    if request.param.startswith("remote"):  # as if this process could not reach the files
+        monkeypatch.setattr(writing, "shared_folder", lambda *_: None)
+    made = Table(spark, request.param, tmp_path / f"t{abs(hash(request.node.name)) % 10**9}")
+    yield made
+    if made.is_table:
+        spark.sql(f"DROP TABLE IF EXISTS {made.reference}")
+
+
+@pytest.fixture
+def folder(spark, tmp_path):
+    return Table(spark, "folder", tmp_path / "metrics")
+
+
+def ends(*calls):
+    """Run calls in threads that start together; each ends in None or in its refusal."""
+    start = threading.Barrier(len(calls))
+
+    def run(call):
+        start.wait()
+        try:
+            call()
+        except NdcgSparkError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+# ------------------------------------------------------------------------------------------------ writes that fail
+
+
+def test_a_failed_write_leaves_the_old_rows(table, spark):
+    table.write(rows(spark, 1))
+    with pytest.raises(OutputRefusedError, match="broken row"):
+        table.write(rows(spark, 2, broken=""))
+    assert table.values() == [("shop", "", 1, 5)]
+
+
+def test_of_several_runs_none_is_replaced_when_one_fails(table, spark):
+    runs = ("a", "b", "c")
+    table.write(rows(spark, 1, runs), runs)
+    with pytest.raises(OutputRefusedError, match="broken row"):
+        table.write(rows(spark, 2, runs, broken="c"), runs)
+    assert table.values() == [("shop", run, 1, 5) for run in runs]
+
+
+def test_a_first_write_that_fails_leaves_nothing(table, spark):
+    with pytest.raises(OutputRefusedError, match="broken row"):
+        table.write(rows(spark, 2, broken=""))
+    assert table.values() == []
+    if table.is_table:
+        assert not spark.catalog.tableExists(table.reference)
+    if table.kind == "folder":
+        assert not table.path.exists()
+    table.write(rows(spark, 3))
+    assert table.values() == [("shop", "", 3, 5)]
+
+
+def test_writes_replace_their_slices_only(table, spark):
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    table.write(rows(spark, 2, ("a",)), ("a",), OTHER)
+    table.write(rows(spark, 3, ("b",), n=2), ("b",))
+    table.write(rows(spark, 4, ("b",), n=3), ("b",))
+    assert table.values() == [("app", "a", 2, 5), ("shop", "a", 1, 5), ("shop", "b", 4, 3)]
+
+
+def test_a_run_without_rows_is_emptied_where_that_is_allowed(table, spark):
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    table.write(rows(spark, 2, ("a",)), ("a", "b"), empty=["b"])
+    assert table.values() == [("shop", "a", 2, 5)]
+
+
+@pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
+def test_a_run_without_rows_is_refused_where_it_is_not(table, spark):
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    with pytest.raises(OutputRefusedError, match="no rows of run 'b'"):
+        table.write(rows(spark, 2, ("a",)), ("a", "b"))
+    assert table.values() == [("shop", "a", 1, 5), ("shop", "b", 1, 5)]
+
+
+def test_staged_rows_are_not_visible(table, spark):
+    if table.kind == "remote folder":
+        pytest.skip("Spark stages those itself")
+    table.write(rows(spark, 1))
+    with closing(stage_partition(rows(spark, 2), table.reference, None, NIGHT, [""])) as staged:
+        assert table.values() == [("shop", "", 1, 5)]
+        swap_in([staged])
+        assert table.values() == [("shop", "", 2, 5)]
+    assert table.values() == [("shop", "", 2, 5)]
+
+
+def test_a_swap_that_fails_is_taken_back(spark, tmp_path):
+    """Of three outputs the last cannot be swapped in: the first two are as they were."""
+
+    class Broken:
+        reference, undoable = "broken", True
+
+        def swap(self):
+            raise OutputRefusedError("no")
+
+        def undo(self):
+            pass
+
+        def finish(self):
+            raise AssertionError
+
+    first, second = Table(spark, "folder", tmp_path / "first"), Table(spark, "table", tmp_path / "second")
+    fresh = Table(spark, "folder", tmp_path / "fresh")
+    try:
+        for one in (first, second):
+            one.write(rows(spark, 1))
+        staged = [stage_partition(rows(spark, 2), one.reference, None, NIGHT, [""]) for one in (first, second, fresh)]
+        staged += [stage_partition(rows(spark, 2), second.reference, None, OTHER, [""])]
+        with pytest.raises(OutputRefusedError):
+            swap_in([*staged, Broken()])
+        for one in staged:
+            one.close()
+        assert first.values() == second.values() == [("shop", "", 1, 5)]
+        assert not fresh.path.exists()
+        second.write(rows(spark, 3), partition=OTHER)
+        assert second.values() == [("app", "", 3, 5), ("shop", "", 1, 5)]
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {second.reference}")
+
+
+# ------------------------------------------------------------------------------------------------ writers at once
+
+
+@pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
+def test_two_data_sets_at_once_into_a_new_table(table, spark):
+    for _ in range(4):
+        calls = [lambda one=one: table.write(rows(spark, 1), partition=one) for one in (NIGHT, OTHER)]
+        assert ends(*calls) == [None, None]
+        assert table.values() == [("app", "", 1, 5), ("shop", "", 1, 5)]
+        if table.is_table:
+            spark.sql(f"DROP TABLE {table.reference}")
+
+
+@pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
+def test_of_two_writers_of_a_slice_one_wins_whole(table, spark):
+    table.write(rows(spark, 0))
+    before = 0
+    for value in range(1, 9, 2):
+        ended = ends(*[lambda one=one: table.write(rows(spark, one, n=3 + one)) for one in (value, value + 1)])
+        refused = [end for end in ended if end is not None]
+        assert len(refused) < 2
+        assert all("is being written by" in one or "meanwhile" in one for one in refused)
+        ((_, _, now, n),) = table.values()
+        assert now in [value + at for at, end in enumerate(ended) if end is None], (before, ended)
+        assert n == 3 + now
+        before = now
+
+
+def test_a_second_writer_is_told_who_is_at_work(spark, folder):
+    with (
+        closing(stage_partition(rows(spark, 1), folder.reference, None, NIGHT, [""])) as staged,
+        pytest.raises(OutputRefusedError) as refused,
+    ):
+        folder.write(rows(spark, 2))
+    told = str(refused.value)
+    assert [one for one in (slice_name("shop", ""), f"process {os.getpid()}", "since 20") if one not in told] == []
+    assert "\n" not in told
+    assert staged.reference == folder.reference
+    assert not folder.path.exists()
+    folder.write(rows(spark, 3))
+    assert folder.values() == [("shop", "", 3, 5)]
+
+
+def test_nothing_of_a_write_is_left_over(spark, folder):
+    folder.write(rows(spark, 1))
+    folder.write(rows(spark, 2))
+    names = {re.sub(r"part-.*", "part", name) for name in files_below(folder.path)}
+    place = f"run_date=2026-01-31/slice={slice_name('shop', '')}"
+    assert names == {"_SUCCESS", f"{place}/part", f"{place}/.part"}  # the latter are checksums
+    assert sorted(os.listdir(folder.path)) == ["_SUCCESS", "run_date=2026-01-31"]
+
+
+# ------------------------------------------------------------------------------------------ writers that are killed
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from ndcg_spark.tables.claims import claim_slices
+claim = claim_slices(Path(sys.argv[1]), sys.argv[2:], print)
+for folder in sys.argv[2:]:
+    (claim.rows / folder).mkdir(parents=True)
+    (claim.rows / folder / "part-0.parquet").write_text("half")
+    if (claim.root / folder).exists():
+        (claim.replaced / folder).parent.mkdir(parents=True)
+        (claim.root / folder).rename(claim.replaced / folder)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def writer(folder):
+    """A process that has claimed a slice, and moved its old rows away as where names cannot be exchanged."""
+    place = f"run_date=2026-01-31/slice={slice_name('shop', '')}"
+    command = [sys.executable, "-c", KILLED, str(folder.path), place]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def kill(writer):
+    assert writer.stdout.readline() == "ready\n"
+    writer.kill()
+    writer.wait()
+
+
+def test_what_a_killed_writer_left_is_named_and_removed(spark, folder, writer):
+    assert writer.stdout.readline() == "ready\n"
+    with pytest.raises(OutputRefusedError, match=rf"is being written by process {writer.pid} on "):
+        folder.write(rows(spark, 1))
+    writer.kill()
+    writer.wait()
+    told = []
+    folder.write(rows(spark, 1), tell=told.append)
+    assert len(told) == 1
+    assert f"process {writer.pid}" in told[0]
+    assert str(folder.path) in told[0]
+    assert folder.values() == [("shop", "", 1, 5)]
+    assert not (folder.path / ".ndcg-spark").exists()
+
+
+def test_leftovers_are_invisible(spark, folder, writer):
+    folder.write(rows(spark, 1), partition=OTHER)
+    kill(writer)
+    assert (folder.path / ".ndcg-spark").exists()
+    assert folder.values() == [("app", "", 1, 5)]
+
+
+@pytest.fixture
+def moved(spark, folder):
+    """A folder with old rows, which the writer will move away: ask for this before the writer."""
+    folder.write(rows(spark, 1))
+    return folder.path / f"run_date=2026-01-31/slice={slice_name('shop', '')}"
+
+
+def test_old_rows_that_a_killed_writer_moved_away_come_back(spark, folder, moved, writer):
+    kill(writer)
+    assert not moved.exists()
+    with pytest.raises(OutputRefusedError, match="broken row"):
+        folder.write(rows(spark, 2, broken=""))
+    assert folder.values() == [("shop", "", 1, 5)]
+
+
+def test_without_exchange_a_slice_is_replaced_by_two_renames(spark, folder, monkeypatch):
+    monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    folder.write(rows(spark, 1))
+    folder.write(rows(spark, 2))
+    assert folder.values() == [("shop", "", 2, 5)]
+    assert sorted(os.listdir(folder.path)) == ["_SUCCESS", "run_date=2026-01-31"]
+
+
+def test_folders_are_exchanged_in_one_step(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not folders.exchange(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("this system cannot exchange names")
+    assert os.listdir(tmp_path / "one") == ["other"]
+    assert os.listdir(tmp_path / "other") == ["one"]
+
+
+# ------------------------------------------------------------------------------------------------------- many runs
+
+
+def test_hundreds_of_runs(spark, folder):
+    """A `when` for each run overflowed Spark's stack at 600."""
+    runs = [f"run {at} \u00e9" for at in range(700)]
+    frame = spark.createDataFrame([(run, at) for at, run in enumerate(runs)], "run string, value int")
+    marked = writing.stamped(frame, NIGHT, runs)
+    found = {row["run"]: row["slice"] for row in marked.collect()}
+    assert found == {run: slice_name("shop", run) for run in runs}
+    assert marked.columns == ["run", "value", "dataset", "run_date", "slice"]
+    some = frame.where("value < 20")
+    folder.write(some, runs[:20])
+    assert {json.dumps(row["run"]) for row in stored_rows(folder.path)} == {json.dumps(run) for run in runs[:20]}
+
+
+# ----------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", ["dataset", "Run_Date", "SLICE"])
+def test_columns_that_storing_would_overwrite_are_refused(spark, folder, name):
+    with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
+        folder.write(rows(spark, 1).selectExpr("*", f"k AS {name}"))
+    assert not folder.path.exists()

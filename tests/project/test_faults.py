@@ -1,0 +1,47 @@
+"""A short leg of scripts/faults; and that it notices lost, doubled and mixed slices."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+import faults
+import faults_rows
+
+
+def test_no_slice_is_lost_doubled_or_mixed(spark, tmp_path):
+    legs = faults.run_legs(spark, 6, "test", tmp_path, processes=False)
+    assert [line for leg in legs for line in leg.complaints] == []
+    assert all(leg.counts["done"] for leg in legs)
+    assert sum(leg.counts["broken"] for leg in legs)
+    assert "| folder, threads | 3 |" in faults.table_of(legs)
+
+
+ONE = [(5, i, 3) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "allowed", "verdict"),
+    [
+        (ONE, {4, 5}, "whole"),
+        ([], {0, 5}, "whole"),
+        ([], {5}, "lost"),
+        (ONE + ONE, {5}, "doubled"),
+        (ONE[1:], {5}, "mixed"),
+        ([*ONE, (4, 0, 7)], {4, 5}, "mixed"),
+        (ONE, {4}, "wrong"),
+    ],
+)
+def test_verdicts(rows, allowed, verdict):
+    assert faults_rows.judge(rows, allowed)[0] == verdict
+
+
+def test_a_reader_notices_a_slice_that_is_gone(tmp_path):
+    reader = faults_rows.Reader(tmp_path)
+    reader.settled = {tmp_path / "run_date=2026-01-01" / "slice=a"}
+    reader.look()
+    assert reader.counts["lost"] == 1

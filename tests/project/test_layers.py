@@ -1,0 +1,146 @@
+"""The shape of the source: layers, Spark Connect, length of functions.
+
+Imports go down the layers, nothing needs a classic Spark session, functions fit on a screen. Each rule
+is applied to the whole package, and to small bad samples that it has to object to.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from support.source_rules import (
+    HEAVY,
+    LAYER_RULES,
+    MAX_FUNCTION_LINES,
+    PACKAGE,
+    PROJECT_ROOT,
+    SIZE_RULES,
+    Source,
+    classic_only_names,
+    foreign_imports,
+    heavy_root_imports,
+    long_functions,
+    misplaced_modules,
+    sources_in,
+    upward_imports,
+)
+
+# ------------------------------------------------------------------------------------- the package obeys them
+
+
+def test_there_is_a_package_to_look_at():
+    modules = {source.module for source in sources_in(PACKAGE)}
+    assert {PACKAGE, f"{PACKAGE}.errors", f"{PACKAGE}.kernels"} <= modules
+
+
+@pytest.mark.parametrize("rule", LAYER_RULES, ids=lambda rule: rule.__name__)
+def test_the_package_obeys(rule):
+    assert [finding for source in sources_in(PACKAGE) for finding in rule(source)] == []
+
+
+@pytest.mark.parametrize("rule", SIZE_RULES, ids=lambda rule: rule.__name__)
+def test_package_and_jobs_and_scripts_obey(rule):
+    assert [finding for source in sources_in(PACKAGE, "jobs", "scripts") for finding in rule(source)] == []
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = f"import sys, {PACKAGE}; print(*sorted({set(HEAVY)!r} & set(sys.modules)))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.split() == []
+
+
+def test_every_public_name_is_there():
+    package = __import__(PACKAGE)
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+# ------------------------------------------------------------------------------- the rules object to bad code
+
+
+def long_function(n_lines: int, docstring: str = "") -> str:
+    return "\n".join(["def f():", *([f'    """{docstring}"""'] if docstring else []), *["    x = 1"] * (n_lines - 1)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"),
+    [
+        pytest.param(misplaced_modules, Source("ndcg_spark.helpers", ""), id="module without a layer"),
+        pytest.param(upward_imports, Source("ndcg_spark.kernels.dcg", "import ndcg_spark.plan"), id="import"),
+        pytest.param(upward_imports, Source("ndcg_spark.errors", "from ndcg_spark.kernels import dcg"), id="from"),
+        pytest.param(
+            upward_imports, Source("ndcg_spark.plan", "from ndcg_spark import spark"), id="from the package"
+        ),
+        pytest.param(upward_imports, Source("ndcg_spark.plan", "from .spark import ranking"), id="relative"),
+        pytest.param(upward_imports, Source("ndcg_spark.kernels", "from .. import spark", True), id="in an __init__"),
+        pytest.param(upward_imports, Source("ndcg_spark.spark.a", "from ..tables import write"), id="two dots"),
+        pytest.param(
+            upward_imports,
+            Source("ndcg_spark.tables", "def f():\n    import ndcg_spark.cli"),
+            id="in a function",
+        ),
+        pytest.param(upward_imports, Source("ndcg_spark.worker", "import ndcg_spark"), id="the package itself"),
+        pytest.param(
+            upward_imports, Source("ndcg_spark.worker", "from ndcg_spark import evaluate"), id="a lazy name"
+        ),
+        pytest.param(
+            foreign_imports,
+            Source("ndcg_spark.worker.score", "from pyspark.sql import Row"),
+            id="worker pyspark",
+        ),
+        pytest.param(foreign_imports, Source("ndcg_spark.plan", "import numpy as np"), id="plan numpy"),
+        pytest.param(foreign_imports, Source("ndcg_spark.kernels.dcg", "import pyarrow"), id="kernel pyarrow"),
+        pytest.param(foreign_imports, Source("ndcg_spark.errors", "import numpy"), id="errors numpy"),
+        pytest.param(foreign_imports, Source("ndcg_spark.spark.a", "import click"), id="spark click"),
+        pytest.param(heavy_root_imports, Source(PACKAGE, "import numpy as np", True), id="root numpy"),
+        pytest.param(heavy_root_imports, Source(PACKAGE, "from .spark import scoring", True), id="root own module"),
+        pytest.param(
+            heavy_root_imports,
+            Source(PACKAGE, "try:\n    import pyspark\nexcept E:\n    pass", True),
+            id="in try",
+        ),
+        pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "df.rdd.count()"), id="rdd"),
+        pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "spark.sparkContext"), id="sparkContext"),
+        pytest.param(classic_only_names, Source("ndcg_spark.cli", "getattr(df, '_jdf')"), id="getattr"),
+        pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
+    ],
+)
+def test_a_rule_objects_to(rule, source):
+    assert len(rule(source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"),
+    [
+        pytest.param(
+            upward_imports,
+            Source("ndcg_spark.plan", "from ndcg_spark.conventions import Convention"),
+            id="same layer",
+        ),
+        pytest.param(upward_imports, Source("ndcg_spark.cli", "from ndcg_spark.errors import E"), id="far below"),
+        pytest.param(
+            upward_imports,
+            Source("ndcg_spark.tables", "from ndcg_spark._version import __version__"),
+            id="version",
+        ),
+        pytest.param(
+            foreign_imports, Source("ndcg_spark.kernels.dcg", "import math\nimport numpy"), id="kernel numpy"
+        ),
+        pytest.param(
+            heavy_root_imports, Source(PACKAGE, "from ndcg_spark.errors import NdcgError", True), id="errors"
+        ),
+        pytest.param(heavy_root_imports, Source(PACKAGE, "def __getattr__(n):\n    import numpy", True), id="lazy"),
+        pytest.param(
+            heavy_root_imports,
+            Source(PACKAGE, "if TYPE_CHECKING:\n    from .spark import a", True),
+            id="types",
+        ),
+        pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "rdd = 1  # .rdd"), id="a name, a comment"),
+        pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
+    ],
+)
+def test_a_rule_accepts(rule, source):
+    assert rule(source) == []

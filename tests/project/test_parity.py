@@ -1,0 +1,173 @@
+"""The comparison of presets with the tools they reproduce, as scripts/parity makes it; and that it notices errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ndcg_spark.conventions import PRESETS
+
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx would compile for half a minute to rank a few rows
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+import parity
+from parity_comparisons import (
+    COMPARISONS,
+    STORED,
+    against_random,
+    against_shared,
+    against_stored,
+    worst_difference,
+)
+from parity_data import DATA_SETS, load_shared
+from parity_tools import Tool, UnavailableError, imported
+
+SEEDS = range(2)
+
+WRONG = (
+    "default;gain=linear",
+    "linear;ties=item_desc",
+    "trec_eval;score_precision=float32",
+    "trec_eval_9;score_precision=double",
+    "trec_eval_9;ties=item_asc",
+    "trec_eval_9;negative=keep",
+    "ir_measures;missing_query=drop",
+    "gdeval;no_relevant=zero",
+    "sklearn;ideal=judged",
+    "sklearn;ties=item_asc",
+    "lightgbm;no_relevant=zero",
+    "lightgbm;ties=item_asc",
+    "xgboost;score_precision=double",
+    "xgboost_minus;no_relevant=one",
+    "catboost;ties=best",
+    "catboost_exp;gain=linear",
+    "mllib;ideal=judged",
+    "mllib_sorted;ideal=retrieved",
+    "mllib_binary;unjudged_query=drop",
+    "recommenders_spark;missing_query=zero",
+    "recommenders_pandas;no_relevant=zero",
+    "ranx;gain=linear",
+    "ranx_burges;ideal=retrieved",
+    "torchmetrics;score_precision=double",
+    "talr;ties=expected;no_relevant=zero",
+    "replay;ties=item_asc",
+    "rectools;ideal=judged",
+    "mlflow;ideal=judged",
+    "evidently;no_relevant=zero",
+)
+
+
+def named(comparison) -> str:
+    return f"{comparison.convention}, {comparison.tool.title}"
+
+
+def comparison_of(preset: str):
+    return next(one for one in COMPARISONS if one.convention == preset)
+
+
+def assert_same(outcome) -> None:
+    if outcome.skipped:
+        pytest.skip(outcome.skipped)
+    assert outcome.values > 0, outcome
+    assert outcome.worst <= outcome.tolerance, outcome
+
+
+# --- Presets are what their tools are
+
+
+def test_every_preset_is_compared_with_something():
+    assert {one.convention for one in COMPARISONS} >= set(PRESETS)
+    assert {one.convention for one in COMPARISONS if not one.optional} >= set(PRESETS)
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=named)
+def test_random_rankings(comparison):
+    assert_same(against_random(comparison, SEEDS))
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_shared_rankings_with_live_tools(shared_data, name):
+    data = load_shared(shared_data, name)
+    taken = [replace(one, cutoffs=one.cutoffs[-2:]) for one in COMPARISONS if one.takes(data)]
+    outcomes = [against_shared(one, data) for one in taken]
+    assert [outcome for outcome in outcomes if outcome.is_off] == []
+    assert sum(1 for outcome in outcomes if outcome.values) >= 10
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_shared_rankings_with_the_values_stored_beside_them(shared_data, name):
+    data = load_shared(shared_data, name)
+    outcomes = [against_stored(data, *key) for key in data.expected if key[0] in STORED]
+    assert {outcome.convention.partition(";")[0] for outcome in outcomes} >= {"trec_eval_9", "sklearn", "ranx"}
+    assert [outcome for outcome in outcomes if outcome.is_off] == []
+
+
+# --- What is not, is shown
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_choice_is_off(wrong):
+    outcome = against_random(replace(comparison_of(wrong.partition(";")[0]), convention=wrong), range(4))
+    if outcome.skipped:
+        pytest.skip(outcome.skipped)
+    assert outcome.is_off
+
+
+def test_every_preset_is_made_wrong_once():
+    assert {wrong.partition(";")[0] for wrong in WRONG} == set(PRESETS)
+
+
+def test_a_value_on_one_side_alone_is_a_difference():
+    assert worst_difference({("1", 5): 0.5}, {("1", 5): 0.25}) == 0.25
+    assert worst_difference({("1", 5): 0.5}, {}) == float("inf")
+    assert worst_difference({("1", 5): 0.5}, {("2", 5): 0.5}) == float("inf")
+
+
+def test_comparing_nothing_is_off():
+    nothing = replace(comparison_of("linear"), tool=Tool(call=lambda queries, cutoffs: {}), domain=lambda rows: False)
+    assert against_random(nothing, SEEDS).is_off
+
+
+# --- The command
+
+
+@pytest.fixture
+def _no_shared_data(monkeypatch, tmp_path):
+    monkeypatch.setenv("NDCG_SPARK_SHARED_DATA", str(tmp_path / "nothing"))
+
+
+@pytest.mark.usefixtures("_no_shared_data")
+def test_the_command_prints_a_table_and_says_what_it_skips(monkeypatch, capsys):
+    missing = replace(
+        comparison_of("linear"), tool=Tool(package="nothing", call=lambda *_: imported("no_such_tool_anywhere"))
+    )
+    monkeypatch.setattr(parity, "COMPARISONS", (missing, comparison_of("default")))
+    assert parity.main(["--seeds", "1"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:4]] == [
+        "default", "random, 1 seeds", "definition of NDCG, 2^rel - 1",
+    ]  # fmt: skip
+    assert lines[2].rstrip(" |").endswith("ok")
+    assert "skipped: no_such_tool_anywhere cannot be imported" in lines[3]
+    assert "NDCG_SPARK_SHARED_DATA may name their folder" in printed
+    assert lines[-1].endswith("1 comparisons skipped; off: none")
+
+
+@pytest.mark.usefixtures("_no_shared_data")
+def test_the_command_fails_where_a_preset_is_off(monkeypatch, capsys):
+    wrong = replace(comparison_of("default"), convention="default;gain=linear")
+    monkeypatch.setattr(parity, "COMPARISONS", (wrong, comparison_of("linear")))
+    assert parity.main(["--seeds", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "| OFF" in printed
+    assert printed.splitlines()[-1].endswith("off: default;gain=linear")
+
+
+def test_a_tool_that_is_not_there_is_an_error_of_its_own():
+    with pytest.raises(UnavailableError, match="no_such_tool_anywhere"):
+        imported("no_such_tool_anywhere")

@@ -1,0 +1,68 @@
+"""What README and docs show is what happens: their Python runs, prints what they print, and their flags exist."""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click import Context
+
+from ndcg_spark.cli.main import cli
+from ndcg_spark.conventions import PRESETS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+OF_OTHER_TOOLS = {"--help", "--py-files", "--master"}
+OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples() -> list[tuple[str, str]]:
+    """Each Python block, and the text block that follows it before the next one."""
+    found: list[tuple[str, str]] = []
+    for kind, text in BLOCK.findall(README):
+        if kind == "python":
+            found.append((text, ""))
+        elif kind == "text" and found:
+            found[-1] = (found[-1][0], text)
+    return found
+
+
+def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSession) -> None:
+    names: dict[str, Any] = {"spark": spark}
+    assert examples()
+    for code, expected in examples():
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(code, "README.md", "exec"), names)
+        assert printed.getvalue().strip() == expected.strip(), code
+
+
+def flags_of_the_job() -> set[str]:
+    command = cli.get_command(Context(cli), "mean-ndcg")
+    assert command is not None
+    return {flag for option in command.params for flag in option.opts}
+
+
+@pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
+def test_every_flag_of_the_readme_exists(flag: str) -> None:
+    assert flag in flags_of_the_job() | OF_THE_BENCH | OF_OTHER_TOOLS
+
+
+def test_every_flag_of_a_choice_is_in_the_readme() -> None:
+    shown = set(re.findall(r"--[a-z][a-z-]+", README))
+    conventions = {"--gain", "--discount", "--ties", "--score-precision", "--ideal", "--unjudged", "--negative"}
+    conventions |= {"--no-relevant", "--missing-query", "--unjudged-query", "--pad-to-k", "--duplicates"}
+    assert conventions <= shown & flags_of_the_job()
+
+
+def test_every_preset_is_in_the_readme() -> None:
+    assert [name for name in PRESETS if f"`{name}`" not in README] == []

@@ -1,0 +1,112 @@
+"""What a run costs Spark, counted, so that it cannot creep: scans, shuffles, passes through Python, jobs."""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.main_job import done
+
+from ndcg_spark import evaluate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = [("q1", "a", 0.9, 1, 2), ("q1", "b", 0.8, 2, 0), ("q2", "c", 0.7, 1, 1)]
+
+
+@pytest.fixture(scope="module")
+def path(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cost") / "rows.parquet"
+    schema = "query_id string, item_id string, score double, rank int, relevance int"
+    spark.createDataFrame(ROWS, schema).coalesce(1).write.parquet(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, path: Path) -> DataFrame:
+    return spark.read.parquet(str(path))
+
+
+def plan_of(frame: DataFrame) -> str:
+    """The physical plan; before it runs it names each exchange once for every use."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        frame.explain()
+    return printed.getvalue()
+
+
+def costs(frame: DataFrame) -> tuple[int, int, int]:
+    """Scans, shuffles, and passes through Python."""
+    plan = plan_of(frame)
+    shuffles = re.findall(r"Exchange (?:hashpartitioning|.*[Pp]assthrough|.*DirectShuffle)", plan)
+    return plan.count("FileScan"), len(shuffles), plan.count("MapInArrow")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rank": "rank"}, {"convention": "default;ties=expected"}, {"k": "all"}, {"score": ["score", "rank"]}],
+    ids=str,
+)
+def test_a_table_is_read_once_and_its_partial_rankings_shuffled_once(table: DataFrame, options: dict) -> None:
+    """Whatever is ranked, and how. The sums of the summary are a second, tiny shuffle."""
+    found = evaluate(table, **({"k": [1, 3, 10]} | options))
+    assert costs(found.rankings) == (1, 1, 2)
+    assert costs(found.per_query) == (1, 1, 3)
+    assert costs(found.summary) == (1, 2, 3)
+
+
+def test_judgments_are_one_scan_more_and_no_join(table: DataFrame) -> None:
+    run, judgments = table.drop("relevance"), table.select("query_id", "item_id", "relevance")
+    rankings = evaluate(run, judgments=judgments, k=3).rankings
+    assert costs(rankings) == (2, 1, 3)
+    assert "Join" not in plan_of(rankings)
+
+
+def test_files_that_workers_read_are_not_scanned_by_spark(path: Path) -> None:
+    found = evaluate(str(path), k=[1, 3, 10])
+    assert costs(found.rankings) == (0, 1, 2)
+    assert costs(found.summary) == (0, 2, 3)
+
+
+def test_to_check_all_rows_for_duplicates_costs_one_shuffle_more(table: DataFrame) -> None:
+    assert costs(evaluate(table, k=3, check_duplicates="all").rankings) == (1, 2, 3)
+
+
+def test_arrays_are_not_shuffled(spark: SparkSession) -> None:
+    found = evaluate(spark.createDataFrame([("q", [1, 0])], "query_id string, relevance array<int>"), k=2)
+    assert costs(found.per_query) == (0, 0, 2)
+    assert "Exchange" not in plan_of(found.per_query)
+
+
+def test_only_the_columns_in_use_are_read(table: DataFrame) -> None:
+    """No items where no rule needs them: neither for ranks nor for ties that are averaged."""
+    ranks = evaluate(table, k=3, rank="rank", check_duplicates="none").summary
+    assert "ReadSchema: struct<query_id:string,rank:int,relevance:int>" in plan_of(ranks)
+    averaged = evaluate(table, k=3, convention="default;ties=expected", check_duplicates="none").summary
+    assert "ReadSchema: struct<query_id:string,score:double,relevance:int>" in plan_of(averaged)
+
+
+def jobs_of(spark: SparkSession, *arguments: object) -> int:
+    """Spark jobs that a run of the main job starts; adaptive execution makes each shuffle a job of its own."""
+    group = "counted " + " ".join(map(str, arguments))
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        done(*arguments)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_jobs_of_a_run(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """The schema, two shuffles and the result; one more for each table that is written, two for per-query results."""
+    options = ("--input", path, "--k", "1,10", "--run-date", "2026-01-31")
+    assert jobs_of(spark, *options) == 4
+    assert jobs_of(spark, *options, "--source", "spark") == 4
+    assert jobs_of(spark, *options, "--output", tmp_path / "metrics") == 5
+    queries = ("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries")
+    assert jobs_of(spark, *options, *queries) == 7

@@ -1,0 +1,134 @@
+"""Rows of the oracle as the batches that workers read, and the exchange between workers without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.worker.batches import BatchFunction
+from ndcg_spark.worker.canonical import ITEM, ORDER, RANK, RELEVANCE, SCORE
+from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
+from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.receiving import make_merger
+from support.oracle import Row
+
+QUERY = "query_0"
+Ranks = Mapping[tuple[object, object], int]
+Parts = Sequence[Sequence[pa.RecordBatch]]
+"""For each worker that reads, the batches that it is given."""
+
+
+def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as they lie in a file, under the default names of columns."""
+    columns = _columns(rows)
+    names = {QUERY: "query_id", ITEM: "item_id", ORDER: "position"}
+    return pa.RecordBatch.from_pydict({names.get(name, name): values for name, values in columns.items()})
+
+
+def canonical_rows(rows: Sequence[Row], plan: EvaluationPlan, ranks: Ranks | None = None) -> pa.RecordBatch:
+    """Rows under the names that workers know; with `ranks`, these take the place of scores."""
+    columns = _columns(rows)
+    if ranks is not None:
+        del columns[SCORE]
+        columns[RANK] = pa.array([ranks.get((row.query, row.item)) for row in rows], pa.int32())
+    if plan.columns.order is None:
+        del columns[ORDER]
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
+    item = pa.int64() if rows and isinstance(rows[0].item, int) else pa.string()
+    return {
+        QUERY: pa.array([row.query for row in rows], pa.string()),
+        ITEM: pa.array([row.item for row in rows], item),
+        SCORE: pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
+        RELEVANCE: pa.array([row.relevance for row in rows], pa.float64()),
+        ORDER: pa.array([row.position for row in rows], pa.int32()),
+    }
+
+
+def run_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What was retrieved, without relevances."""
+    value = rows.column(SCORE if SCORE in rows.schema.names else RANK)
+    return rows.filter(value.is_valid()).drop_columns([RELEVANCE])
+
+
+def judgments_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What was judged, without scores, ranks and order."""
+    judged = rows.filter(rows.column(RELEVANCE).is_valid())
+    return judged.select([name for name in judged.schema.names if name not in (SCORE, RANK, ORDER)])
+
+
+def ranking_task(
+    rows: pa.RecordBatch, plan: EvaluationPlan, judgments: pa.RecordBatch | None = None, **limits: int
+) -> RankingTask:
+    """What the driver would send to workers for such rows."""
+    return RankingTask(
+        plan=plan,
+        rows=rows.schema,
+        judgments=None if judgments is None else judgments.schema,
+        checks_duplicates=plan.checks_top_duplicates and ITEM in rows.schema.names,
+        **limits,
+    )
+
+
+def split(rows: pa.RecordBatch, seed: int, *, n_workers: int = 3, most_rows: int = 40) -> Parts:
+    """Rows in batches of random sizes, dealt to workers at random."""
+    random_, at = random.Random(seed), 0
+    parts: list[list[pa.RecordBatch]] = [[] for _ in range(n_workers)]
+    while at < rows.num_rows:
+        n_rows = random_.randint(1, most_rows)
+        random_.choice(parts).append(rows.slice(at, n_rows))
+        at += n_rows
+    return parts
+
+
+def sent(send: BatchFunction, parts: Parts) -> list[dict[str, Any]]:
+    """Rows of the exchange, as every worker sends them."""
+    batches = [batch for part in parts for batch in send(iter(part))]
+    assert all(batch.schema == EXCHANGE_SCHEMA for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def received(rows: Iterable[dict[str, Any]], receive: BatchFunction, seed: int = 0) -> list[pa.RecordBatch]:
+    """What the workers behind the exchange make of its rows, which arrive in any order and in small batches."""
+    arriving = list(rows)
+    random.Random(seed).shuffle(arriving)
+    found: list[pa.RecordBatch] = []
+    for partition in sorted({row["partition_id"] for row in arriving}):
+        its = [row for row in arriving if row["partition_id"] == partition]
+        batches = [
+            pa.RecordBatch.from_pylist(its[at : at + 4], schema=EXCHANGE_SCHEMA) for at in range(0, len(its), 4)
+        ]
+        found += receive(iter(batches))
+    return found
+
+
+def exchanged(task: RankingTask, parts: Parts, judged: Parts = (), seed: int = 0) -> list[pa.RecordBatch]:
+    """Rankings of rows, and of judgments where they are a table of their own."""
+    rows = sent(make_row_sender(task), parts)
+    if task.judgments is not None:
+        rows += sent(make_judgment_sender(task), judged)
+    assert {row["partition_id"] for row in rows} <= set(range(task.n_partitions))
+    return received(rows, make_merger(task), seed)
+
+
+def bits_of(rankings: Iterable[pa.RecordBatch]) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """Everything in rankings, by run and query; doubles as text that only equal bits share."""
+    found: dict[tuple[object, ...], tuple[object, ...]] = {}
+    for batch in rankings:
+        for row in batch.to_pylist():
+            key = (row.pop("run"), row["query_id"])
+            assert key not in found, key
+            found[key] = tuple((name, _exactly(value)) for name, value in row.items())
+    return found
+
+
+def _exactly(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(map(_exactly, value))
+    return value.hex() if isinstance(value, float) else value

@@ -1,0 +1,80 @@
+"""What a client of Spark Connect sees, as JSON on standard output; `test_connect.py` runs it and judges.
+
+A process of its own: pyspark decides once for classic sessions or for Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ndcg_spark import dcg, evaluate, ndcg, plain_refusals
+from support.main_job import mean_ndcg
+
+LONG = "query_id string, item_id string, score double, relevance double"
+GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
+NAN = [("q7", "a", math.nan, 1.0), ("q7", "b", 2.0, 0.0)]
+TWICE = [("q7", "a", 2.0, 1.0), ("q7", "a", 1.0, 0.0)]
+NOTHING = [("q7", "a", 2.0, 0.0)]
+
+
+def raised(action: Callable[[], object]) -> list[str]:
+    """Class and text of the error."""
+    try:
+        with plain_refusals():
+            action()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
+    """Exit code and last line of a job over a bad row, and over a corrupt file."""
+    bad.write.parquet(str(folder / "bad"))
+    (folder / "corrupt").mkdir()
+    for path in (folder / "bad").glob("*.parquet"):
+        (folder / "corrupt" / path.name).write_bytes(path.read_bytes())
+    (folder / "corrupt" / "z.parquet").write_bytes(b"PAR1" + b"x" * 100)
+    found = {}
+    for name in ("bad", "corrupt"):
+        ended = mean_ndcg("--input", folder / name, "--k", 3, "--strategy", "window")
+        found[name] = [ended.code, ended.complaints]
+    return found
+
+
+def main(url: str) -> None:
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    good, bad, twice, nothing = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN, TWICE, NOTHING))
+    arrays = spark.createDataFrame([([3.0, 1.0], [3.0, 3.0])], "ranked array<double>, ideal array<double>")
+    columns = arrays.select(ndcg("ranked"), ndcg(arrays["ranked"], "ideal", gain="linear"), dcg("ranked"))
+    hostile = spark.createDataFrame([([math.nan], [2000.0])], "nan array<double>, large array<double>")
+    evaluation = evaluate(good, k=[1, 6], convention="linear")
+    found = {
+        "per_query": [[row["k"], row["dcg"], row["idcg"], row["ndcg"]] for row in evaluation.per_query.collect()],
+        "means": {row["k"]: row["value"] for row in evaluation.summary.where("metric = 'ndcg'").collect()},
+        "columns": [columns.columns, list(columns.collect()[0])],
+        "refused": {
+            "bad row": raised(evaluate(bad, k=3, strategy="window").per_query.collect),
+            "bad row, top_k": raised(evaluate(bad, k=3).summary.collect),
+            "twice": raised(evaluate(twice, k=3).per_query.collect),
+            "worker": raised(evaluate(nothing, k=3, convention="default;no_relevant=error").per_query.collect),
+            "nan": raised(hostile.select(ndcg("nan")).collect),
+            "large": raised(hostile.select(dcg("large")).collect),
+        },
+        "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        found["jobs"] = jobs(Path(folder), bad)
+    json.dump(found, sys.stdout)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

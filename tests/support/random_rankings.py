@@ -1,0 +1,153 @@
+"""Seeded rankings of hostile shape, as rows of the oracle. The same seed gives the same rows, always."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from support.oracle import Row
+
+UNJUDGED_QUERY = "unjudged"
+MISSING_QUERY = "missing"
+NOTHING_RELEVANT_QUERY = "nothing relevant"
+GIANT_QUERY = "giant"
+SPECIAL_QUERIES = (UNJUDGED_QUERY, MISSING_QUERY, NOTHING_RELEVANT_QUERY, GIANT_QUERY)
+
+AWKWARD_PREFIXES = (
+    "",
+    "a",
+    "aa",
+    "A",
+    "Z",
+    "9",
+    "10",
+    " ",
+    "-",
+    "é",
+    "e\u0301",
+    "ß",
+    "中",
+    "\uffee",
+    "\U0001f600",
+)
+"""UTF-8 bytes order the last two one way, UTF-16 units (as in Java) the other; one accent has two forms."""
+
+FEW_SCORES = (-1.0, -0.0, 0.0, 0.5, 2.0)
+EXTREME_SCORES = (
+    -1e300,
+    -1e30,
+    -5e-324,
+    -0.0,
+    0.0,
+    5e-324,
+    1e-50,
+    0.1,
+    0.1 + 1e-12,
+    16777216.0,
+    16777217.0,
+    1e300,
+)
+"""Of these single precision merges the tiny with zero, 0.1 with its neighbour, 2^24 with 2^24 + 1."""
+
+GRADES = (0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0)
+NEGATIVE_GRADES = (-2.0, -1.0)
+FRACTIONAL_GRADES = (0.25, 0.5, 1.5, 2.75)
+
+
+def random_rows(
+    seed: int,
+    *,
+    n_queries: int = 12,
+    max_items: int = 12,
+    ties: bool = True,
+    extreme_scores: bool = False,
+    nulls: bool = True,
+    negatives: bool = False,
+    fractional: bool = False,
+    unretrieved: bool = True,
+    integer_items: bool = False,
+    special: bool = True,
+) -> list[Row]:
+    """Rows of `n_queries` ordinary queries and, if `special`, of those in SPECIAL_QUERIES, shuffled together.
+
+    Parameters
+    ----------
+    max_items
+        An ordinary query has 1 to `max_items` rows, so that most lists are shorter than a large cutoff.
+    ties
+        The scores come from a few values, -0.0 among them; otherwise those of a query all differ, in single
+        precision too.
+    extreme_scores
+        The scores come from huge, tiny and nearly equal values, also tied, whatever `ties` says.
+    nulls, unretrieved
+        Some retrieved rows have no relevance; some judged rows have no score.
+    negatives, fractional
+        Some relevances are below zero; some are no integers. Exact in binary, all of them.
+    integer_items
+        Item ids are integers, of which text order is not value order; otherwise awkward strings.
+    special
+        Adds a query without any judgment, one that is judged but not retrieved, one with nothing relevant and
+        one that has as many rows as all other queries together.
+    """
+    random_ = random.Random(seed)
+    grades = GRADES + NEGATIVE_GRADES * negatives + FRACTIONAL_GRADES * fractional
+
+    def query(name: str, n_rows: int) -> list[Row]:
+        scores = _scores(random_, n_rows, ties=ties, extreme=extreme_scores)
+        items = _items(random_, n_rows, integer=integer_items)
+        its_grades = [random_.choice(grades) for _ in range(n_rows)]
+        positions = random_.sample(range(10 * n_rows), n_rows)
+        full = [
+            Row(query=name, item=item, score=score, relevance=relevance, position=position)
+            for item, score, relevance, position in zip(items, scores, its_grades, positions, strict=True)
+        ]
+        return [_with_gaps(row, random_.random(), nulls=nulls, unretrieved=unretrieved) for row in full]
+
+    rows = [row for n in range(n_queries) for row in query(f"q{n}", random_.randint(1, max_items))]
+    if special:
+        n_rows = max(2, max_items // 2)
+        rows += _without_judgments(query(UNJUDGED_QUERY, n_rows))
+        rows += _without_scores(query(MISSING_QUERY, n_rows))
+        rows += _irrelevant(query(NOTHING_RELEVANT_QUERY, n_rows), negatives)
+        rows += query(GIANT_QUERY, len(rows))
+    random_.shuffle(rows)
+    return rows
+
+
+def _with_gaps(row: Row, fate: float, *, nulls: bool, unretrieved: bool) -> Row:
+    """One row in five loses its score, another one in five its relevance; none loses both."""
+    if unretrieved and fate < 0.2:
+        return replace(row, score=None)
+    return replace(row, relevance=None) if nulls and fate > 0.8 else row
+
+
+def _scores(random_: random.Random, n: int, *, ties: bool, extreme: bool) -> list[float]:
+    if extreme:
+        return [random_.choice(EXTREME_SCORES) for _ in range(n)]
+    if ties:
+        return [random_.choice(FEW_SCORES) for _ in range(n)]
+    return [value / 64.0 for value in random_.sample(range(-32 * n, 32 * n), n)]
+
+
+def _items(random_: random.Random, n: int, *, integer: bool) -> list[str | int]:
+    """Distinct ids: the numbers differ and have one length as text, so that no prefix makes two equal."""
+    numbers = random_.sample(range(-20 * n, 20 * n), n)
+    if integer:
+        return list(numbers)
+    return [f"{random_.choice(AWKWARD_PREFIXES)}.{number + 10_000_000:08d}" for number in numbers]
+
+
+def _without_judgments(rows: list[Row]) -> list[Row]:
+    return [replace(row, score=0.5 if row.score is None else row.score, relevance=None) for row in rows]
+
+
+def _without_scores(rows: list[Row]) -> list[Row]:
+    return [replace(row, score=None, relevance=row.relevance or 0.0) for row in rows]
+
+
+def _irrelevant(rows: list[Row], negatives: bool) -> list[Row]:
+    """Never a relevance above zero; the first row is retrieved and judged, whatever befell the others."""
+    first, *others = rows
+    lowest = -1.0 if negatives else 0.0
+    changed = [row if row.relevance is None else replace(row, relevance=lowest) for row in others]
+    return [replace(first, score=first.score or 0.0, relevance=0.0), *changed]

@@ -1,0 +1,233 @@
+"""Rows of the oracle as DataFrames of every form, and what Spark found as results of the oracle.
+
+Evaluations are collected together: one action for as many of them as a test compares.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.version import Version
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.plan import Columns, EvaluationPlan
+from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Most plans of the tests run once: Java spends more on its second compiler than that compiler would save.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+TOLERANCE = 1e-12
+EXACT_FIELDS = ("status", "n_items", "n_judged", "n_relevant")
+VALUES = ("dcg", "idcg", "ndcg")
+
+LONG = Columns(order="position")
+RANKED = Columns(rank="rank", order=None)
+NUMBERS = Columns(item=None, relevance="ranked", ideal="judged")
+STRUCTS = Columns(relevance="ranked_items", ideal="judged_items")
+
+
+def since_spark(version: str, what: str) -> pytest.MarkDecorator:
+    """Skip a test on a Spark that lacks what it is about."""
+    lacks_it = Version(metadata.version("pyspark")) < Version(version)
+    return pytest.mark.skipif(lacks_it, reason=f"{what} came with Spark {version}")
+
+
+def convention_of(choices: Choices) -> Convention:
+    """The same choices in the words of the package."""
+    return Convention(**{field.name: getattr(choices, field.name) for field in fields(Choices)})
+
+
+def scored_table(spark: SparkSession, rows: Sequence[Row], choices: Choices | None = None) -> DataFrame:
+    """One row a row, with the 1-based rank that the definition gives to retrieved items."""
+    item = "bigint" if isinstance(rows[0].item, int) else "string"
+    schema = f"query_id string, item_id {item}, score double, relevance double, position int, rank int"
+    ranks = ranks_of(rows, choices) if choices is not None else {}
+    cells = [(r.query, r.item, _double(r.score), r.relevance, r.position, ranks.get((r.query, r.item))) for r in rows]
+    return spark.createDataFrame(cells, schema)
+
+
+def _double(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def array_table(spark: SparkSession, rows: Sequence[Row], choices: Choices) -> DataFrame:
+    """One row a query: relevances in rank order, and all judged ones in no order; as numbers and with their items."""
+    item = "bigint" if isinstance(rows[0].item, int) else "string"
+    one = f"array<struct<item:{item}, relevance:double>>"
+    schema = f"query_id string, ranked array<double>, judged array<double>, ranked_items {one}, judged_items {one}"
+    cells = []
+    for query, its in rows_by_query(rows).items():
+        ranked = [(row.item, row.relevance) for row in in_rank_order(its, choices)]
+        judged = [(row.item, row.relevance) for row in its if row.relevance is not None]
+        cells.append((query, [rel for _, rel in ranked], [rel for _, rel in judged], ranked, judged))
+    return spark.createDataFrame(cells, schema)
+
+
+def in_rank_order(rows: Iterable[Row], choices: Choices) -> list[Row]:
+    """The retrieved rows of a query: by score, then by the tie rule."""
+    tie_key = {
+        "item_asc": lambda row: row.item.encode() if isinstance(row.item, str) else row.item,
+        "item_desc": lambda row: row.item.encode() if isinstance(row.item, str) else row.item,
+        "input_order": lambda row: row.position,
+    }[choices.ties]
+    tidy = sorted((r for r in rows if r.score is not None), key=tie_key, reverse=choices.ties == "item_desc")
+    return sorted(tidy, key=lambda row: -_compared(row.score, choices))
+
+
+def _compared(score: float | None, choices: Choices) -> float:
+    assert score is not None
+    return to_float32(score) if choices.score_precision == "float32" else score
+
+
+def ranks_of(rows: Iterable[Row], choices: Choices) -> dict[tuple[object, object], int]:
+    """1-based rank by (query, item)."""
+    return {
+        (query, row.item): rank
+        for query, its in rows_by_query(rows).items()
+        for rank, row in enumerate(in_rank_order(its, choices), start=1)
+    }
+
+
+def shuffled(rows: Sequence[Row], seed: int) -> list[Row]:
+    return random.Random(seed).sample(list(rows), len(rows))
+
+
+@contextmanager
+def session_settings(spark: SparkSession, **settings: object) -> Iterator[None]:
+    """Settings of the session (`__` stands for a dot) that end with the block."""
+    names = {name.replace("__", "."): str(value) for name, value in settings.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+SHORT_LIVED_PLANS = {
+    "spark__sql__shuffle__partitions": 1,
+    "spark__sql__adaptive__enabled": "false",
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+}
+"""For many small plans that run once: to plan them anew and to compile them would take longer than to run them."""
+
+
+# --- Evaluations, together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One evaluation to be run."""
+
+    data: DataFrame | str
+    plan: EvaluationPlan
+    judgments: DataFrame | None = None
+
+    def per_query(self) -> DataFrame:
+        from ndcg_spark import rank_queries, score_queries
+
+        return score_queries(rank_queries(self.data, self.plan, judgments=self.judgments), self.plan)
+
+
+def every_strategy(
+    spark: SparkSession, rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
+) -> dict[str, Case]:
+    """Long table, run and judgments, given ranks: each by the engine and by windows; and arrays."""
+    convention = convention_of(choices)
+    missing = "unretrieved" if any(row.score is None for row in rows) else "bad"
+    table, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
+    run, judgments = (table.where(f"{name} is not null") for name in ("score", "relevance"))
+    run = run.drop("relevance")
+
+    def plan(columns: Columns, **changes: object) -> EvaluationPlan:
+        chosen = {"columns": columns, "cutoffs": tuple(cutoffs), "convention": convention} | changes
+        return EvaluationPlan(**chosen)
+
+    in_order = replace(convention, ties="item_asc")  # arrays have no ties, so no order column either
+    cases = {
+        "numbers": Case(data=arrays, plan=plan(NUMBERS, convention=in_order)),
+        "structs": Case(data=arrays, plan=plan(STRUCTS, convention=in_order)),
+    }
+    for strategy in ("engine", "window"):
+        cases |= {
+            f"long {strategy}": Case(data=table, plan=plan(LONG, strategy=strategy, null_score=missing)),
+            f"judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(LONG, strategy=strategy)),
+            f"rank {strategy}": Case(data=table, plan=plan(RANKED, strategy=strategy, null_score=missing)),
+            f"rank judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(RANKED, strategy=strategy)),
+        }
+    if choices.ties == "input_order":
+        cases = {name: _with_order(case) for name, case in cases.items()}
+    return cases
+
+
+def _with_order(case: Case) -> Case:
+    """Condensed ranks are ranked anew, for which ties by input order name the order column."""
+    if case.plan.columns.rank is None:
+        return case
+    return replace(case, plan=replace(case.plan, columns=replace(case.plan.columns, order="position")))
+
+
+def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
+    """Results by case, under keys (query, k); with one action for all of them.
+
+    A query is its value as text; with a named run or a key of several columns, the tuple (run, value, ...).
+    """
+    from pyspark.sql import functions as F
+
+    frames = []
+    for name, case in cases.items():
+        key = F.array(*[F.col(f"`{column}`").cast("string") for column in ("run", *case.plan.columns.query)])
+        frames.append(
+            case.per_query().select(F.lit(name).alias("way"), key.alias("key"), "k", *VALUES, *EXACT_FIELDS)
+        )
+    found: dict[str, Results] = {name: {} for name in cases}
+    for row in reduce(lambda left, right: left.unionByName(right), frames).collect():
+        parts = tuple(row["key"]) if row["key"][0] else tuple(row["key"][1:])
+        key = (parts if len(parts) > 1 else parts[0], row["k"])
+        assert key not in found[row["way"]], (row["way"], key)
+        found[row["way"]][key] = Result(**{name: row[name] for name in (*VALUES, *EXACT_FIELDS)})
+    return found
+
+
+def assert_same_results(got: Results, expected: Results, tolerance: float = TOLERANCE) -> None:
+    """Counts and status exactly; dcg, idcg and ndcg to `tolerance`, or null together."""
+    found = differences(got, expected, tolerance)
+    assert not found, found
+
+
+def differences(got: Results, expected: Results, tolerance: float = TOLERANCE) -> str:
+    """What is wrong, for a person; empty where nothing is."""
+    if got.keys() != expected.keys():
+        return f"queries differ: {sorted(map(str, got.keys() ^ expected.keys()))[:4]}"
+    wrong = [key for key in expected if not _same(got[key], expected[key], tolerance)]
+    if not wrong:
+        return ""
+    first = f"{wrong[0]}: got {got[wrong[0]]}, expected {expected[wrong[0]]}"
+    return f"{len(wrong)} of {len(expected)} results differ, the first {first}"
+
+
+def _same(got: Result, expected: Result, tolerance: float) -> bool:
+    exact = all(getattr(got, name) == getattr(expected, name) for name in EXACT_FIELDS)
+    return exact and all(close(getattr(got, name), getattr(expected, name), tolerance) for name in VALUES)
+
+
+def close(got: float | None, expected: float | None, tolerance: float = TOLERANCE) -> bool:
+    """Whether two values are both there and within `tolerance` (relative above 1), or both null."""
+    if got is None or expected is None:
+        return got is expected
+    return abs(got - expected) <= tolerance * max(1.0, abs(expected))
