@@ -43,8 +43,8 @@ class Convention:
     discount : str or callable
         `log2`, `ln`, `log:B`, `reciprocal`, `table:D1,D2,...`, or a NumPy function of float64 ranks.
     ties : str
-        Order of items with equal scores: `item_asc`, `item_desc` (strings by UTF-8 bytes, numbers by value),
-        `input_order` (by an order column), `expected` (average over all orders), `best` and `worst` (by gain).
+        Order of items with equal scores: `expected` (average over all orders), `item_asc`, `item_desc` (strings by
+        UTF-8 bytes, numbers by value), `input_order` (by an order column), `best` and `worst` (by gain).
         Items that tie here, too, are ordered by relevance, the lowest first.
     score_precision : str
         `double`, or `float32`: scores are rounded to float32 before they are compared.
