@@ -23,6 +23,7 @@ from support.shared_rankings import (
     queries_without_ties,
 )
 
+pytestmark = pytest.mark.peers
 EXACT = 1e-12
 TREC_EVAL = CHOICES_OF_TOOL["pytrec_eval"]
 SKLEARN = CHOICES_OF_TOOL["sklearn_avg_ties_rows_ideal"]

@@ -26,6 +26,7 @@ from parity_comparisons import (
 from parity_data import DATA_SETS, load_shared
 from parity_tools import Tool, UnavailableError, imported
 
+pytestmark = pytest.mark.peers
 SEEDS = range(2)
 
 WRONG = (
