@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.canonical import (
@@ -233,7 +233,8 @@ def _optional(
     columns = plan.columns
     if needs_item and columns.item is None:
         raise InvalidParameterError(f"{needs_item} needs an item column (item-col).")
-    wanted = needs_item or (plan.checks_top_duplicates and columns.item in frame.columns)
+    missing_by_default = columns.item == Columns().item and columns.item not in frame.columns
+    wanted = needs_item or (plan.checks_top_duplicates and not missing_by_default)
     if columns.item is not None and wanted:
         selected[ITEM] = _key(frame, columns.item, "item-col", table)
     for name, column in canonical_names(plan).segments.items():

@@ -82,8 +82,8 @@ def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
     known = rankings.schema
     fields = [T.StructField(name, known[name].dataType) for name in ("run", *plan.columns.query)]
     fields.append(T.StructField("k", T.IntegerType()))
-    fields += [T.StructField(name, T.DoubleType()) for name in ("dcg", "idcg", "ndcg")]
-    fields += [T.StructField(name, T.DoubleType()) for name in (TIE_METRICS if plan.tie_bounds else ())]
+    values = sorted(plan.metrics, key=("dcg", "idcg", "ndcg", *TIE_METRICS).index)  # in the order of the kernels
+    fields += [T.StructField(name, T.DoubleType()) for name in values]
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, plan)]
     return T.StructType(fields)

@@ -184,6 +184,8 @@ def _parquet_source(
 
 
 def _session_obstacle(spark: SparkSession, path: str) -> str | None:
+    if any(sign in path for sign in "*?[]{}"):
+        return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
         return "on Spark Connect, files lie with the server"
     is_local = str(spark.conf.get("spark.master", "")).startswith("local") and "://" not in path

@@ -13,7 +13,7 @@ from support.oracle import Choices, Row, evaluate, mean
 pytestmark = pytest.mark.usefixtures("spark")
 
 NAN, INF = math.nan, math.inf
-LINEAR = Choices(gain="linear", ties="item_asc")
+LINEAR = Choices(gain="linear")
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop", "--convention", "linear", "--k", "2,5")
 
 GOOD = [

@@ -15,7 +15,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
 
-CHOICES = Choices(ties="item_asc")
+CHOICES = Choices()
 LONG_SCHEMA = "query_id string, item_id string, score double, relevance double, position int, rank int"
 ORDERED = Columns(order="position")
 

@@ -26,7 +26,7 @@ from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.worker.valid_rows import RowRules
 
-CHOICES = Choices(ties="item_asc")
+CHOICES = Choices()
 CUTOFFS = (1, 3)
 PLAN = EvaluationPlan(cutoffs=CUTOFFS)
 SCHEMA = "query_id string, item_id string, score double, relevance double"

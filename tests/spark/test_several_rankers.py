@@ -22,7 +22,7 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
 
-CHOICES = Choices(ties="item_asc")
+CHOICES = Choices()
 CUTOFFS = (1, 3, 10)
 KEYS = "query_id string, item_id string, "
 
