@@ -164,7 +164,8 @@ def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: Ran
         query = query_of_rows(best.offsets)
         certain = np.flatnonzero(order_by > beyond[query])
         n_certain = np.bincount(query[certain], minlength=len(lengths))
-        refuse_repeats(keys, take_values(best.columns[ITEM], certain), offsets_of(n_certain), "judgments", task)
+        kind = "ideal list" if task.judgments is None else "judgments"
+        refuse_repeats(keys, take_values(best.columns[ITEM], certain), offsets_of(n_certain), kind, task)
     return best if k is None else cut(best, k)
 
 

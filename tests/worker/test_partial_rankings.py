@@ -254,7 +254,7 @@ TINY = {"chunk_rows": 1, "held_rows": 1, "held_bytes": 1}
 
 
 @pytest.mark.parametrize("limits", [{}, TINY], ids=["together", "apart"])
-@pytest.mark.parametrize(("rows", "where"), [(TWICE_RANKED, "ranking"), (TWICE_BEST, "judgments")])
+@pytest.mark.parametrize(("rows", "where"), [(TWICE_RANKED, "ranking"), (TWICE_BEST, "ideal list")])
 def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
     plan = plan_of(Choices(ties="item_asc"))
     tables = Tables(plan, canonical_rows(rows, plan))

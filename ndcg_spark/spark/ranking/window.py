@@ -88,7 +88,8 @@ class Windows:
             shown = self.plan.columns.weight if name == "weight" else labels[name]
             message = (f"column {shown!r} has more than one value in query ", rows_name, ".")
             found = found.withColumn(name, raise_if(low, low != high, *message, kind=its_type))
-        for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", "judgments")):
+        of_ideal = "ideal list" if self.judgments is None else "judgments"
+        for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
                 message = (f"an item comes twice in the {kind} of query ", rows_name, f". {ADVICE}")
