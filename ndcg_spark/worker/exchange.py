@@ -269,9 +269,9 @@ def to_bytes(*batches: pa.RecordBatch) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def from_bytes(payload: pa.Scalar) -> list[pa.RecordBatch]:
+def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
     """Read what `to_bytes` wrote."""
-    return list(pa.ipc.open_stream(payload.as_buffer()))
+    return list(pa.ipc.open_stream(payload))
 
 
 def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:

@@ -40,6 +40,8 @@ class RankingTask:
         Rows grouped at once. Fewer cost more calls; half as many again gain nothing (20 M rows, 100 a query).
     held_rows, held_bytes : int
         Rows and bytes that a worker holds before it passes them on.
+    block_bytes : int
+        Of what has arrived, merged at once.
     queries_at_once : int
         Rankings of a batch.
     """
@@ -53,6 +55,7 @@ class RankingTask:
     chunk_rows: int = 131_072
     held_rows: int = 2**19
     held_bytes: int = 2**27
+    block_bytes: int = 2**22
     queries_at_once: int = 8192
     names: Names = field(init=False)
 

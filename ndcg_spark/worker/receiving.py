@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -78,60 +79,97 @@ def _rankings(
 ) -> Iterator[pa.RecordBatch]:
     held = _Held(task)
     for batch in batches:
-        for kind, payload in zip(batch.column("kind").to_pylist(), batch.column("payload"), strict=True):
-            found = from_bytes(payload)
+        ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
+        for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
+            buffer = payload.as_buffer()
+            found = from_bytes(buffer)
             if kind == SUMS:
                 sums += found
             else:
-                held.add(kind, found)
+                held.add(number, kind, found, buffer.size)
     for complete in held.complete():
         yield from rankings_batches(complete, task)
 
 
+@dataclass(slots=True)
+class _Arrived:
+    """What has arrived for one partition id, or for several."""
+
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    packed: list[pa.RecordBatch] = field(default_factory=list)
+    """Partial rankings as they were sent: to read many at once costs less than each by itself."""
+    partials: list[PartialRankings] = field(default_factory=list)
+    judgments: list[pa.RecordBatch] = field(default_factory=list)
+    n_bytes: int = 0
+
+    def add(self, other: _Arrived) -> None:
+        self.rows += other.rows
+        self.packed += other.packed
+        self.partials += other.partials
+        self.judgments += other.judgments
+        self.n_bytes += other.n_bytes
+
+    def merge(self, task: RankingTask) -> list[PartialRankings]:
+        """Make one partial ranking of each query of a run."""
+        if self.packed:
+            self.partials.append(partials_in(joined(self.packed)))
+        if self.rows:
+            self.partials += partials_of(joined(self.rows), task, completely=True)
+        self.rows, self.packed, self.partials = [], [], merged(self.partials, task)
+        return self.partials
+
+
 class _Held:
-    """What has arrived in a partition so far."""
+    """What has arrived in a task, which Spark may give many partition ids."""
 
     def __init__(self, task: RankingTask) -> None:
         self._task = task
-        self._rows: list[pa.RecordBatch] = []
-        self._partials: list[PartialRankings] = []
-        self._packed: list[pa.RecordBatch] = []
-        self._judgments: list[pa.RecordBatch] = []
+        self._by_id: dict[int, _Arrived] = {}
         self._runs: set[str] = set()
+        self._n_rows = self._n_bytes = 0
 
-    def add(self, kind: int, batches: list[pa.RecordBatch]) -> None:
+    def add(self, number: int, kind: int, batches: list[pa.RecordBatch], n_bytes: int) -> None:
         if kind == RUNS:
             self._runs.update(name for batch in batches for name in batch.column(RUN).to_pylist())
-        elif kind == JUDGMENTS:
-            self._judgments += batches
+            return
+        arrived = self._by_id.setdefault(number, _Arrived())
+        arrived.n_bytes += n_bytes
+        if kind == JUDGMENTS:
+            arrived.judgments += batches
         elif kind == PARTIALS:
-            self._packed += batches
+            arrived.packed += batches
         elif kind == ROWS:
-            self._rows += batches
+            arrived.rows += batches
+            self._n_rows += sum(rows.num_rows for rows in batches)
+            self._n_bytes += n_bytes
             self._cut_if_many()
 
     def _cut_if_many(self) -> None:
         """Rows are cut as they come, so that memory is bounded by what is kept of them."""
         task = self._task
-        many = sum(rows.num_rows for rows in self._rows) > 8 * task.held_rows
-        large = sum(rows.nbytes for rows in self._rows) > 2 * task.held_bytes
-        if (many or large) and n_entries(task) is not None:
-            self._cut()
-            self._partials = merged(self._partials, task)
+        many = self._n_rows > 8 * task.held_rows or self._n_bytes > 2 * task.held_bytes
+        if many and n_entries(task) is not None:
+            for arrived in self._by_id.values():
+                if arrived.rows:
+                    arrived.merge(task)
+            self._n_rows = self._n_bytes = 0
 
-    def _cut(self) -> None:
-        if self._packed:
-            self._partials.append(partials_in(joined(self._packed)))  # to read each by itself costs more
-            self._packed = []
-        if self._rows:
-            self._partials += partials_of(joined(self._rows), self._task, completely=True)
-            self._rows = []
+    def complete(self) -> Iterator[PartialRankings]:
+        """Yield rankings with all there is to know of their queries.
 
-    def complete(self) -> list[PartialRankings]:
-        """Rankings with all there is to know of their queries."""
-        self._cut()
-        complete = merged(self._partials, self._task)
+        A few megabytes at once: arrays that do not fit into the processor's cache take several times as long.
+        """
+        block = _Arrived()
+        for number in sorted(self._by_id):
+            block.add(self._by_id.pop(number))
+            if block.n_bytes >= self._task.block_bytes:
+                yield from self._finished(block)
+                block = _Arrived()
+        yield from self._finished(block)
+
+    def _finished(self, block: _Arrived) -> list[PartialRankings]:
+        found = block.merge(self._task)
         if self._task.judgments is None:
-            return complete
-        judgments = joined(self._judgments) if self._judgments else None
-        return judged_partials(complete, judgments, self._runs, self._task)
+            return found
+        judgments = joined(block.judgments) if block.judgments else None
+        return judged_partials(found, judgments, self._runs, self._task)
