@@ -50,7 +50,10 @@ class Writers:
     def write(self, at: int, task: Task, kill_after: float | None) -> str:
         """Run a task in one of the processes, and kill that after some seconds if asked to."""
         process = self._ready[at].result()
-        timer = None if kill_after is None else threading.Timer(kill_after, process.kill)
+        killed: list[bool] = []
+        timer = None
+        if kill_after is not None:
+            timer = threading.Timer(kill_after, lambda: (killed.append(True), process.kill()))
         if timer is not None:
             timer.start()
         try:
@@ -61,7 +64,8 @@ class Writers:
             answer = ""
         if timer is not None:
             timer.cancel()
-        if answer and process.poll() is None:
+            timer.join()
+        if answer and not killed:  # a process may still answer when it is being killed
             return answer
         process.wait()
         if timer is None:
