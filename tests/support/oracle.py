@@ -260,7 +260,7 @@ def gain_function(gain: str | Callable[[float], float]) -> Callable[[float], flo
     named: dict[str, Callable[[float], float]] = {
         "exponential": lambda relevance: 2.0**relevance - 1.0,
         "linear": lambda relevance: relevance,
-        "power": lambda relevance: math.pow(relevance, float(argument)),
+        "power": lambda relevance: math.copysign(math.pow(abs(relevance), float(argument)), relevance),
     }
     return named[name]
 
