@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics import MetricAt, parse_metric
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
 from ndcg_spark.spark.scoring import score_queries
@@ -98,6 +100,45 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     return (*sorted(numbers), *whole)
 
 
+def metrics_of(
+    names: str | Sequence[str], k: int | str | Sequence[int | str | None] | None = None
+) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
+    """Read the names of metrics.
+
+    Parameters
+    ----------
+    names : str or sequence of str
+        `ndcg@10`, `p(rel=2)@5`, `ap`. A text may have several, after commas.
+    k : int, str, or a sequence of these
+        Cutoffs of the metrics whose names have none. None: these are computed on the whole list.
+
+    Returns
+    -------
+    tuple
+        The metrics, each once, and all their cutoffs, sorted.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> metrics, cutoffs = metrics_of(["ndcg@10", "p(rel=2)@5", "AP"])
+    >>> [str(one) for one in metrics], cutoffs
+    (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
+    """
+    texts = [names] if isinstance(names, str) else list(names)
+    elsewhere = (None,) if k is None else cutoffs_of(k)
+    found: dict[MetricAt, None] = {}
+    for text in (one for several in texts for one in re.split(r",(?![^(]*\))", several)):
+        metric, at = parse_metric(text)
+        ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
+        found |= dict.fromkeys(MetricAt(metric, one) for one in ks)
+    if not found:
+        raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
+    return tuple(found), cutoffs_of([one.k for one in found])
+
+
 def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Parse segment sets: each a column, or columns joined by `+`.
 
@@ -128,6 +169,7 @@ class EvaluationOptions(TypedDict, total=False):
     """Options of `evaluate`; see there."""
 
     k: int | str | Sequence[int | str | None] | None
+    metrics: str | Sequence[str]
     convention: str | Convention
     segments: Sequence[str]
     query: str | Sequence[str]
@@ -181,10 +223,16 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
         if name in columns:
             columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
     convention = given.pop("convention", "default")
+    if "metrics" in given:
+        named = given.pop("metrics")
+        metrics, cutoffs = metrics_of(named, given.pop("k")) if "k" in given else metrics_of(named)
+    else:
+        metrics, cutoffs = (), cutoffs_of(given.pop("k", 10))
     return EvaluationPlan(
         columns=Columns(**columns),
         convention=Convention.parse(convention) if isinstance(convention, str) else convention,
-        cutoffs=cutoffs_of(given.pop("k", 10)),
+        cutoffs=cutoffs,
+        metrics=metrics,
         segment_sets=segment_sets_of(given.pop("segments", ())),
         **given,
     )
@@ -196,7 +244,7 @@ def evaluate(
     judgments: DataFrame | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Evaluate rankings: NDCG, DCG and IDCG of every query, and their means.
+    """Evaluate rankings: NDCG and other metrics of every query, and their means.
 
     Parameters
     ----------
@@ -208,6 +256,10 @@ def evaluate(
         Query, item and relevance, under the same column names.
     k : int, `"all"`, or a sequence of these
         Cutoffs, computed in one pass. Default: 10.
+    metrics : str or sequence of str
+        Metrics to compute in the same pass, such as `["ndcg@10", "ap@100", "p(rel=2)@5", "rr"]`; names of ir_measures
+        are understood. A name without `@` is computed at each `k` where `k` is given, else on the whole list.
+        Default: `ndcg`, `dcg` and `idcg` at each `k`.
     convention : str or Convention
         Name of a preset, with changes after semicolons: `"trec_eval;gain=exponential"`.
     segments : sequence of str

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.kernels.discounts import check_discount
+from ndcg_spark.metrics import MetricAt
 
 STRATEGIES = ("auto", "engine", "window")
 SOURCES = ("auto", "spark", "parquet")
@@ -22,8 +23,21 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied",
-            "ideal")  # fmt: skip
+            "ideal", "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummedMetric:
+    """A metric whose means are taken: its name, its column in per-query tables, its cutoffs (None: all there are)."""
+
+    name: str
+    column: str
+    cutoffs: frozenset[int | None] | None = None
+
+    def is_at(self, k: int | None) -> bool:
+        """Whether the mean at a cutoff is wanted."""
+        return self.cutoffs is None or k in self.cutoffs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,8 @@ class EvaluationPlan:
     convention : Convention
     cutoffs : tuple of int or None
         Increasing; None (the whole list) comes last.
+    metrics : tuple of MetricAt
+        Metrics, each at one of the cutoffs. Empty: `ndcg`, `dcg` and `idcg` at all of them.
     segment_sets : tuple of tuple of str
         Sets of columns to group means by. The overall mean is always computed.
     strategy : str
@@ -129,6 +145,7 @@ class EvaluationPlan:
     columns: Columns = field(default_factory=Columns)
     convention: Convention = field(default_factory=Convention)
     cutoffs: tuple[int | None, ...] = (10,)
+    metrics: tuple[MetricAt, ...] = ()
     segment_sets: tuple[tuple[str, ...], ...] = ()
     strategy: str = "auto"
     source: str = "auto"
@@ -151,11 +168,13 @@ class EvaluationPlan:
         if not 0 < self.sample <= 1:
             raise InvalidParameterError(f"sample must be above 0 and at most 1; got {self.sample}.")
         check_discount(self.convention.discount, self.max_k)
+        self._check_metrics()
         named = {*self.columns.query, *self.segment_columns}
         dotted = sorted(name for name in named if "." in name)
         if dotted:
             raise InvalidParameterError(f"query or segment column {dotted[0]!r} has a dot in its name; rename it.")
-        taken = sorted(name for name in named if name.lower() in RESERVED)  # Spark does not mind the case
+        reserved = {*RESERVED, *self.metric_columns}
+        taken = sorted(name for name in named if name.lower() in reserved)  # Spark does not mind the case
         if taken:
             raise InvalidParameterError(
                 f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."
@@ -167,10 +186,47 @@ class EvaluationPlan:
         if self.convention.duplicates == "first" and not self.columns.order:
             raise InvalidParameterError("duplicates=first needs order-col, the column that says which is first.")
 
+    def _check_metrics(self) -> None:
+        if len(set(self.metrics)) < len(self.metrics):
+            raise InvalidParameterError(f"a metric is named twice: {', '.join(map(str, self.metrics))}.")
+        for one in self.metrics:
+            if one.k not in self.cutoffs:
+                raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
+            if one.metric.needs_order and self.convention.groups_ties and self.columns.rank is None:
+                raise InvalidParameterError(
+                    f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
+                    f"input_order instead of {self.convention.ties}."
+                )
+
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that are computed."""
-        return METRICS + (TIE_METRICS if self.tie_bounds else ())
+    def companions(self) -> tuple[MetricAt, ...]:
+        """The metrics beside `ndcg`, `dcg` and `idcg`."""
+        return tuple(one for one in self.metrics if one.metric.name not in METRICS)
+
+    @property
+    def metric_columns(self) -> tuple[str, ...]:
+        """Columns of values in per-query tables."""
+        others = dict.fromkeys(one.metric.column for one in self.companions)
+        return ("dcg", "idcg", "ndcg", *(TIE_METRICS if self.tie_bounds else ()), *others)
+
+    @property
+    def summed_metrics(self) -> tuple[SummedMetric, ...]:
+        """Metrics of the summary. DCG and IDCG come with NDCG, tie bounds, too."""
+        ties = TIE_METRICS if self.tie_bounds else ()
+        if not self.metrics:
+            return tuple(SummedMetric(name, name) for name in (*METRICS, *ties))
+        at: dict[tuple[str, str], set[int | None]] = {}
+        for one in self.metrics:
+            name = one.metric.name
+            names = (*METRICS, *ties) if name == "ndcg" else (name,) if name in METRICS else ()
+            for shown, column in [(name, name) for name in names] or [(str(one.metric), one.metric.column)]:
+                at.setdefault((shown, column), set()).add(one.k)
+        return tuple(SummedMetric(name, column, frozenset(ks)) for (name, column), ks in at.items())
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Relevances of which metrics must know how many judged items reach them."""
+        return tuple(sorted({level for one in self.companions for level in one.metric.levels}))
 
     @property
     def max_k(self) -> int | None:
@@ -202,6 +258,8 @@ class EvaluationPlan:
             "segments": self.segment_sets,
             "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
         }
+        if self.metrics:
+            parts["metrics"] = [str(one) for one in self.metrics]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ndcg_spark.cli.gates import Gate
 from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import cutoffs_of, segment_sets_of
+from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.plan import Columns, EvaluationPlan
 
 SHORT = 200
@@ -103,7 +103,7 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         per_query_output=_target(options["per_query_output"], options["per_query_format"]),
         rejects=_target(options["rejects"], options["rejects_format"]),
         max_reject_fraction=fraction,
-        gates=tuple(Gate.parse(text, plan.cutoffs) for text in options["gate"]),
+        gates=tuple(Gate.parse(text, plan) for text in options["gate"]),
         json_path=options["json"],
         explain=options["explain"],
         explain_difference=_parsed(options["explain_difference"]),
@@ -151,6 +151,8 @@ def _parsed(convention: str | None) -> Convention | None:
 def _plan(options: dict[str, Any]) -> EvaluationPlan:
     changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
     convention = Convention.parse(options["convention"]).changed(changes)
+    k = None if options["k"] is None else [one.strip() for one in options["k"].split(",")]
+    metrics, cutoffs = ((), cutoffs_of(k or 10)) if options["metrics"] is None else metrics_of(options["metrics"], k)
     columns = Columns(
         query=_names(options["query_col"]),
         item=options["item_col"] or None,
@@ -165,7 +167,8 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
     return EvaluationPlan(
         columns=columns,
         convention=convention,
-        cutoffs=cutoffs_of([one.strip() for one in options["k"].split(",")]),
+        cutoffs=cutoffs,
+        metrics=metrics,
         segment_sets=segment_sets_of(_names(options["segment_cols"])),
         strategy=options["strategy"],
         source=options["source"],

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.plan import METRICS
+from ndcg_spark.evaluation import cutoffs_of
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.plan import EvaluationPlan
 
-_FORM = re.compile(r"\s*(\w+)@(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
+_FORM = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -41,13 +43,13 @@ class Gate:
     bound: float
 
     @classmethod
-    def parse(cls, text: str, cutoffs: Iterable[int | None]) -> Gate:
+    def parse(cls, text: str, plan: EvaluationPlan) -> Gate:
         """Read a gate; refuse one on a number that is not computed.
 
         Parameters
         ----------
         text : str
-        cutoffs : iterable of int or None
+        plan : EvaluationPlan
 
         Returns
         -------
@@ -60,17 +62,28 @@ class Gate:
         found = _FORM.fullmatch(text)
         if found is None:
             raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
-        metric, at, comparison, number = found.groups()
-        if metric not in METRICS:
-            raise InvalidParameterError(f"gate {text!r}: there are the metrics {', '.join(METRICS)}.")
-        known = {"all" if k is None else str(k): k for k in cutoffs}
-        if at not in known:
-            raise InvalidParameterError(f"gate {text!r}: k={at} is not among the cutoffs {', '.join(known)}.")
+        named, comparison, number = found.groups()
+        try:
+            metric, at = parse_metric(named)
+        except InvalidParameterError as error:
+            raise InvalidParameterError(f"gate {text!r}: {error}") from None
+        if at is None and metric.takes_cutoff:
+            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {metric}@10 or {metric}@all.")
+        (k,) = cutoffs_of(at)
+        wanted = f"{metric}@{'all' if k is None else k}"
+        computed = [
+            f"{one.name}@{'all' if at is None else at}"
+            for one in plan.summed_metrics
+            for at in plan.cutoffs
+            if one.is_at(at)
+        ]
+        if wanted not in computed:
+            raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(computed)}.")
         try:
             bound = float(number)
         except ValueError:
             raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
-        return cls(text, metric, known[at], comparison, bound)
+        return cls(text, str(metric), k, comparison, bound)
 
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Hold every run's overall mean against the gate.

@@ -161,16 +161,16 @@ def _or_empty(rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfi
     from ndcg_spark.worker.partial_sums import empty_summary
 
     runs = plan.columns.score if len(plan.columns.score) > 1 else ("",)
-    return empty_summary(runs, plan.cutoffs, plan.metrics)
+    return empty_summary(runs, plan.cutoffs, plan.summed_metrics)
 
 
 def _outcome(
     summary: list[dict[str, Any]], inputs: Inputs, config: JobConfig, accounts: Accounts | None
 ) -> dict[str, Any]:
     plan = inputs.plan
-    overall = [
-        row for row in summary if not row["segment_by"] and row["metric"] == "ndcg" and row["k"] == plan.cutoffs[-1]
-    ]
+    overall = [row for row in summary if not row["segment_by"]]
+    shown = (overall[0]["metric"], overall[0]["k"]) if overall else None  # counts are the same for all
+    overall = [row for row in overall if (row["metric"], row["k"]) == shown]
 
     def total(name: str) -> int:
         return sum(int(row[name]) for row in overall)

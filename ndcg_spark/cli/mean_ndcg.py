@@ -72,8 +72,10 @@ GROUPS: dict[str, list[click.Option]] = {
                      "--ties input_order and --duplicates first."),
     ],
     "Metric": [
-        click.Option(["--k"], default="10", show_default=True, metavar="1,3,5,10", help="Cutoffs, computed in one "
-                     "pass; `all` is the whole list."),
+        click.Option(["--k"], metavar="1,3,5,10", help="Cutoffs, computed in one pass; `all` is the whole list.  "
+                     "[default: 10; with --metrics, of names without @: all]"),
+        click.Option(["--metrics"], metavar="ndcg@10,ap,...", help="Metrics to compute in the same pass, such as "
+                     "ndcg@10,ap@100,p(rel=2)@5,rr; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
         click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Named set of the "
                      "rules below, each of which can be changed; `ndcg-spark conventions` lists them."),
         click.Option(["--gain"], metavar="G", help=f"Gain of a relevance: {GAIN_FORMS}"),

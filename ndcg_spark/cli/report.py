@@ -27,20 +27,22 @@ def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
     -------
     tuple
     """
-    metric = (*METRICS, *TIE_METRICS).index(row["metric"])
+    first = (*METRICS, *TIE_METRICS)
+    metric = first.index(row["metric"]) if row["metric"] in first else len(first)
     k = math.inf if row["k"] is None else row["k"]
-    return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, k
+    return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, row["metric"], k
 
 
 def show_summary(summary: list[dict[str, Any]]) -> None:
-    """Print mean NDCG per run and segment: a table at a terminal, else a line a group.
+    """Print means per run and segment: a table at a terminal, else a line a group.
 
     Parameters
     ----------
     summary : list of dict
         Sorted rows of a summary.
     """
-    rows = [row for row in summary if row["metric"] == "ndcg"]
+    rows = [row for row in summary if row["metric"] not in ("dcg", "idcg", *TIE_METRICS)]
+    rows = rows or [row for row in summary if row["metric"] not in TIE_METRICS]
     groups: dict[tuple[str, str, str | None], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["segment_by"], row["segment"]), []).append(row)
@@ -57,13 +59,14 @@ def show_summary(summary: list[dict[str, Any]]) -> None:
 def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]]) -> None:
     first = next(iter(groups.values()), [])
     with_runs = any(run for run, _, _ in groups)
-    table = Table(title="mean NDCG (± half of the interval)")
+    only_ndcg = all(row["metric"] == "ndcg" for row in first)
+    table = Table(title=f"mean{' NDCG' if only_ndcg else ''} (± half of the interval)")
     if with_runs:
         table.add_column("run")
     table.add_column("segment")
     table.add_column("queries", justify="right")
     for row in first:
-        table.add_column(f"@{_cutoff(row['k'])}", justify="right")
+        table.add_column(f"@{_cutoff(row['k'])}" if only_ndcg else _name(row), justify="right")
     for (run, by, segment), rows in groups.items():
         name = "overall" if not by else f"{by} = {_segment(segment)}"
         cells = [_value(row) for row in rows]
@@ -75,12 +78,16 @@ def _line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
     segment = f"{first['segment_by']}={_segment(first['segment'])}" if first["segment_by"] else "overall"
-    values = "  ".join(f"ndcg@{_cutoff(row['k'])} {_value(row)}" for row in rows)
+    values = "  ".join(f"{_name(row)} {_value(row)}" for row in rows)
     return f"{run}{segment} queries={first['n_queries']}  {values}"
 
 
 def _segment(segment: str | None) -> str:
     return "null" if segment is None else segment
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['metric']}@{_cutoff(row['k'])}"
 
 
 def _cutoff(k: int | None) -> str:

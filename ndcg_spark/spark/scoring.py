@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
+from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
@@ -58,12 +58,14 @@ def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
         keys=("run", *plan.columns.query),
         carried=_carried(columns, plan),
         tie_bounds=plan.tie_bounds,
+        metrics=plan.companions,
+        levels=plan.levels,
         discount=None if k is None else discount_table(plan.convention.discount, k),
     )
 
 
 def _carried(columns: Sequence[str], plan: EvaluationPlan) -> tuple[str, ...]:
-    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal"}
+    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least"}
     return tuple(name for name in columns if name not in passed)
 
 
@@ -82,8 +84,7 @@ def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
     known = rankings.schema
     fields = [T.StructField(name, known[name].dataType) for name in ("run", *plan.columns.query)]
     fields.append(T.StructField("k", T.IntegerType()))
-    values = sorted(plan.metrics, key=("dcg", "idcg", "ndcg", *TIE_METRICS).index)  # in the order of the kernels
-    fields += [T.StructField(name, T.DoubleType()) for name in values]
+    fields += [T.StructField(name, T.DoubleType()) for name in plan.metric_columns]
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, plan)]
     return T.StructType(fields)

@@ -131,7 +131,7 @@ def summing_task(plan: EvaluationPlan) -> SummingTask:
     SummingTask
     """
     weighted = plan.columns.weight is not None
-    return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=plan.metrics)
+    return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=plan.summed_metrics)
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:

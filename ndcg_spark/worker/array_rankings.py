@@ -13,7 +13,7 @@ from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, RANKED_ITEMS, R
 from ndcg_spark.worker.entries import Entries, list_column
 from ndcg_spark.worker.partial_ranking import best_entries
 from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.rankings import cut, refuse_repeats, relevance_column
+from ndcg_spark.worker.rankings import counts_column, cut, refuse_repeats, relevance_column
 from ndcg_spark.worker.valid_rows import RowRules, valid_rows
 
 
@@ -55,6 +55,10 @@ def _rankings(batch: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
         "n_relevant": _lengths(relevant, truth.offsets),
     }
     columns |= {name: pa.array(values) for name, values in counts.items()}
+    if plan.levels:
+        relevances = truth.numbers(RELEVANCE)
+        reaching = [pa.array(_lengths(relevances >= level, truth.offsets)) for level in plan.levels]
+        columns["n_at_least"] = counts_column(reaching)
     columns |= {label: batch.column(name) for name, label in names.carried.items() if name in batch.schema.names}
     ranked = own if plan.convention.unjudged == "condensed" else retrieved
     ideal = own if plan.convention.ideal == "retrieved" else truth

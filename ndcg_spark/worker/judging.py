@@ -17,6 +17,7 @@ from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, WEIGHT
 from ndcg_spark.worker.entries import Entries, Values
 from ndcg_spark.worker.merging import joined_partials, merged
 from ndcg_spark.worker.partial_ranking import (
+    AT_LEAST,
     PartialRankings,
     best_entries,
     describe,
@@ -157,7 +158,7 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
         removed = np.bincount(query_of_rows(ranked.offsets)[unjudged], minlength=len(query))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = _only(ranked, ~unjudged, tuple(ranked.columns))
-    for name in ("n_judged", "n_relevant"):
+    for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
         head[name] = _of_query(truth.head[name], query).fill_null(0)
     for name in task.names.carried:
         head |= _agreeing(head, truth, name, query, task)

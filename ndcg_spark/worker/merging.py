@@ -10,11 +10,11 @@ from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import Entries, joined_entries
 from ndcg_spark.worker.partial_ranking import (
-    COUNTS,
     PartialRankings,
     best_entries,
     column_range,
     first_entries,
+    is_count,
 )
 from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_offsets
 
@@ -65,7 +65,7 @@ def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTa
     head = {}
     for name, column in partials.head.items():
         end, colon, carried = name.partition(":")
-        if name in COUNTS:
+        if is_count(name):
             head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
         elif colon:
             head[name] = column_range(column, carried, offsets)[f"{end}:{carried}"]

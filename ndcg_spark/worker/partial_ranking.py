@@ -32,6 +32,8 @@ from ndcg_spark.worker.query_rows import QueryRows, RankingTask, both, keys_in
 COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+AT_LEAST = "at_least:"
+"""Before the number of a relevance in `EvaluationPlan.levels`: how many judged items reach it."""
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
         "n_items": n_items,
         "n_judged": nothing if rows.relevance is None else _n_where(rows.judged, rows.offsets),
         "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
+        **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.plan.levels)},
     }
 
 
@@ -123,6 +126,18 @@ def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
     if rows.relevance is None:
         return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
     return _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
+
+
+def count_reaching(rows: QueryRows, level: float) -> IntArray:
+    """Count the judged rows of each stretch whose relevance is at least this."""
+    if rows.relevance is None:
+        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
+    return _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
+
+
+def is_count(name: str) -> bool:
+    """Whether a column of the head is a count, which merging adds up."""
+    return name in COUNTS or name.startswith(AT_LEAST)
 
 
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.kernels.moments import STATE_SIZE, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import IntArray
-from ndcg_spark.plan import METRICS
+from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, marked
 
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
@@ -51,13 +51,12 @@ class SummingTask:
         Beside the overall mean.
     weighted : bool
         Whether the batches have a column `weight`.
-    metrics : tuple of str
-        Columns to take means of.
+    metrics : tuple of SummedMetric
     """
 
     segment_sets: tuple[tuple[str, ...], ...]
     weighted: bool
-    metrics: tuple[str, ...] = METRICS
+    metrics: tuple[SummedMetric, ...]
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
@@ -145,9 +144,13 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
+    k = batch.column("k")
+    at = {k[0].as_py()} if len(k) and _is_constant(k) else set(k.unique().to_pylist())
     for metric in task.metrics:
-        values = np.where(kept, float_values(batch.column(metric))[0], 0.0)
-        numbers |= {f"{metric}{_LIMB}{at}": limb for at, limb in query_states(values, weights).items()}
+        if any(map(metric.is_at, at)):
+            values, known = float_values(batch.column(metric.column))
+            values = np.where(kept & known, values, 0.0)
+            numbers |= {f"{metric.name}{_LIMB}{limb}": its for limb, its in query_states(values, weights).items()}
     return numbers
 
 
@@ -172,7 +175,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
-            if marked_as_limb and owner == metric:
+            if marked_as_limb and owner == metric.name:
                 limb = grouped.column(name).combine_chunks()
                 states[:, int(at)] = int_values(pc.fill_null(limb, 0))
         if not task.weighted:
@@ -182,12 +185,14 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
                 "run": grouped.column("run"),
                 "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
                 "segment": pa.array(segments, type=pa.string()),
-                "metric": pa.array([metric] * n, type=pa.string()),
+                "metric": pa.array([metric.name] * n, type=pa.string()),
                 "k": grouped.column("k"),
                 **{name: grouped.column(name) for name in COUNTS},
                 "state": _state_column(states),
             }
         )
+        if metric.cutoffs is not None:
+            table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
 
 
@@ -277,20 +282,15 @@ def _finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
 
 
 def empty_summary(
-    runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[str, ...] = METRICS
+    runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[SummedMetric, ...]
 ) -> list[dict[str, Any]]:
-    """Overall rows of a summary of no query.
-
-    Parameters
-    ----------
-    runs : tuple of str
-    cutoffs : tuple of int or None
-    metrics : tuple of str
-
-    Returns
-    -------
-    list of dict
-    """
+    """Overall rows of a summary of no query."""
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
-    return [{**nothing, "run": run, "metric": metric, "k": k} for run in runs for metric in metrics for k in cutoffs]
+    return [
+        {**nothing, "run": run, "metric": metric.name, "k": k}
+        for run in runs
+        for metric in metrics
+        for k in cutoffs
+        if metric.is_at(k)
+    ]

@@ -22,6 +22,7 @@ from ndcg_spark.kernels.ragged import (
     segment_sum,
 )
 from ndcg_spark.kernels.ties import TieGroups, canonical_order, tie_groups
+from ndcg_spark.metrics import RelevanceLists
 from ndcg_spark.worker.batches import float_values, int_values, list_offsets
 
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
@@ -111,6 +112,48 @@ def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> 
     if order is None:
         return groups, gains
     return tie_groups(scores, counts[order], offsets), gains[order]
+
+
+def relevance_lists(
+    batch: pa.RecordBatch, lists: RankedLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
+) -> RelevanceLists:
+    """Read a batch of rankings as metrics other than NDCG see it; `lists` is the same batch as gains."""
+    relevance, judged = float_values(batch.column("ranked").flatten())
+    relevance = np.where(judged, relevance, 0.0)
+    if convention.negative == "clip":
+        relevance = np.maximum(relevance, 0.0)
+    if lists.groups is None:
+        n = len(lists.rank)
+        one = np.ones(n, dtype=np.int64)
+        groups = TieGroups(lists.rank, one, one, np.arange(n))
+    else:
+        groups, order = _groups_of_relevances(batch, relevance, lists.offsets, convention)
+        relevance, judged = relevance[order], judged[order]
+    counts = int_values(batch.column("n_at_least").flatten()).reshape(batch.num_rows, -1) if levels else None
+    at_least = {} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)}
+    return RelevanceLists(relevance, judged, groups, lists.offsets, lists.lengths, at_least, max_k)
+
+
+def _groups_of_relevances(
+    batch: pa.RecordBatch, relevance: FloatArray, offsets: IntArray, convention: Convention
+) -> tuple[TieGroups, IntArray]:
+    """Tie groups, and the order of entries in them; the best or worst order leaves only equal items tied."""
+    scores = float_values(batch.column("scores").flatten())[0]
+    counts = int_values(batch.column("tied").flatten())
+    groups = tie_groups(scores, counts, offsets)
+    gains = relevance if convention.ties == "expected" else _gains_of(batch, convention)
+    order = np.lexsort((-relevance, gains if convention.ties == "worst" else -gains, groups.group))
+    counts = counts[order]
+    if convention.ties == "expected":
+        return tie_groups(scores, counts, offsets), order
+    ends = np.cumsum(counts)
+    begins = (ends - counts)[np.minimum(offsets[:-1], max(len(counts) - 1, 0))] if len(counts) else ends
+    start = ends - counts - begins[query_of_rows(offsets)] if len(counts) else counts
+    return TieGroups(start, counts, counts, np.arange(len(counts))), order
+
+
+def _gains_of(batch: pa.RecordBatch, convention: Convention) -> FloatArray:
+    return _gains(*float_values(batch.column("ranked").flatten()), convention)
 
 
 def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:

@@ -22,7 +22,7 @@ from ndcg_spark.kernels.top_k import repeats
 from ndcg_spark.worker.batches import float_column, int_values
 from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, WEIGHT
 from ndcg_spark.worker.entries import Entries, Values, list_column, take_values
-from ndcg_spark.worker.partial_ranking import COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
+from ndcg_spark.worker.partial_ranking import AT_LEAST, COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
 from ndcg_spark.worker.query_rows import RankingTask
 
 ADVICE = "Remove it, or say which counts (duplicates=best or first)."
@@ -60,12 +60,21 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
     columns |= {label: head[name] for name, label in names.query.items()}
     columns |= {name: head[name] for name in COUNTS}
+    if task.plan.levels:
+        columns["n_at_least"] = counts_column([head[f"{AT_LEAST}{at}"] for at in range(len(task.plan.levels))])
     keys = pa.RecordBatch.from_pydict(columns)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.plan.columns.weight) if name == WEIGHT else label
             columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
+
+
+def counts_column(counts: list[pa.Array]) -> pa.Array:
+    """A list of several counts of each query."""
+    n = len(counts[0])
+    offsets = np.arange(0, (n + 1) * len(counts), len(counts))
+    return list_column(pa.array(np.column_stack([int_values(one) for one in counts]).reshape(-1)), offsets)
 
 
 def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:

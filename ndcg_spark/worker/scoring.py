@@ -11,10 +11,11 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, first_where, lengths_of, segment_sum
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, lengths_of, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
+from ndcg_spark.metrics import MetricAt, QueryError
 from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
-from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, refuse_query
+from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, refuse_query, relevance_lists
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
@@ -39,6 +40,10 @@ class ScoringTask:
         Columns handed through as they are.
     tie_bounds : bool
         Whether the metrics of the best and worst order are asked for.
+    metrics : tuple of MetricAt
+        Metrics beside NDCG, DCG and IDCG.
+    levels : tuple of float
+        Relevances whose counts of judged items are in `n_at_least`.
     discount : float64 array or None
         The discounts of the largest cutoff, computed once on the driver; None where there is no cutoff.
     """
@@ -49,6 +54,8 @@ class ScoringTask:
     carried: tuple[str, ...]
     discount: FloatArray | None
     tie_bounds: bool = False
+    metrics: tuple[MetricAt, ...] = ()
+    levels: tuple[float, ...] = ()
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
@@ -87,6 +94,7 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)
+    companions = _companions(batch, lists, task)
     for k in task.cutoffs:
         gained = _gained(lists, task, discount, k, task.convention.ties)
         if task.convention.ideal == "k_ones":
@@ -95,7 +103,23 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
         else:
             best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
         others = _tie_bounds(lists, task, discount, k) if task.tie_bounds else {}
-        yield _result(batch, task, k, gained, best, status, others)
+        yield _result(batch, task, k, gained, best, status, others, companions.get(k, {}))
+
+
+def _companions(
+    batch: pa.RecordBatch, lists: RankedLists, task: ScoringTask
+) -> dict[int | None, dict[str, FloatArray]]:
+    """Values of the metrics beside NDCG, by cutoff and column."""
+    if not task.metrics:
+        return {}
+    relevances = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
+    found: dict[int | None, dict[str, FloatArray]] = {}
+    for one in task.metrics:
+        try:
+            found.setdefault(one.k, {})[one.metric.column] = one.metric.values(relevances, one.k)
+        except QueryError as error:
+            refuse_query(batch, task.keys, error.query, f"{error.what} (metric {one})")
+    return found
 
 
 def _gained(lists: RankedLists, task: ScoringTask, discount: FloatArray, k: int | None, ties: str) -> FloatArray:
@@ -152,13 +176,13 @@ def _result(
     best: FloatArray,
     status: IntArray,
     others: dict[str, FloatArray],
+    companions: dict[str, FloatArray],
 ) -> pa.RecordBatch:
     convention = task.convention
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
     if convention.no_relevant == "error":
-        refuse_query(
-            batch, task.keys, first_where(status == NO_RELEVANT, np.arange(len(best) + 1)), "has nothing relevant"
-        )
+        empty = first_where(status == NO_RELEVANT, np.arange(len(best) + 1))
+        refuse_query(batch, task.keys, empty, "has nothing relevant")
     zeroed = (status == MISSING) | (status == UNJUDGED)
     gained = np.where(zeroed, 0.0, gained)
     best = np.where(status == UNJUDGED, 0.0, best)
@@ -184,7 +208,21 @@ def _result(
     columns["ndcg"] = float_column(value, defined)
     for name, found in others.items():
         columns[name] = float_column(normalised(found) if name.startswith("ndcg") else found, defined)
+    columns |= _companion_columns(companions, task, zeroed, kept)
     columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(status))
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _companion_columns(
+    companions: dict[str, FloatArray], task: ScoringTask, zeroed: BoolArray, kept: BoolArray
+) -> dict[str, pa.Array]:
+    """Metrics beside NDCG; null where a rule drops the query, and where they are asked for at other cutoffs."""
+    columns = {}
+    for name in dict.fromkeys(one.metric.column for one in task.metrics):
+        values = companions.get(name)
+        columns[name] = (
+            pa.nulls(len(kept), pa.float64()) if values is None else float_column(np.where(zeroed, 0.0, values), kept)
+        )
+    return columns

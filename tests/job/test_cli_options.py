@@ -225,7 +225,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
         (["--rejects", "/r"], "--rejects goes with --on-invalid reject"),
         (["--input-option", "header"], "'header' is not of the form NAME=VALUE"),
         (["--conf", "=x"], "'=x' is not of the form NAME=VALUE"),
-        (["--gate", "ndcg@5>=0.4"], "k=5 is not among the cutoffs 10"),
+        (["--gate", "ndcg@5>=0.4"], "ndcg@5 is not computed; there are ndcg@10"),
         *[(["--run-date", text], "--run-date must be a date") for text in
           ("2026-02-30", "2026-1-31", "20260131", "2026-W05-6", "yesterday", "", "2026-01-31T00:00")],
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from datetime import date, datetime
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from ndcg_spark.cli import report
 from ndcg_spark.cli.gates import Gate
 from ndcg_spark.cli.report import counts_line, show_summary, sort_key, to_json
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import metrics_of
+from ndcg_spark.plan import EvaluationPlan
 
 
 def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=0.25):
@@ -35,7 +39,7 @@ def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=
     ],
 )
 def test_a_gate_is_read(text, parts):
-    gate = Gate.parse(text, (5, 10, None))
+    gate = Gate.parse(text, EvaluationPlan(cutoffs=(5, 10, None)))
     assert (gate.metric, gate.k, gate.comparison, gate.bound) == parts
     assert gate.text == text
 
@@ -44,7 +48,7 @@ def test_a_gate_is_read(text, parts):
     ("text", "message"),
     [
         ("", "is not of the form METRIC@K>=NUMBER"),
-        ("ndcg>=0.4", "is not of the form"),
+        ("ndcg>=0.4", "name the cutoff too, as ndcg@10 or ndcg@all"),
         ("ndcg@10=0.4", "is not of the form"),
         ("ndcg@10==0.4", "is not of the form"),
         ("ndcg@10>=", "is not of the form"),
@@ -53,15 +57,15 @@ def test_a_gate_is_read(text, parts):
         ("ndcg@10>=0,4", "is not of the form"),
         ("ndcg@10>=e", "'e' is no number"),
         ("ndcg@10>=1-2", "'1-2' is no number"),
-        ("map@10>=0.4", "there are the metrics ndcg, dcg, idcg"),
-        ("NDCG@10>=0.4", "there are the metrics ndcg, dcg, idcg"),
-        ("ndcg@5>=0.4", "k=5 is not among the cutoffs 10, all"),
-        ("ndcg@010>=0.4", "k=010 is not among the cutoffs 10, all"),
+        ("map@10>=0.4", "ap@10 is not computed; there are ndcg@10, ndcg@all, dcg@10"),
+        ("ndgc@10>=0.4", "there is no metric 'ndgc': did you mean 'ndcg'"),
+        ("ndcg@5>=0.4", "ndcg@5 is not computed; there are ndcg@10, ndcg@all"),
+        ("ndcg@>=0.4", "is not of the form"),
     ],
 )
 def test_a_gate_that_cannot_be_held_is_refused(text, message):
     with pytest.raises(InvalidParameterError) as caught:
-        Gate.parse(text, (10, None))
+        Gate.parse(text, EvaluationPlan(cutoffs=(10, None)))
     assert message in str(caught.value)
     assert repr(text) in str(caught.value)
 
@@ -76,8 +80,18 @@ def test_a_gate_that_cannot_be_held_is_refused(text, message):
     ],
 )
 def test_comparisons(comparison, met):
-    gate = Gate.parse(f"ndcg@10{comparison}0.4", (10,))
+    gate = Gate.parse(f"ndcg@10{comparison}0.4", EvaluationPlan(cutoffs=(10,)))
     assert [gate.results([row(value=value)])[0]["met"] for value in (0.3999, 0.4, 0.4001)] == met
+
+
+def test_a_gate_on_another_metric_names_it_as_it_was_asked_for():
+    metrics, cutoffs = metrics_of(["P(rel=2)@5", "rprec"])
+    plan = EvaluationPlan(cutoffs=cutoffs, metrics=metrics, convention=Convention.parse("default;ties=item_asc"))
+    assert (Gate.parse("p(rel=2)@5>=0.4", plan).metric, Gate.parse("Rprec>0.1", plan).k) == ("p(rel=2)", None)
+    with pytest.raises(
+        InvalidParameterError, match=re.escape("p@5 is not computed; there are p(rel=2)@5, rprec@all")
+    ):
+        Gate.parse("p@5>=0.4", plan)
 
 
 def test_a_gate_is_on_the_overall_mean_of_every_run():
@@ -92,18 +106,18 @@ def test_a_gate_is_on_the_overall_mean_of_every_run():
         row("a", k=None, value=0.1),
     ]
     text = "ndcg@10>=0.4"
-    assert Gate.parse(text, (5, 10, None)).results(summary) == [
+    assert Gate.parse(text, EvaluationPlan(cutoffs=(5, 10, None))).results(summary) == [
         {"gate": text, "run": "a", "value": 0.5, "met": True},
         {"gate": text, "run": "b", "value": 0.3, "met": False},
         {"gate": text, "run": "c", "value": None, "met": False},
     ]
-    (whole,) = Gate.parse("ndcg@all<0.2", (5, None)).results(summary)
+    (whole,) = Gate.parse("ndcg@all<0.2", EvaluationPlan(cutoffs=(5, None))).results(summary)
     assert (whole["run"], whole["met"]) == ("a", True)
 
 
 @pytest.mark.parametrize("comparison", [">=", ">", "<=", "<"])
 def test_the_mean_of_no_query_meets_no_gate(comparison):
-    assert not Gate.parse(f"ndcg@10{comparison}0", (10,)).results([row(value=None)])[0]["met"]
+    assert not Gate.parse(f"ndcg@10{comparison}0", EvaluationPlan(cutoffs=(10,))).results([row(value=None)])[0]["met"]
 
 
 # --- The order of a summary

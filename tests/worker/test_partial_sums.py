@@ -67,7 +67,11 @@ def to_batch(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def partials(batches: Sequence[pa.RecordBatch], *, sets=SETS, weighted: bool = True) -> list[dict[str, Any]]:
-    results = list(make_partial_summer(SummingTask(segment_sets=sets, weighted=weighted))(iter(batches)))
+    results = list(
+        make_partial_summer(
+            SummingTask(segment_sets=sets, weighted=weighted, metrics=EvaluationPlan().summed_metrics)
+        )(iter(batches))
+    )
     assert all(result.schema == PARTIAL_SCHEMA for result in results)
     return [row for result in results for row in result.to_pylist()]
 
@@ -184,7 +188,7 @@ def test_nothing_in_nothing_out(rows):
 
 
 def test_a_summary_of_nothing():
-    rows = empty_summary(("", "b"), (5, None))
+    rows = empty_summary(("", "b"), (5, None), EvaluationPlan().summed_metrics)
     assert [(row["run"], row["metric"], row["k"]) for row in rows] == [
         (run, metric, k) for run in ("", "b") for metric in METRICS for k in (5, None)
     ]

@@ -133,6 +133,8 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
     fields = [T.StructField("run", T.StringType())]
     fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
     fields += [T.StructField(name, T.LongType()) for name in COUNTS]
+    if plan.levels:
+        fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
     for name, label in names.carried.items():
         for table in (rows, judgments):
             if table is not None and name in table.columns:

@@ -170,6 +170,9 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
         "n_judged": F.count(F.when(F.col(JUDGED), 1)),
         "n_relevant": F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) > 0), 1)),
     }
+    if plan.levels:
+        reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in plan.levels]
+        found["n_at_least"] = F.array(*reaching)
     for name in _carried(rows, plan):
         found |= {f"low:{name}": F.min(named(name)), f"high:{name}": F.max(named(name))}
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")

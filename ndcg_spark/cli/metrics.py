@@ -1,0 +1,31 @@
+"""The command that lists metrics."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ndcg_spark.metrics import all_metrics
+
+
+@click.command("metrics")
+def metrics() -> None:
+    """List the metrics: their parameters with defaults, what they are, and where they come from."""
+    table = Table(box=box.SIMPLE)
+    for name in ("metric", "parameters", "value of a query", "source"):
+        table.add_column(name, overflow="fold")
+    for name, metric in all_metrics().items():
+        shown = f"{name}@k" if metric.takes_cutoff else name
+        if metric.aliases:
+            shown += f"\n({', '.join(metric.aliases)})"
+        parameters = [
+            f"{one.name}={one.default:g}" if isinstance(one.default, float) else f"{one.name}={one.default}"
+            for one in fields(metric)
+        ]
+        table.add_row(shown, "\n".join(parameters) or "-", metric.about, metric.source)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

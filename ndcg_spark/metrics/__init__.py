@@ -1,0 +1,10 @@
+"""Metrics of ranked lists: one small module each, found by name.
+
+To add a metric, add a module with a subclass of `Metric`; nothing else names it.
+"""
+
+from ndcg_spark.metrics.base import Metric, MetricAt, QueryError
+from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.registry import all_metrics, parse_metric
+
+__all__ = ["Metric", "MetricAt", "QueryError", "RelevanceLists", "all_metrics", "parse_metric"]

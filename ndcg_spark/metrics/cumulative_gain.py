@@ -1,0 +1,38 @@
+"""Cumulative gain: sums of relevances without discount."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ndcg_spark.kernels.ragged import FloatArray
+from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.lists import RelevanceLists
+
+
+@dataclass(frozen=True)
+class CumulativeGain(Metric):
+    """Sum of the relevances of the first k items."""
+
+    name = "cg"
+    about = "sum of the relevances of the first k items"
+    source = "Jarvelin and Kekalainen, SIGIR 2000, doi:10.1145/345508.345545"
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Sum of relevances; an unjudged item adds 0."""
+        return lists.sum_of_shares(lists.by_group(lists.relevance), k)
+
+
+@dataclass(frozen=True)
+class AverageCumulativeGain(Metric):
+    """Cumulative gain divided by k."""
+
+    name = "acg"
+    about = "mean of the relevances of the first k items, those below 0 as 0, also where the list is shorter"
+    source = "Zhao et al., CVPR 2015, arXiv:1501.06272"
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Sum of relevances over k; over the length of the list where there is no cutoff."""
+        total = lists.sum_of_shares(lists.by_group(np.maximum(lists.relevance, 0.0)), k)
+        return total / k if k is not None else total / np.maximum(lists.lengths, 1)

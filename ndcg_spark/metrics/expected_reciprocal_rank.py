@@ -1,0 +1,70 @@
+"""Expected reciprocal rank: a user stops at an item with a chance that grows with its relevance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ndcg_spark.kernels.hypergeometric import expected_products
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
+from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.rank_biased_precision import refuse_above
+
+
+@dataclass(frozen=True)
+class ExpectedReciprocalRank(Metric):
+    """Expected 1 / rank at which a user stops."""
+
+    max_grade: float = 4.0
+    name = "err"
+    about = "sum of s/rank * product of (1-s) of the items above; s = (2^rel - 1) / 2^max_grade"
+    source = "Chapelle et al., CIKM 2009, doi:10.1145/1645953.1646033"
+
+    def __post_init__(self) -> None:
+        """Check the highest grade."""
+        self.refuse(not self.max_grade > 0, "max_grade must be a relevance above 0")
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Expected over all orders of tied items."""
+        refuse_above(lists, self.max_grade)
+        return lists.sum_of_ranks(lists.kept(("err", self.max_grade), lambda: self._terms(lists)), k)
+
+    def _terms(self, lists: RelevanceLists) -> FloatArray:
+        """Chance to stop at each rank, over the rank."""
+        stop = (np.exp2(np.maximum(lists.relevance, 0.0)) - 1) / np.exp2(self.max_grade)
+        ranks, spans = lists.ranks, lists.spans
+        if not lists.tied:
+            return np.asarray(stop * _running_product(1 - stop, spans.offsets) / (ranks.rank + 1))
+        whole = np.ones(len(spans.start))  # chance to go on after all of a group
+        single = spans.size == 1
+        whole[single] = 1 - stop[lists.first[single]]
+        tied = np.flatnonzero(~single)
+        products = self._products(lists, stop, tied)
+        inside = lists.inside(lists.max_k)[tied]
+        whole[tied] = products[np.arange(len(tied)), inside]  # a group that is cut has none after it
+        stops = stop[lists.first[ranks.group]]
+        number = np.zeros(len(spans.start), dtype=np.int64)
+        number[tied] = np.arange(len(tied))
+        shared = np.flatnonzero(~single[ranks.group])
+        its, place = number[ranks.group[shared]], ranks.place[shared]
+        stops[shared] = products[its, place - 1] - products[its, place]
+        return np.asarray(stops * _running_product(whole, spans.offsets)[ranks.group] / (ranks.rank + 1))
+
+    def _products(self, lists: RelevanceLists, stop: FloatArray, tied: IntArray) -> FloatArray:
+        """Chances to go on after 0, 1, ... items of each group of tied items."""
+        ends = np.append(lists.first, len(stop))
+        lengths = ends[tied + 1] - ends[tied]
+        offsets = offsets_of(lengths)
+        at = np.repeat(ends[tied] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return expected_products(1 - stop[at], lists.groups.count[at], offsets, lists.inside(lists.max_k)[tied])
+
+
+def _running_product(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """Product of the earlier values of the same query, multiplied in their order."""
+    product, lengths = np.ones(len(values)), np.diff(offsets)
+    for rank in range(1, int(lengths.max(initial=0))):
+        at = offsets[:-1][lengths > rank] + rank
+        product[at] = product[at - 1] * values[at - 1]
+    return product

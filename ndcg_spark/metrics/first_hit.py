@@ -1,0 +1,59 @@
+"""Success and reciprocal rank: where the first relevant item stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ndcg_spark.kernels.ragged import FloatArray
+from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.lists import RelevanceLists
+
+TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
+
+
+@dataclass(frozen=True)
+class Success(Metric):
+    """Whether a relevant item is among the first k."""
+
+    rel: float = 1.0
+    name = "success"
+    aliases = ("hit_rate", "hr", "hit")
+    about = "1 if a relevant item is among the first k, else 0"
+    source = f"trec_eval success; {TIES}"
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """1 - C(n-r, m) / C(n, m) for the first group with a hit, of which m of n items are inside."""
+        query, group = lists.first_hit(self.rel)
+        n, r, m = lists.spans.size[group], lists.hits(self.rel)[group], lists.inside(k)[group]
+        missed = np.ones(len(query))
+        for place in range(int(m[r + m <= n].max(initial=0))):
+            missed *= np.where(place < m, (n - r - place) / np.maximum(n - place, 1), 1.0)
+        found = np.zeros(lists.n_queries)
+        found[query] = np.where(m == 0, 0.0, np.where(r + m > n, 1.0, 1.0 - missed))
+        return found
+
+
+@dataclass(frozen=True)
+class ReciprocalRank(Metric):
+    """One over the rank of the first relevant item."""
+
+    rel: float = 1.0
+    name = "rr"
+    aliases = ("mrr", "recip_rank")
+    about = "1 / rank of the first relevant item; 0 if it is not among the first k"
+    source = f"trec_eval recip_rank; {TIES}"
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Sum over the places j of the first group with a hit: chance that it is there, over the rank."""
+        query, group = lists.first_hit(self.rel)
+        n, r, m = lists.spans.size[group], lists.hits(self.rel)[group], lists.inside(k)[group]
+        start, total = lists.spans.start[group], np.zeros(len(query))
+        chance = r / n
+        for place in range(1, int(m.max(initial=0)) + 1):
+            total += np.where(place <= m, chance / (start + place), 0.0)
+            chance = chance * np.maximum(n - r - place + 1, 0) / np.maximum(n - place, 1)
+        found = np.zeros(lists.n_queries)
+        found[query] = total
+        return found

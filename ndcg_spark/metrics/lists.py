@@ -1,0 +1,230 @@
+"""Ranked lists of a batch as metrics read them: relevances, groups of tied items, ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
+from ndcg_spark.kernels.ties import TieGroups
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Groups of tied items, or the ranks that they fill.
+
+    Parameters
+    ----------
+    start : int64, shape (n,)
+        0-based first rank of the group.
+    size : int64, shape (n,)
+        Items in the group.
+    offsets : int64, shape (n_queries + 1,)
+    """
+
+    start: IntArray
+    size: IntArray
+    offsets: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks that lists fill, one after the other.
+
+    Parameters
+    ----------
+    group : int64, shape (n_ranks,)
+        Group of the batch that fills the rank.
+    place : int64, shape (n_ranks,)
+        From 1 on within the group.
+    rank : int64, shape (n_ranks,)
+        From 0 on within the query.
+    offsets : int64, shape (n_queries + 1,)
+    """
+
+    group: IntArray
+    place: IntArray
+    rank: IntArray
+    offsets: IntArray
+
+
+def _no_convention(k: int | None) -> dict[str, FloatArray]:
+    raise ValueError("these lists come without a convention")
+
+
+@dataclass(frozen=True)
+class RelevanceLists:
+    """Ranked lists of a batch. What several metrics need is computed once.
+
+    Parameters
+    ----------
+    relevance : float64, shape (n_entries,)
+        Of entries in rank order; 0 where an item is not judged.
+    judged : bool, shape (n_entries,)
+    groups : TieGroups
+        Where entries lie. An entry that ties with no other is a group by itself.
+    offsets : int64, shape (n_queries + 1,)
+    lengths : int64, shape (n_queries,)
+        Ranks that each list fills, as far as its entries are there.
+    at_least : dict from float to int64 array, shape (n_queries,)
+        For each relevance that metrics ask for: how many judged items reach it, in the list or not.
+    max_k : int or None
+        The largest cutoff; entries beyond it may be missing.
+    by_convention : callable or None
+        From a cutoff to dcg, idcg and ndcg of each query, by name.
+    """
+
+    relevance: FloatArray
+    judged: BoolArray
+    groups: TieGroups
+    offsets: IntArray
+    lengths: IntArray
+    at_least: dict[float, IntArray]
+    max_k: int | None
+    by_convention: Callable[[int | None], dict[str, FloatArray]] = field(default=_no_convention, repr=False)
+    _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
+
+    @property
+    def n_queries(self) -> int:
+        """Queries of the batch."""
+        return len(self.lengths)
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether any items share their ranks."""
+        return bool((self.groups.size > 1).any())
+
+    @cached_property
+    def spans(self) -> Spans:
+        """One for each group of tied items."""
+        if not self.tied:
+            return Spans(self.groups.start, self.groups.size, self.offsets)
+        first = self.first
+        return Spans(self.groups.start[first], self.groups.size[first], np.searchsorted(first, self.offsets))
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The ranks up to the largest cutoff that lists fill."""
+        spans = self.spans
+        if not self.tied:
+            return Ranks(np.arange(len(spans.start)), np.ones_like(spans.start), spans.start, spans.offsets)
+        inside = self.inside(self.max_k)
+        ends = np.concatenate([[0], np.cumsum(inside)])
+        group = np.repeat(np.arange(len(inside)), inside)
+        place = np.arange(ends[-1]) - ends[group] + 1
+        return Ranks(group, place, spans.start[group] + place - 1, ends[spans.offsets])
+
+    @cached_property
+    def first(self) -> IntArray:
+        """The first entry of each group."""
+        new = np.ones(len(self.groups.group), dtype=np.bool_)
+        new[1:] = self.groups.group[1:] != self.groups.group[:-1]
+        return np.flatnonzero(new)
+
+    def inside(self, k: int | None) -> IntArray:
+        """How many ranks before the cutoff each group fills."""
+        spans = self.spans
+        return spans.size if k is None else np.clip(k - spans.start, 0, spans.size)
+
+    def by_group(self, values: FloatArray) -> FloatArray:
+        """Sum of a value of each item over the items of each group.
+
+        Parameters
+        ----------
+        values : float64, shape (n_entries,)
+
+        Returns
+        -------
+        float64, shape (n_groups,)
+        """
+        if not self.tied:
+            return values
+        return np.add.reduceat(values * self.groups.count, self.first) if len(values) else values
+
+    def hits(self, level: float) -> FloatArray:
+        """How many items of each group are relevant: judged, and of at least this relevance."""
+        return self.kept(("hits", level), lambda: self.by_group(self.is_relevant(level).astype(np.float64)))
+
+    def is_relevant(self, level: float) -> BoolArray:
+        """Entries that are judged, and of at least this relevance."""
+        return np.asarray(self.judged & (self.relevance >= level))
+
+    def before(self, values: FloatArray) -> FloatArray:
+        """Sum of the values of all earlier groups of the same query.
+
+        Parameters
+        ----------
+        values : float64, shape (n_groups,)
+
+        Returns
+        -------
+        float64, shape (n_groups,)
+            Added in the order of the groups: other queries of the batch do not change a bit.
+        """
+        offsets = self.spans.offsets
+        if np.array_equal(values, np.rint(values)) and np.abs(values).sum() < 2**53:  # exact in any order
+            sums = np.concatenate([[0.0], np.cumsum(values)])
+            return np.asarray(sums[:-1] - np.repeat(sums[offsets[:-1]], np.diff(offsets)))
+        found, lengths = np.zeros(len(values)), np.diff(offsets)
+        for rank in range(1, int(lengths.max(initial=0))):
+            at = offsets[:-1][lengths > rank] + rank
+            found[at] = found[at - 1] + values[at - 1]
+        return found
+
+    def sum_of_shares(self, values: FloatArray, k: int | None) -> FloatArray:
+        """Expected sum of values over the items on the first k ranks.
+
+        Parameters
+        ----------
+        values : float64, shape (n_groups,)
+            Sum of each group.
+        k : int or None
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+        """
+        inside, spans = self.inside(k), self.spans
+        return segment_sum(np.where(inside == spans.size, values, values / spans.size * inside), spans.offsets)
+
+    def sum_of_ranks(self, terms: FloatArray, k: int | None) -> FloatArray:
+        """Sum of terms over the first k ranks.
+
+        Parameters
+        ----------
+        terms : float64, shape (n_ranks,)
+        k : int or None
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+        """
+        ranks = self.ranks
+        return segment_sum(terms if k is None else np.where(ranks.rank < k, terms, 0.0), ranks.offsets)
+
+    def n_hits(self, level: float, k: int | None) -> FloatArray:
+        """Expected number of relevant items on the first k ranks."""
+        return self.kept(("n_hits", level, k), lambda: self.sum_of_shares(self.hits(level), k))
+
+    def first_hit(self, level: float) -> tuple[IntArray, IntArray]:
+        """Queries whose list has a relevant item, and the first group with one."""
+        found = np.flatnonzero(self.hits(level) > 0)
+        query = query_of_rows(self.spans.offsets)[found]
+        new = np.ones(len(query), dtype=np.bool_)
+        new[1:] = query[1:] != query[:-1]
+        return query[new], found[new]
+
+    def kept(self, name: object, compute: Callable[[], FloatArray]) -> FloatArray:
+        """What was computed before under this name, or is computed now."""
+        if name not in self._sums:
+            self._sums[name] = compute()
+        return self._sums[name]
+
+
+def ratio(value: FloatArray, of: FloatArray | IntArray) -> FloatArray:
+    """Divide; 0 where there is nothing to divide by."""
+    some = of > 0
+    return np.where(some, value / np.where(some, of, 1), 0.0)

@@ -1,0 +1,72 @@
+"""Precision, recall and R-precision: shares of relevant items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ndcg_spark.kernels.ragged import FloatArray
+from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.lists import RelevanceLists, ratio
+
+
+@dataclass(frozen=True)
+class Precision(Metric):
+    """Share of the first k ranks with a relevant item."""
+
+    rel: float = 1.0
+    name = "p"
+    aliases = ("precision",)
+    about = "relevant items among the first k, divided by k, also where the list is shorter"
+    source = "trec_eval P"
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Hits over k; over the length of the list where there is no cutoff."""
+        hits = lists.n_hits(self.rel, k)
+        return hits / k if k is not None else hits / np.maximum(lists.lengths, 1)
+
+
+@dataclass(frozen=True)
+class Recall(Metric):
+    """Share of all relevant items that are among the first k."""
+
+    rel: float = 1.0
+    name = "r"
+    aliases = ("recall",)
+    about = "relevant items among the first k, divided by all relevant judged items"
+    source = "trec_eval recall"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Relevant items are counted."""
+        return (self.rel,)
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Hits over the number of relevant items; 0 where there is none."""
+        return ratio(lists.n_hits(self.rel, k), lists.at_least[self.rel])
+
+
+@dataclass(frozen=True)
+class RPrecision(Metric):
+    """Precision at the number of relevant items."""
+
+    rel: float = 1.0
+    name = "rprec"
+    aliases = ("r_precision",)
+    about = "precision at R, the number of relevant judged items"
+    source = "trec_eval Rprec"
+    takes_cutoff = False
+    needs_order = True
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Relevant items are counted."""
+        return (self.rel,)
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Hits on the first R ranks over R; 0 where R is 0."""
+        n_relevant, ranks = lists.at_least[self.rel], lists.ranks
+        inside = ranks.rank < np.repeat(n_relevant, np.diff(ranks.offsets))
+        hits = lists.sum_of_ranks(np.where(inside, lists.hits(self.rel), 0.0), None)
+        return ratio(hits, n_relevant)

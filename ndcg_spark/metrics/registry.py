@@ -1,0 +1,93 @@
+"""Metrics by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import pkgutil
+import re
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+
+import ndcg_spark.metrics as package
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics.base import Metric
+
+_FORM = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*(?:@\s*(\w+))?\s*")
+ADVICE = "`ndcg-spark metrics` lists them all"
+
+
+@cache
+def all_metrics() -> dict[str, type[Metric]]:
+    """All metrics by name.
+
+    Returns
+    -------
+    dict from name to subclass of Metric
+        In order of their names.
+    """
+    found: dict[str, type[Metric]] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        for _, value in inspect.getmembers(import_module(f"{package.__name__}.{module.name}"), inspect.isclass):
+            if issubclass(value, Metric) and not inspect.isabstract(value):
+                found[value.name] = value
+    return dict(sorted(found.items()))
+
+
+@cache
+def _names() -> dict[str, type[Metric]]:
+    metrics = all_metrics()
+    return {alias: one for one in metrics.values() for alias in one.aliases} | metrics
+
+
+def parse_metric(text: str) -> tuple[Metric, str | None]:
+    """Read the name of a metric.
+
+    Parameters
+    ----------
+    text : str
+        `name`, `name@k` or `name(parameter=value,...)@k`. Names of ir_measures are understood, too.
+
+    Returns
+    -------
+    tuple of Metric and str or None
+        The metric, and what was written after `@`.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> metric, k = parse_metric("P(rel=2)@5")
+    >>> str(metric), k
+    ('p(rel=2)', '5')
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise InvalidParameterError(f"metric {text!r} is not of the form NAME(PARAMETER=VALUE,...)@K.")
+    name, parameters, k = found.groups()
+    kind = _names().get(name.lower())
+    if kind is None:
+        near = difflib.get_close_matches(name.lower(), _names(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidParameterError(f"there is no metric {name!r}: {hint}{ADVICE}.")
+    metric = kind(**dict(_parameter(one, kind, text) for one in (parameters or "").split(",") if one.strip()))
+    if k is not None and not metric.takes_cutoff and k != "all":
+        raise InvalidParameterError(f"metric {text!r}: {metric.name} has no cutoff; leave @{k} out.")
+    return metric, k
+
+
+def _parameter(text: str, kind: type[Metric], metric: str) -> tuple[str, object]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    known = {one.name: one for one in fields(kind)}
+    if not equals or name not in known:
+        there_are = f"it has {', '.join(known)}" if known else f"{kind.name} has none"
+        raise InvalidParameterError(f"metric {metric!r}: there is no parameter {name!r}; {there_are}.")
+    if isinstance(known[name].default, str):
+        return name, value
+    try:
+        return name, float(value)
+    except ValueError:
+        raise InvalidParameterError(f"metric {metric!r}: {name} must be a number; got {value!r}.") from None

@@ -1,0 +1,153 @@
+"""Every metric against its definition, and what must hold for any list."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import numpy as np
+import pytest
+from support.metric_definitions import DEFINITIONS
+from support.metric_lists import lists_of, over_all_orders
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics import QueryError, all_metrics, parse_metric
+
+VARIANTS = (
+    "ap", "ap(rel=2)", "ap(denominator=achievable)", "ap(denominator=k)", "ap(denominator=hits)", "ap_r", "acg",
+    "bpref", "bpref(rel=2)", "cg", "err", "err(max_grade=3)", "p", "p(rel=2)", "r", "r(rel=3)", "rbp", "rbp(p=0.5)",
+    "rprec", "rprec(rel=2)", "rr", "rr(rel=2)", "success", "success(rel=3)", "wap", "wap(rel=2)",
+)  # fmt: skip
+LEVELS = (None, 0, 0, 1, 2, 3, -1)
+BOUNDED = [name for name in VARIANTS if parse_metric(name)[0].name not in ("cg", "acg", "wap")]
+
+
+def random_query(draw: random.Random, *, largest_group: int):
+    groups = [[draw.choice(LEVELS) for _ in range(draw.randint(1, largest_group))] for _ in range(draw.randint(0, 4))]
+    return groups, [draw.choice((0, 1, 2, 3)) for _ in range(draw.randint(0, 3))]
+
+
+def judged_items(groups, missing):
+    return [one for group in groups for one in group if one is not None] + list(missing)
+
+
+def defined(name: str, groups, missing, k: int) -> float:
+    metric = parse_metric(name)[0]
+    options = {one: getattr(metric, one) for one in metric.__dataclass_fields__ if one in name}
+    definition = partial(DEFINITIONS[metric.name], judged=judged_items(groups, missing), k=k, **options)
+    return over_all_orders(definition, groups)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("k", [1, 3, 5, 20])
+def test_by_its_definition_over_every_order_of_tied_items(name, k):
+    draw, metric = random.Random(f"{name} {k}"), parse_metric(name)[0]
+    queries = [random_query(draw, largest_group=1 if metric.needs_order else 3) for _ in range(60)]
+    cutoff = k if metric.takes_cutoff else None
+    lists = lists_of(
+        [groups for groups, _ in queries], [metric], unretrieved=[missing for _, missing in queries], max_k=cutoff
+    )
+    found = metric.values(lists, cutoff)
+    wanted = [defined(name, groups, missing, k) for groups, missing in queries]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_query_has_the_same_bits_alone_and_in_a_batch_and_at_any_largest_cutoff(name):
+    draw, metric = random.Random(name), parse_metric(name)[0]
+    queries = [random_query(draw, largest_group=1 if at % 2 or metric.needs_order else 4) for at in range(80)]
+    queries = [([[1.5 if one == 1 else one for one in group] for group in groups], more) for groups, more in queries]
+    k = 4 if metric.takes_cutoff else None
+    together = metric.values(
+        lists_of([one for one, _ in queries], [metric], unretrieved=[more for _, more in queries], max_k=k), k
+    )
+    for at, (groups, missing) in enumerate(queries):
+        for largest in {k, None if k is None else 7, None}:
+            alone = lists_of([groups], [metric], unretrieved=[missing], max_k=largest)
+            assert metric.values(alone, k)[0] == together[at]
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_the_best_order_is_the_maximum_and_all_values_lie_between_0_and_1(name):
+    draw, metric = random.Random(name), parse_metric(name)[0]
+    for _ in range(60):
+        items = [draw.choice((None, 0, 1, 2, 3)) for _ in range(draw.randint(1, 8))]
+        best = sorted(items, key=lambda one: -1 if one is None else one, reverse=True)
+        k = draw.randint(1, 9) if metric.takes_cutoff else None
+        lists = lists_of([[[one] for one in items], [[one] for one in best]], [metric], max_k=k)
+        found = metric.values(lists, k)
+        assert 0 <= found[0] <= found[1] + 1e-15 <= 1 + 2e-15
+
+
+@pytest.mark.parametrize("name", sorted(DEFINITIONS))
+def test_nothing_retrieved_and_nothing_at_all_give_0(name):
+    metric = all_metrics()[name]()
+    k = 5 if metric.takes_cutoff else None
+    assert metric.values(lists_of([[], []], [metric], unretrieved=[[2, 0], []], max_k=k), k).tolist() == [0, 0]
+    assert metric.values(lists_of([], [metric], max_k=k), k).tolist() == []
+
+
+def test_large_groups_of_tied_items_stay_exact():
+    """A constant scorer on 2,000 items: chances by exact fractions."""
+    group = [1] * 3 + [0] * 1997
+    metric = parse_metric("success")[0]
+    missed = 1997 * 1996 * 1995 * 1994 * 1993 / (2000 * 1999 * 1998 * 1997 * 1996)
+    found = metric.values(lists_of([[group]], [metric], max_k=5), 5)[0]
+    assert found == pytest.approx(1 - missed, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ["err(max_grade=2)", "rbp(max_grade=2)"])
+def test_a_relevance_above_the_highest_grade_names_its_query(name):
+    metric = parse_metric(name)[0]
+    with pytest.raises(QueryError, match="relevance 3, above max_grade 2") as raised:
+        metric.values(lists_of([[[1]], [[0], [3]]], [metric], max_k=5), 5)
+    assert raised.value.query == 1
+
+
+# ------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_name_is_printed_as_it_is_read(name):
+    assert str(parse_metric(name)[0]) == name
+
+
+@pytest.mark.parametrize(
+    ("given", "metric", "k"),
+    [
+        ("AP", "ap", None), ("AP(rel=2)@100", "ap(rel=2)", "100"), ("P@5", "p", "5"), ("R@1000", "r", "1000"),
+        ("RR@10", "rr", "10"), ("RBP(p=0.5)", "rbp(p=0.5)", None), ("Rprec", "rprec", None), ("MAP", "ap", None),
+        ("Bpref", "bpref", None), ("Success@1", "success", "1"), ("ERR@20", "err", "20"), ("MRR", "rr", None),
+        (" p ( rel = 2 ) @ 5 ", "p(rel=2)", "5"), ("rbp(p=.8)", "rbp", None),
+    ],
+)  # fmt: skip
+def test_names_of_ir_measures_are_understood(given, metric, k):
+    found, cutoff = parse_metric(given)
+    assert (str(found), cutoff) == (metric, k)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("apx@5", "there is no metric 'apx': did you mean 'ap'"),
+        ("p(level=2)", "there is no parameter 'level'; it has rel"),
+        ("p(rel=two)", "rel must be a number; got 'two'"),
+        ("ap(denominator=n)", "denominator must be one of judged, achievable, k, hits"),
+        ("rbp(p=1)", "p must lie between 0 and 1"),
+        ("rprec@5", "rprec has no cutoff; leave @5 out"),
+        ("p@5@6", "is not of the form"),
+        ("", "is not of the form"),
+    ],
+)
+def test_names_that_are_refused(given, message):
+    with pytest.raises(InvalidParameterError, match=r"^[^\n]*$") as raised:
+        parse_metric(given)
+    assert message in str(raised.value)
+
+
+def test_every_metric_says_what_it_is():
+    for name, metric in all_metrics().items():
+        assert metric.name == name
+        assert metric.about
+        assert metric.source
+        assert metric().column.isidentifier()

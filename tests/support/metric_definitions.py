@@ -1,0 +1,89 @@
+"""Metrics of one ranked list, written down as their papers have them: loops, no NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Ranked = Sequence[float | None]
+"""Relevances in rank order; None is an unjudged item."""
+
+
+def _hits(ranked: Ranked, rel: float) -> list[int]:
+    return [int(one is not None and one >= rel) for one in ranked]
+
+
+def cg(ranked: Ranked, judged: Sequence[float], k: int) -> float:
+    return sum(one or 0 for one in ranked[:k])
+
+
+def acg(ranked: Ranked, judged: Sequence[float], k: int) -> float:
+    return sum(max(one or 0, 0) for one in ranked[:k]) / k
+
+
+def p(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    return sum(_hits(ranked[:k], rel)) / k
+
+
+def r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    relevant = sum(one >= rel for one in judged)
+    return sum(_hits(ranked[:k], rel)) / relevant if relevant else 0
+
+
+def success(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    return float(any(_hits(ranked[:k], rel)))
+
+
+def rr(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    return next((1 / (at + 1) for at, hit in enumerate(_hits(ranked[:k], rel)) if hit), 0)
+
+
+def ap(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1, denominator: str = "judged") -> float:
+    found = _hits(ranked[:k], rel)
+    relevant = sum(one >= rel for one in judged)
+    by = {"judged": relevant, "achievable": min(k, relevant), "k": k, "hits": sum(found)}[denominator]
+    total = sum(sum(found[: at + 1]) / (at + 1) for at, hit in enumerate(found) if hit)
+    return total / by if by else 0
+
+
+def ap_r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    return ap(ranked, judged, sum(one >= rel for one in judged), rel)
+
+
+def wap(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    found = [max(one or 0, 0) if hit else 0 for one, hit in zip(ranked[:k], _hits(ranked[:k], rel), strict=True)]
+    hits = _hits(ranked[:k], rel)
+    total = sum(sum(found[: at + 1]) / (at + 1) for at, hit in enumerate(hits) if hit)
+    return total / sum(hits) if any(hits) else 0
+
+
+def err(ranked: Ranked, judged: Sequence[float], k: int, max_grade: float = 4) -> float:
+    total, left = 0.0, 1.0
+    for at, one in enumerate(ranked[:k]):
+        stop = (2 ** max(one or 0, 0) - 1) / 2**max_grade
+        total, left = total + left * stop / (at + 1), left * (1 - stop)
+    return total
+
+
+def rbp(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8, rel: float = 1) -> float:
+    return (1 - p) * sum(hit * p**at for at, hit in enumerate(_hits(ranked[:k], rel)))
+
+
+def rprec(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    relevant = sum(one >= rel for one in judged)
+    return sum(_hits(ranked[:relevant], rel)) / relevant if relevant else 0
+
+
+def bpref(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
+    relevant, others = sum(one >= rel for one in judged), sum(0 <= one < rel for one in judged)
+    total, above = 0.0, 0
+    for one in ranked:
+        if one is not None and one >= rel:
+            total += 1 - min(above, relevant) / min(others, relevant) if above else 1
+        elif one is not None and one >= 0:
+            above += 1
+    return total / relevant if relevant else 0
+
+
+DEFINITIONS: dict[str, Callable[..., float]] = {
+    one.__name__: one for one in (acg, ap, ap_r, bpref, cg, err, p, r, rbp, rprec, rr, success, wap)
+}
