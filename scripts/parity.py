@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from parity_comparisons import COMPARISONS, STORED, Outcome, against_random, against_shared, against_stored
 from parity_data import DATA_SETS, load_shared, shared_folder
+from parity_metrics import metric_outcomes
 
 from ndcg_spark.conventions import PRESETS
 
@@ -56,6 +57,7 @@ def all_outcomes(seeds: Sequence[int], *, spark: bool) -> Iterator[Outcome]:
     for tool in STORED:
         keys = [(data, run) for data in sets for name, run in data.expected if name == tool]
         yield from together(f"{len(keys)} shared runs", [against_stored(data, tool, run) for data, run in keys])
+    yield from metric_outcomes(seeds, sets)
     if spark:
         from parity_spark import spark_outcomes  # PySpark takes its time to be imported
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.evaluation import metrics_of
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
@@ -165,6 +166,25 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -
     batch = rankings(queries, convention)
     rows = [row for result in make_scorer(task)(iter([batch])) for row in result.to_pylist()]
     return {(row["query_id"], row["k"]): row["ndcg"] for row in rows if row["ndcg"] is not None}
+
+
+def metric_values(queries: Queries, convention: Convention, name: str) -> dict[str, float]:
+    """A metric of each query that counts."""
+    metrics, cutoffs = metrics_of([name])
+    plan = EvaluationPlan(convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position"))
+    task = ScoringTask(
+        convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS, metrics=metrics, levels=plan.levels,
+        discount=None if plan.max_k is None else discount_table(convention.discount, plan.max_k),
+    )  # fmt: skip
+    batch, levels = rankings(queries, convention), plan.levels
+    counts = [
+        [sum(1 for row in rows if row.relevance is not None and row.relevance >= level) for level in levels]
+        for rows in queries.values()
+    ]
+    batch = batch.append_column("n_at_least", pa.array(counts, pa.list_(pa.int64())))
+    rows = [row for result in make_scorer(task)(iter([batch])) for row in result.to_pylist()]
+    column = metrics[0].metric.column
+    return {row["query_id"]: row[column] for row in rows if row[column] is not None}
 
 
 def rankings(queries: Queries, convention: Convention) -> pa.RecordBatch:

@@ -106,6 +106,21 @@ def ir_measures(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     return {(metric.query_id, measures[metric.measure]): metric.value for metric in found}
 
 
+def measures_of_pytrec_eval(queries: Queries, measure: str) -> dict[str, float]:
+    """One measure of trec_eval, by the name of its output, such as map_cut_5."""
+    name, _, k = measure.rpartition("_")
+    asked = f"{name}.{k}" if k.isdigit() else measure
+    evaluator = imported("pytrec_eval").RelevanceEvaluator(_judgments(queries), {asked})
+    return {query: values[measure] for query, values in evaluator.evaluate(_run(queries)).items()}
+
+
+def measures_of_ir_measures(queries: Queries, measure: str) -> dict[str, float]:
+    """One measure of ir_measures, by its name there."""
+    module = imported("ir_measures")
+    found = module.iter_calc([module.parse_measure(measure)], _judgments(queries), _run(queries))
+    return {metric.query_id: metric.value for metric in found}
+
+
 def gdeval(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     """gdeval.pl, of which ir-measures ships a copy that prints no means."""
     perl = shutil.which("perl")

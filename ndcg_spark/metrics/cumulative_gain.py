@@ -21,7 +21,7 @@ class CumulativeGain(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of relevances; an unjudged item adds 0."""
-        return lists.sum_of_shares(lists.by_group(lists.relevance), k)
+        return lists.sum_of_shares(lists.by_group(lists.gains), k)
 
 
 @dataclass(frozen=True)

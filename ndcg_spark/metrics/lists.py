@@ -73,7 +73,9 @@ class RelevanceLists:
         For each relevance that metrics ask for: how many judged items reach it, in the list or not.
     max_k : int or None
         The largest cutoff; entries beyond it may be missing.
-    by_convention : callable or None
+    clips : bool
+        Whether the convention takes relevances below 0 as 0.
+    by_convention : callable
         From a cutoff to dcg, idcg and ndcg of each query, by name.
     """
 
@@ -84,6 +86,7 @@ class RelevanceLists:
     lengths: IntArray
     at_least: dict[float, IntArray]
     max_k: int | None
+    clips: bool = False
     by_convention: Callable[[int | None], dict[str, FloatArray]] = field(default=_no_convention, repr=False)
     _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
 
@@ -91,6 +94,11 @@ class RelevanceLists:
     def n_queries(self) -> int:
         """Queries of the batch."""
         return len(self.lengths)
+
+    @cached_property
+    def gains(self) -> FloatArray:
+        """Relevances as metrics add them up: those below 0 as the convention says."""
+        return np.maximum(self.relevance, 0.0) if self.clips else self.relevance
 
     @cached_property
     def tied(self) -> bool:

@@ -37,7 +37,7 @@ class RankBiasedPrecision(Metric):
         gains = lists.is_relevant(self.rel).astype(np.float64)
         if self.max_grade:
             refuse_above(lists, self.max_grade)
-            gains = lists.relevance / self.max_grade
+            gains = lists.gains / self.max_grade
         return (1 - self.p) * segment_sum(gains * _weights(lists, self.p, k), lists.offsets)
 
 

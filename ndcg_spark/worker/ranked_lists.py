@@ -120,8 +120,6 @@ def relevance_lists(
     """Read a batch of rankings as metrics other than NDCG see it; `lists` is the same batch as gains."""
     relevance, judged = float_values(batch.column("ranked").flatten())
     relevance = np.where(judged, relevance, 0.0)
-    if convention.negative == "clip":
-        relevance = np.maximum(relevance, 0.0)
     if lists.groups is None:
         n = len(lists.rank)
         one = np.ones(n, dtype=np.int64)
@@ -131,7 +129,8 @@ def relevance_lists(
         relevance, judged = relevance[order], judged[order]
     counts = int_values(batch.column("n_at_least").flatten()).reshape(batch.num_rows, -1) if levels else None
     at_least = {} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)}
-    return RelevanceLists(relevance, judged, groups, lists.offsets, lists.lengths, at_least, max_k)
+    clips = convention.negative == "clip"
+    return RelevanceLists(relevance, judged, groups, lists.offsets, lists.lengths, at_least, max_k, clips)
 
 
 def _groups_of_relevances(

@@ -15,6 +15,7 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx would compile for half a
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
 
 import parity
+import parity_metrics
 from parity_comparisons import (
     COMPARISONS,
     STORED,
@@ -24,6 +25,7 @@ from parity_comparisons import (
     worst_difference,
 )
 from parity_data import DATA_SETS, load_shared
+from parity_metrics import metric_outcomes
 from parity_tools import Tool, UnavailableError, imported
 
 pytestmark = pytest.mark.peers
@@ -107,7 +109,19 @@ def test_shared_rankings_with_the_values_stored_beside_them(shared_data, name):
     assert [outcome for outcome in outcomes if outcome.is_off] == []
 
 
+def test_metrics_beside_ndcg_are_those_of_their_tools():
+    outcomes = list(metric_outcomes(SEEDS, []))
+    assert [outcome for outcome in outcomes if outcome.is_off] == []
+    assert sum(1 for outcome in outcomes if outcome.values > 40) >= 20
+
+
 # --- What is not, is shown
+
+
+def test_a_metric_at_another_level_is_off(monkeypatch):
+    monkeypatch.setattr(parity_metrics, "TREC_EVAL", {"ap(rel=2)": "map", "p@5": "P_10", "r@5": "recall_10"})
+    outcomes = [outcome for outcome in metric_outcomes(SEEDS, []) if outcome.tool.startswith("pytrec_eval")]
+    assert [outcome.is_off for outcome in outcomes] == [True] * 3
 
 
 @pytest.mark.parametrize("wrong", WRONG)
