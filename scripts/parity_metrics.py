@@ -19,7 +19,8 @@ TREC_EVAL = {
 """Our name and that of trec_eval."""
 IR_MEASURES = {
     "AP(rel=2)@100": EXACT, "P(rel=2)@5": EXACT, "R(rel=2)@10": EXACT, "RR(rel=3)": EXACT,
-    "Rprec(rel=2)": EXACT, "Bpref(rel=2)": EXACT, "Success(rel=2)@5": EXACT, "ERR@5": 5e-6 + EXACT, "ERR@20": 5e-6 + EXACT,
+    "Rprec(rel=2)": EXACT, "Bpref(rel=2)": EXACT, "Success(rel=2)@5": EXACT,
+    "ERR@5": 5e-6 + EXACT, "ERR@20": 5e-6 + EXACT,
 }  # fmt: skip
 """Names that both read, and how far apart values may be: gdeval prints five decimals."""
 WHOLE_GRADES = tuple(grade for grade in NEGATIVE if grade >= -1)
