@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ndcg_spark.kernels.gains import exponential
 from ndcg_spark.kernels.hypergeometric import expected_products
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
 from ndcg_spark.metrics.base import Metric
@@ -33,7 +34,7 @@ class ExpectedReciprocalRank(Metric):
 
     def _terms(self, lists: RelevanceLists) -> FloatArray:
         """Chance to stop at each rank, over the rank."""
-        stop = (np.exp2(np.maximum(lists.relevance, 0.0)) - 1) / np.exp2(self.max_grade)
+        stop = exponential(np.maximum(lists.relevance, 0.0)) / 2.0**self.max_grade
         ranks, spans = lists.ranks, lists.spans
         if not lists.tied:
             return np.asarray(stop * _running_product(1 - stop, spans.offsets) / (ranks.rank + 1))

@@ -58,12 +58,17 @@ class RankBiasedPrecisionResidual(Metric):
         """The part of the whole weight that is on no judged item."""
         unjudged = segment_sum(~lists.judged * _weights(lists, self.p, k), lists.offsets)
         length = lists.lengths if k is None else np.minimum(lists.lengths, k)
-        return np.asarray(self.p ** length.astype(np.float64) + (1 - self.p) * unjudged)
+        return np.asarray(_powers(self.p, int(length.max(initial=0)) + 1)[length] + (1 - self.p) * unjudged)
 
 
 def _weights(lists: RelevanceLists, p: float, k: int | None) -> FloatArray:
     n_ranks = k if k is not None else int((lists.groups.start + lists.groups.size).max(initial=0))
-    return expected_weights(lists.groups, p ** np.arange(n_ranks, dtype=np.float64), k=k)
+    return expected_weights(lists.groups, _powers(p, n_ranks), k=k)
+
+
+def _powers(p: float, n: int) -> FloatArray:
+    """1, p, p^2, ... by Python's power: NumPy's depends on the processor in the last bit."""
+    return np.array([p**at for at in range(n)], dtype=np.float64)
 
 
 def refuse_above(lists: RelevanceLists, max_grade: float) -> None:
