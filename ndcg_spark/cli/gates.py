@@ -67,18 +67,14 @@ class Gate:
             metric, at = parse_metric(named)
         except InvalidParameterError as error:
             raise InvalidParameterError(f"gate {text!r}: {error}") from None
-        if at is None and metric.takes_cutoff:
-            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {metric}@10 or {metric}@all.")
-        (k,) = cutoffs_of(at)
-        wanted = f"{metric}@{'all' if k is None else k}"
-        computed = [
-            f"{one.name}@{'all' if at is None else at}"
-            for one in plan.summed_metrics
-            for at in plan.cutoffs
-            if one.is_at(at)
-        ]
-        if wanted not in computed:
-            raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(computed)}.")
+        cutoffs = [k for one in plan.summed_metrics if one.name == str(metric) for k in plan.cutoffs if one.is_at(k)]
+        if at is None and len(cutoffs) > 1:
+            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {metric}@{_shown(cutoffs[0])}.")
+        k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
+        if k not in cutoffs:
+            known = [f"{one.name}@{_shown(k)}" for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)]
+            wanted = f"{metric}@{_shown(k)}"
+            raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(known)}.")
         try:
             bound = float(number)
         except ValueError:
@@ -108,3 +104,7 @@ class Gate:
 
     def _met(self, value: float | None) -> bool:
         return value is not None and _COMPARE[self.comparison](value, self.bound)
+
+
+def _shown(k: int | None) -> str:
+    return "all" if k is None else str(k)

@@ -48,7 +48,7 @@ def test_a_gate_is_read(text, parts):
     ("text", "message"),
     [
         ("", "is not of the form METRIC@K>=NUMBER"),
-        ("ndcg>=0.4", "name the cutoff too, as ndcg@10 or ndcg@all"),
+        ("ndcg>=0.4", "name the cutoff too, as ndcg@10"),
         ("ndcg@10=0.4", "is not of the form"),
         ("ndcg@10==0.4", "is not of the form"),
         ("ndcg@10>=", "is not of the form"),
