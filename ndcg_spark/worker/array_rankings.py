@@ -18,17 +18,7 @@ from ndcg_spark.worker.valid_rows import RowRules, valid_rows
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
-    """Build the function that cuts the arrays of each query to its two lists.
-
-    Parameters
-    ----------
-    task : RankingTask
-
-    Returns
-    -------
-    callable
-        From canonical arrays to rankings, under the user's names.
-    """
+    """Build the function from batches of canonical arrays to rankings, under the user's names."""
 
     def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return marked(_rankings(valid_rows(plain_texts(batch), RowRules(task.plan)), task) for batch in batches)

@@ -78,21 +78,7 @@ class _OutOfOrderError(Exception):
 def make_complete_sender(
     files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> BatchFunction:
-    """Build the function that reads parts, adds up their complete queries and sends the others.
-
-    Parameters
-    ----------
-    files : FilesTask
-        With bounds.
-    task : RankingTask
-    scoring : ScoringTask
-    summing : SummingTask
-
-    Returns
-    -------
-    callable
-        From batches of part numbers to batches of `EXCHANGE_SCHEMA`.
-    """
+    """Build the function that reads parts by their numbers, adds up complete queries and sends the others."""
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return marked(

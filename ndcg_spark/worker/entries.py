@@ -59,17 +59,7 @@ def take_values(values: Values, rows: IntArray) -> Values:
 
 
 def joined_entries(found: Sequence[Entries]) -> Entries:
-    """Put the lists of some queries behind those of others.
-
-    Parameters
-    ----------
-    found : sequence of Entries
-        With the same columns; at least one.
-
-    Returns
-    -------
-    Entries
-    """
+    """Put the lists of some queries behind those of others, at least one; they have the same columns."""
     if len(found) == 1:
         return found[0]
     columns: dict[str, Values] = {}

@@ -38,19 +38,7 @@ Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def make_row_sender(task: RankingTask, read: Reader | None = None) -> BatchFunction:
-    """Build the function that sends the rows of the main table, cut where that makes them fewer.
-
-    Parameters
-    ----------
-    task : RankingTask
-    read : callable or None
-        None: the batches are canonical rows.
-
-    Returns
-    -------
-    callable
-        From batches to batches of `EXCHANGE_SCHEMA`.
-    """
+    """Build the function that sends the rows of the main table, cut where that makes them fewer."""
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return marked(_send_rows(batches if read is None else read(batches), task))
@@ -92,17 +80,7 @@ def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Ite
 
 
 def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Put batches together until there are enough rows to be worth a call.
-
-    Parameters
-    ----------
-    batches : iterator of pyarrow record batch
-    task : RankingTask
-
-    Yields
-    ------
-    pyarrow record batch
-    """
+    """Put batches together until there are enough rows to be worth a call."""
     held: list[pa.RecordBatch] = []
     n_held = 0
     for batch in batches:
@@ -116,17 +94,10 @@ def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.
 
 
 def checked_rows(chunk: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
-    """Keep the valid rows of the main table. With several score columns, a row can be valid for some runs only.
+    """Keep the valid rows of the main table.
 
-    Parameters
-    ----------
-    chunk : pyarrow record batch
-    task : RankingTask
-
-    Returns
-    -------
-    pyarrow record batch
-        With several score columns those whose query is known: `valid_rows` decides again for each run.
+    With several score columns, a row can be valid for some runs only: rows whose query is known are kept, and
+    `valid_rows` decides again for each run.
     """
     rules = RowRules(task.plan)
     if not is_wide(chunk, task.names):
@@ -138,14 +109,7 @@ def checked_rows(chunk: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
 
 
 def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
-    """Put the rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-        Checked rows.
-    outbox : Outbox
-    """
+    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are."""
     task = outbox.task
     kept = n_entries(task)
     if kept is None:
@@ -168,21 +132,7 @@ def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
 def partials_of(
     rows: pa.RecordBatch, task: RankingTask, offsets: IntArray | None = None, *, completely: bool = False
 ) -> list[PartialRankings]:
-    """Rank the stretches of checked rows, one result a run column.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-    task : RankingTask
-    offsets : int64 array or None
-        Between stretches, where they are known.
-    completely : bool
-        Bring all rows of a query together first.
-
-    Returns
-    -------
-    list of PartialRankings
-    """
+    """Rank stretches of checked rows, each run by itself; `completely`: bring all rows of a query together first."""
     if not is_wide(rows, task.names):
         if completely:
             rows, offsets = grouped_rows(rows, task.names, completely=True)
@@ -207,16 +157,7 @@ def partials_of(
 
 @dataclass(slots=True)
 class Outbox:
-    """Rows and partial rankings on their way to the partitions of their queries.
-
-    Parameters
-    ----------
-    task : RankingTask
-    kind : int
-        Of the rows.
-    rows : list of pyarrow record batch
-    partials : list of PartialRankings
-    """
+    """Rows (of one kind) and partial rankings on their way to the partitions of their queries."""
 
     task: RankingTask
     kind: int = ROWS
@@ -275,16 +216,7 @@ def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
 
 
 def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
-    """Write partial rankings as one batch: their heads, and a list column for each part of an entry.
-
-    Parameters
-    ----------
-    partials : list of PartialRankings
-
-    Returns
-    -------
-    pyarrow record batch
-    """
+    """Write partial rankings as one batch: their heads, and a list column for each part of an entry."""
     found = joined_partials(partials)
     columns = dict(found.head)
     for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):

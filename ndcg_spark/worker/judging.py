@@ -45,20 +45,7 @@ def judged_partials(
 ) -> list[PartialRankings]:
     """Give the queries of a partition their relevances and ideal lists.
 
-    Parameters
-    ----------
-    complete : list of PartialRankings
-        Rankings of the run, without relevances.
-    judgments : pyarrow record batch or None
-        All judgments of the partition.
-    runs : set of str
-        Names of all runs, where a column names them.
-    task : RankingTask
-
-    Returns
-    -------
-    list of PartialRankings
-        Also queries that are judged and in no ranking of a run, once for each run.
+    Queries that are judged and in no ranking of a run are added, once for each run.
     """
     if judgments is None:
         if task.judgments is None:
@@ -111,19 +98,7 @@ class _Truth:
 
 
 def match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
-    """Find the query of each row of one table in another.
-
-    Parameters
-    ----------
-    left, right : pyarrow record batch
-        Query columns of the same types; no query twice in `right`.
-    task : RankingTask
-
-    Returns
-    -------
-    int64, shape (n_left,)
-        Row of `right`; -1 where it has none.
-    """
+    """Row of `right`, where no query comes twice, for the query of each row of `left`; -1 where it has none."""
     if not right.num_rows or not left.num_rows:
         return np.full(left.num_rows, -1, dtype=np.int64)
     of_left, of_right = hash_rows(left, task.names), hash_rows(right, task.names)

@@ -20,18 +20,7 @@ from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_of
 
 
 def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Merge the partial rankings of each query.
-
-    Parameters
-    ----------
-    partials : list of PartialRankings
-    task : RankingTask
-
-    Returns
-    -------
-    list of PartialRankings
-        Up to two: queries that were in one piece, and those that were not.
-    """
+    """Merge the partial rankings of each query: those of queries in one piece, and those that were merged."""
     if not partials:
         return []
     found = joined_partials(partials)

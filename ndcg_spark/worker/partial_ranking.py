@@ -54,20 +54,7 @@ class PartialRankings:
 
 
 def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
-    """Rank stretches of rows.
-
-    Parameters
-    ----------
-    rows : QueryRows
-        Of a run.
-    task : RankingTask
-    ideal : Entries or None
-        Their ideal lists, where these are known already.
-
-    Returns
-    -------
-    PartialRankings
-    """
+    """Rank stretches of rows of a run; `ideal` are their ideal lists, where these are known already."""
     if ideal is None and rows.relevance is not None and needs_ideal(task):
         ideal = ideal_entries(rows, task)
     return PartialRankings(describe(rows, task), ranked_entries(rows, task), ideal)
@@ -79,17 +66,7 @@ def needs_ideal(task: RankingTask) -> bool:
 
 
 def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
-    """Keys, counts and ranges of carried columns of each stretch.
-
-    Parameters
-    ----------
-    rows : QueryRows
-    task : RankingTask
-
-    Returns
-    -------
-    dict from name to pyarrow array, shape (n_stretches,)
-    """
+    """Keys, counts and ranges of carried columns of each stretch."""
     starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
     found: dict[str, pa.Array] = {key: rows.batch.column(key).take(starts) for key in keys_in(rows.batch, task.names)}
     found |= {name: pa.array(count) for name, count in _counts(rows, task).items()}
@@ -155,16 +132,8 @@ def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa
 def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
     """Keep the first entries of each stretch in rank order, with what merging and scoring need of them.
 
-    Parameters
-    ----------
-    rows : QueryRows
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-        `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs
-        them; `n` where tied items are grouped.
+    `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs them; `n`
+    where tied items are grouped.
     """
     kept = n_entries(task)
     if task.ranks_given:
@@ -231,18 +200,7 @@ def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
 
 
 def first_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put entries in rank order and keep the first of each query. Order and cut do not depend on how rows arrived.
-
-    Parameters
-    ----------
-    entries : Entries
-        In any order within a query.
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-    """
+    """Put entries in rank order and keep the first of each query, in whatever order they arrived."""
     kept = n_entries(task)
     if task.ranks_given:
         order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
@@ -254,18 +212,9 @@ def first_entries(entries: Entries, task: RankingTask) -> Entries:
 
 
 def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
-    """Order entries by score, then the tie rule, then relevance, the lowest first.
+    """Order the entries of each query by score, then the tie rule, then relevance, the lowest first.
 
-    Parameters
-    ----------
-    entries : Entries
-    task : RankingTask
-
-    Returns
-    -------
-    tuple
-        The order within each query. And, where relevances are not known yet, which entries (in the new order) tie
-        with the one before in all that is known.
+    Where relevances are not known yet, also which entries (in the new order) tie with the one before in all that is.
     """
     score, offsets = entries.numbers(SCORE), entries.offsets
     order = falling_order(score, offsets)
@@ -329,21 +278,10 @@ def _cut(entries: Entries, kept: int | None, same: BoolArray | None = None) -> E
 def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
     """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
 
-    Parameters
-    ----------
-    entries : Entries
-        With `score`, `relevance` and `n`, in any order within a query.
-    k : int or None
-        None keeps all groups.
-    everywhere : bool
-        Put items of one score and relevance together in all groups. Else only in the group that reaches beyond
-        rank k + 1, whose items then are not kept: which of them are among the first is arbitrary.
-
-    Returns
-    -------
-    Entries
-        Best score first, lowest relevance first within a group. A query has at most k entries, and one for each
-        relevance of the group that reaches beyond rank k.
+    Best score first, lowest relevance first within a group. `everywhere`: items of one score and relevance become
+    one entry in all groups. Else only in the group that reaches beyond rank k + 1, whose items then are not kept:
+    which of them are among the first is arbitrary. A query keeps at most k entries, and one for each relevance of
+    that group.
     """
     query, score = query_of_rows(entries.offsets), entries.numbers(SCORE)
     relevance = _relevance_key(entries)
@@ -384,19 +322,7 @@ def _without(items: Values, hidden: BoolArray) -> Values:
 
 
 def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
-    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for.
-
-    Parameters
-    ----------
-    rows : QueryRows
-        With relevances.
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-        `relevance`, and `item` where duplicates are looked for.
-    """
+    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for."""
     plan, offsets = task.plan, rows.offsets
     listed = both(rows.judged, rows.ranked) if plan.convention.ideal == "retrieved" else rows.judged
     relevance = rows.relevance
@@ -426,18 +352,7 @@ def n_ideal(task: RankingTask) -> int | None:
 
 
 def best_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put relevances in ideal order, by gain where a table need not rise with relevance, and keep the best.
-
-    Parameters
-    ----------
-    entries : Entries
-        In any order within a query.
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-    """
+    """Put relevances in ideal order and keep the best of each query."""
     k, order_by = n_ideal(task), ideal_order(entries.numbers(RELEVANCE), task)
     query = query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])

@@ -26,10 +26,8 @@ class RankingTask:
     Parameters
     ----------
     plan : EvaluationPlan
-    rows : pyarrow schema
-        Canonical columns of the main table.
-    judgments : pyarrow schema or None
-        Canonical columns of the judgments table, where there is one.
+    rows, judgments : pyarrow schema
+        Canonical columns of the main table and of the judgments table, where there is one.
     n_partitions : int
         Partition ids of the exchange.
     checks_duplicates : bool
@@ -102,19 +100,7 @@ class QueryRows:
 
 
 def query_rows(batch: pa.RecordBatch, offsets: IntArray, plan: EvaluationPlan) -> QueryRows:
-    """Read from a batch what its rankings are made of.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Valid rows, with one score column or ranks.
-    offsets : int64, shape (n_queries + 1,)
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    QueryRows
-    """
+    """Read what rankings are made of from valid rows, with one score column or ranks."""
     relevance: NumberArray | None = None
     judged: BoolArray | None = None
     if RELEVANCE in batch.schema.names:
@@ -143,18 +129,7 @@ def keys_in(batch: pa.RecordBatch, names: Names) -> tuple[str, ...]:
 
 
 def stretch_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
-    """Find where the query changes from one row to the next.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    keys : tuple of str
-        Without nulls.
-
-    Returns
-    -------
-    int64, shape (n_stretches + 1,)
-    """
+    """Offsets between stretches of rows of one query; keys have no nulls."""
     n_rows = batch.num_rows
     begins = np.zeros(n_rows + 1, dtype=np.bool_)
     begins[0] = begins[n_rows] = True
@@ -175,19 +150,9 @@ def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
 
 
 def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
-    """Bring the rows of a query next to each other.
+    """Bring the rows of a query next to each other, and find the offsets between queries.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Valid rows.
-    names : Names
-    completely : bool
-        Bring all of them together. False leaves rows as they are where most stretches are long.
-
-    Returns
-    -------
-    tuple of record batch and int64 offsets
+    Unless `completely`, rows stay as they are where most stretches are long.
     """
     keys = keys_in(batch, names)
     offsets = stretch_offsets(batch, keys)
@@ -208,19 +173,7 @@ def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tu
 
 
 def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
-    """Order rows such that equal keys are next to each other.
-
-    Parameters
-    ----------
-    heads : pyarrow record batch
-        Key columns.
-    names : Names
-
-    Returns
-    -------
-    int64, shape (n,), or None where all keys differ
-        Keys are compared, not only their hashes.
-    """
+    """Order rows such that equal keys are next to each other; None where all keys differ."""
     keys = tuple(heads.schema.names)
     hashes, order = sorted_by_hash(hash_rows(heads, names))
     n_groups = len(np.unique(hashes)) if len(hashes) else 0

@@ -32,17 +32,7 @@ from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
 def make_merger(task: RankingTask) -> BatchFunction:
-    """Build the function that makes rankings of what arrives in a partition.
-
-    Parameters
-    ----------
-    task : RankingTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA` to rankings, under the user's names.
-    """
+    """Build the function from what arrives in a partition to rankings, under the user's names."""
 
     def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return marked(_rankings(batches, task, []))
@@ -51,19 +41,7 @@ def make_merger(task: RankingTask) -> BatchFunction:
 
 
 def make_merging_summer(task: RankingTask, scoring: ScoringTask, summing: SummingTask) -> BatchFunction:
-    """Build the function that ranks, scores and adds up what arrives in a partition.
-
-    Parameters
-    ----------
-    task : RankingTask
-    scoring : ScoringTask
-    summing : SummingTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA` to partial summaries.
-    """
+    """Build the function from what arrives in a partition to partial summaries."""
     score, add_up = make_scorer(scoring), make_partial_summer(summing)
 
     def summarize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

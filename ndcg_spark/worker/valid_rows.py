@@ -39,37 +39,17 @@ Reason = tuple[str, BoolArray | None]
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """What makes a row of one table bad.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    judgments : bool
-        Whether the table is a judgments table, in which an order column may be null.
-    """
+    """What makes a row of one table bad. In a judgments table an order column may be null."""
 
     plan: EvaluationPlan
     judgments: bool = False
 
 
 def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Keep the rows that can be evaluated.
+    """Keep the rows that can be evaluated, without `bad_row`.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns, with one score column at most.
-    rules : RowRules
-
-    Returns
-    -------
-    pyarrow record batch
-        Without `bad_row`.
-
-    Raises
-    ------
-    InputRefusedError
-        For a bad row under `on_invalid=fail`. The message names the first reason and the query.
+    Canonical columns, with one score column at most. Under `on_invalid=fail` a bad row raises an InputRefusedError
+    that names the first reason and the query.
     """
     bad: BoolArray | None = None
     for reason, at in bad_rows(batch, rules):
@@ -83,19 +63,7 @@ def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 
 
 def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
-    """Yield each reason that holds for some row, with the rows it holds for.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns.
-    rules : RowRules
-
-    Yields
-    ------
-    tuple of str and bool array, shape (n_rows,)
-        A row may be bad for several reasons; the first one yielded is the one that is reported.
-    """
+    """Yield each reason that holds for some row, and for which rows. A row's first reason is the one reported."""
     for reason, at in _reasons(batch, rules):
         if at is not None and at.any():
             yield reason, at
@@ -134,19 +102,7 @@ def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordB
 
 
 def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
-    """Split a batch with several score columns into one batch a run; any other batch is yielded as it is.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns.
-    names : Names
-
-    Yields
-    ------
-    pyarrow record batch
-        With the columns `run` and `score`.
-    """
+    """Split a batch with several score columns into one a run (`run`, `score`); yield any other as it is."""
     if not is_wide(batch, names):
         yield batch
         return
@@ -244,18 +200,7 @@ def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reas
 
 
 def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
-    """Yield each reason a relevance can be bad for, with the relevances it holds for.
-
-    Parameters
-    ----------
-    column : pyarrow numeric array
-        A null is an unjudged item, not a bad one.
-    plan : EvaluationPlan
-
-    Yields
-    ------
-    tuple of str and bool array or None
-    """
+    """Yield each reason a relevance can be bad for, and where it holds. A null is an unjudged item, not a bad one."""
     convention = plan.convention
     lowest, highest = relevance_range(convention.gain)
     least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(convention.negative, lowest)

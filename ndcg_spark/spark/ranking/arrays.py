@@ -29,24 +29,7 @@ from ndcg_spark.worker.query_rows import RankingTask
 
 
 def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False) -> DataFrame:
-    """Select the canonical columns of a table of arrays.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    plan : EvaluationPlan
-    original : bool
-        Add `row`: the row as it came, as JSON.
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-    """
+    """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came, as JSON. Lazy."""
     columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
     selected: dict[str, Column] = {}
     if columns.run is not None:
@@ -70,14 +53,7 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrays:
-    """The strategy for tables of arrays: they are scored where they are.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame
-        Canonical arrays.
-    """
+    """The strategy for tables of arrays, given their canonical rows: they are scored where they are."""
 
     plan: EvaluationPlan
     rows: DataFrame

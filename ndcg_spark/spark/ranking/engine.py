@@ -31,15 +31,7 @@ EXCHANGE = T.StructType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A source, and the judgments of its queries where they are a table of their own.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    source : SparkSource or ParquetSource
-    judgments : DataFrame or None
-        Canonical rows.
-    """
+    """A source, and the canonical judgments of its queries where they are a table of their own."""
 
     plan: EvaluationPlan
     source: Source
@@ -48,10 +40,8 @@ class Engine:
     def rankings(self) -> DataFrame:
         """Rank every query; lazy.
 
-        Notes
-        -----
-        Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches of
-        some thousand; two passes through Python workers. No action.
+        Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches
+        of some thousand; two passes through Python workers. No action.
         """
         task = self._task(counts_relevant=True)
         return self._exchanged(task, None).mapInArrow(make_merger(task), schema=self.schema())
@@ -59,8 +49,6 @@ class Engine:
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy. Like `summarize_rankings`, but rankings never leave the workers.
 
-        Notes
-        -----
         Spark cost: as for `rankings`, and one small shuffle of sums. Complete queries of sorted files are scored
         where they are read.
         """
@@ -115,20 +103,7 @@ class Engine:
 
 
 def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
-    """Columns of rankings. Reads schemas, runs no action.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame
-        Canonical rows of the main table.
-    judgments : DataFrame or None
-        Canonical rows of the judgments.
-
-    Returns
-    -------
-    StructType
-    """
+    """Columns of rankings, from canonical rows and judgments. Reads schemas, runs no action."""
     names, known = canonical_names(plan), rows.schema
     fields = [T.StructField("run", T.StringType())]
     fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]

@@ -111,20 +111,7 @@ def choose_ranking(
 ) -> Ranking:
     """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
 
-    Parameters
-    ----------
-    data, plan, judgments, parse_text, parse_judgment_text
-        As for `rank_queries`.
-    path : str or None
-        The path that a DataFrame was read from, where the user gave one of Parquet files.
-
-    Returns
-    -------
-    Ranking
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
+    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files.
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)

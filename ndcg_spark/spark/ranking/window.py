@@ -27,16 +27,7 @@ JUDGED = "judged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The window strategy.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame
-        Valid canonical rows, one score column.
-    judgments : DataFrame or None
-        Valid canonical judgments.
-    """
+    """The window strategy, given valid canonical rows with one score column, and valid canonical judgments."""
 
     plan: EvaluationPlan
     rows: DataFrame
@@ -45,8 +36,6 @@ class Windows:
     def rankings(self) -> DataFrame:
         """Rank every query; lazy.
 
-        Notes
-        -----
         Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
         """
         rows = self._long_table()
@@ -111,20 +100,10 @@ def _numbered(judgments: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 
 def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Number the rows of each query by score and by relevance.
+    """Number the canonical rows of each query by score and by relevance, in a total order.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Canonical rows with relevances.
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    DataFrame
-        With `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items
-        of that score), null for rows that are not ranked; and with `ideal_place`, null for rows that are not in
-        the ideal list. The order is total: score, tie rule, then relevance, the lowest first.
+    Adds `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items of that
+    score), null for rows that are not ranked; and `ideal_place`, null for rows that are not in the ideal list.
     """
     keys = columns_of(_keys(rows, plan))
     retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
