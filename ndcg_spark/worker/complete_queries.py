@@ -17,15 +17,7 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.worker.batches import BatchFunction, joined, marked
-from ndcg_spark.worker.exchange import (
-    SUMS,
-    Outbox,
-    checked_rows,
-    message,
-    partials_of,
-    send_chunk,
-    to_bytes,
-)
+from ndcg_spark.worker.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
 from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_ranking import PartialRankings

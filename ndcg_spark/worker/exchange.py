@@ -21,14 +21,7 @@ from ndcg_spark.worker.entries import entries_in, entry_columns
 from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
 from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries, rank_partially
-from ndcg_spark.worker.query_rows import (
-    RankingTask,
-    grouped_rows,
-    hash_rows,
-    keys_in,
-    query_rows,
-    stretch_offsets,
-)
+from ndcg_spark.worker.query_rows import RankingTask, grouped_rows, hash_rows, keys_in, query_rows, stretch_offsets
 from ndcg_spark.worker.valid_rows import RowRules, is_wide, runs_of, valid_rows
 
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS = range(5)

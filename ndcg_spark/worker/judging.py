@@ -25,14 +25,7 @@ from ndcg_spark.worker.partial_ranking import (
     needs_ideal,
     ranked_entries,
 )
-from ndcg_spark.worker.query_rows import (
-    QueryRows,
-    RankingTask,
-    grouped_rows,
-    hash_rows,
-    query_rows,
-    without_bad_row,
-)
+from ndcg_spark.worker.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows, without_bad_row
 from ndcg_spark.worker.rankings import ADVICE
 from ndcg_spark.worker.valid_rows import runs_of
 

@@ -9,13 +9,7 @@ from ndcg_spark.kernels.ragged import IntArray, lengths_of
 from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import Entries, joined_entries
-from ndcg_spark.worker.partial_ranking import (
-    COUNTS,
-    PartialRankings,
-    best_entries,
-    column_range,
-    first_entries,
-)
+from ndcg_spark.worker.partial_ranking import COUNTS, PartialRankings, best_entries, column_range, first_entries
 from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_offsets
 
 

@@ -9,22 +9,10 @@ import pyarrow as pa
 
 from ndcg_spark.worker.batches import BatchFunction, joined, marked
 from ndcg_spark.worker.canonical import RUN
-from ndcg_spark.worker.exchange import (
-    JUDGMENTS,
-    PARTIALS,
-    ROWS,
-    RUNS,
-    SUMS,
-    from_bytes,
-    partials_in,
-    partials_of,
-)
+from ndcg_spark.worker.exchange import JUDGMENTS, PARTIALS, ROWS, RUNS, SUMS, from_bytes, partials_in, partials_of
 from ndcg_spark.worker.judging import judged_partials
 from ndcg_spark.worker.merging import merged
-from ndcg_spark.worker.partial_ranking import (
-    PartialRankings,
-    n_entries,
-)
+from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.worker.query_rows import RankingTask
 from ndcg_spark.worker.rankings import rankings_batches
