@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import lengths_of
 from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked, plain_texts
-from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, RANKED_ITEMS, RANKED_LIST, RELEVANCE, RUN
+from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE, RUN
 from ndcg_spark.worker.entries import Entries, list_column
 from ndcg_spark.worker.partial_ranking import best_entries
 from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.rankings import cut, refuse_repeats, relevance_column
+from ndcg_spark.worker.rankings import refuse_repeats, relevance_column
 from ndcg_spark.worker.valid_rows import RowRules, valid_rows
 
 
@@ -36,13 +36,12 @@ def _rankings(batch: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
     truth = own
     if IDEAL_LIST in batch.schema.names:
         truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task))
-    relevant = truth.numbers(RELEVANCE) > 0
     counts = {
         "n_rows": np.ones(n, dtype=np.int64),
         "n_left_out": np.zeros(n, dtype=np.int64),
         "n_items": lengths_of(retrieved.offsets),
         "n_judged": lengths_of(truth.offsets),
-        "n_relevant": _lengths(relevant, truth.offsets),
+        "n_relevant": lengths_of(truth.where(truth.numbers(RELEVANCE) > 0).offsets),
     }
     columns |= {name: pa.array(values) for name, values in counts.items()}
     columns |= {label: batch.column(name) for name, label in names.carried.items() if name in batch.schema.names}
@@ -52,8 +51,7 @@ def _rankings(batch: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
         ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
     elif plan.convention.ideal != "unsorted":
         ideal = best_entries(ideal, task)
-    if plan.max_k is not None:
-        ranked, ideal = cut(ranked, plan.max_k), cut(ideal, plan.max_k)
+    ranked, ideal = ranked.first(plan.max_k), ideal.first(plan.max_k)
     columns["ranked"] = list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets)
     columns["ideal"] = list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets)
     return pa.RecordBatch.from_pydict(columns)
@@ -65,17 +63,9 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
     values, known = float_values(column.flatten())
     entries = Entries({RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
-        refuse_repeats(keys, batch.column(items).flatten(), entries.offsets, "list", task)
+        refuse_repeats(keys, Entries({ITEM: batch.column(items).flatten()}, entries.offsets), "list", task)
     return entries
 
 
 def _judged(entries: Entries) -> Entries:
-    judged = ~np.isnan(entries.numbers(RELEVANCE))
-    if judged.all():
-        return entries
-    found = entries.taken(np.flatnonzero(judged))
-    return Entries(found.columns, offsets_of(_lengths(judged, entries.offsets)))
-
-
-def _lengths(flags: np.ndarray, offsets: IntArray) -> IntArray:
-    return np.bincount(query_of_rows(offsets)[flags], minlength=len(offsets) - 1)
+    return entries.where(~np.isnan(entries.numbers(RELEVANCE)))

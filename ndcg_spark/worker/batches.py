@@ -28,7 +28,7 @@ def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
     """Values of a column as doubles, 0.0 where it is null; and where it is not null."""
     if not values.null_count:
         return values.cast(pa.float64(), safe=False).to_numpy(), np.ones(len(values), dtype=np.bool_)
-    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    known = flags_of(values.is_valid())
     filled = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0)
     return filled.to_numpy(zero_copy_only=False), known
 
@@ -40,6 +40,11 @@ def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
         values, known = float_values(column)
         return values, known if column.null_count else None
     return np.asarray(column.to_numpy(), dtype=narrow), None
+
+
+def flags_of(column: pa.Array) -> BoolArray:
+    """Values of a column of booleans; a null is False."""
+    return np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def int_values(column: pa.Array) -> IntArray:

@@ -9,7 +9,15 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    IntArray,
+    chosen_offsets,
+    lengths_of,
+    offsets_of,
+    rank_of_rows,
+    rows_of,
+)
 from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.worker.batches import list_offsets
 
@@ -32,7 +40,7 @@ class Entries:
     offsets: IntArray
 
     def numbers(self, name: str) -> NumberArray:
-        """Give a column of numbers."""
+        """Return a column of numbers."""
         values = self.columns[name]
         return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
@@ -42,11 +50,27 @@ class Entries:
 
     def of_queries(self, queries: IntArray) -> Entries:
         """Take the lists of some queries, in the order given."""
-        lengths = lengths_of(self.offsets)[queries]
-        ends = np.cumsum(lengths)
-        rows = np.repeat(self.offsets[:-1][queries] - (ends - lengths), lengths) + np.arange(lengths.sum())
-        found = self.taken(rows)
-        return Entries(found.columns, offsets_of(lengths))
+        found = self.taken(rows_of(queries, self.offsets))
+        return Entries(found.columns, offsets_of(lengths_of(self.offsets)[queries]))
+
+    def where(self, flags: BoolArray) -> Entries:
+        """Keep some entries of each query."""
+        if flags.all():
+            return self
+        return Entries(self.taken(np.flatnonzero(flags)).columns, chosen_offsets(flags, self.offsets))
+
+    def first(self, k: int | None, same: BoolArray | None = None) -> Entries:
+        """Keep the first k entries of each query, and those that are the `same` as the one before."""
+        if k is None or lengths_of(self.offsets).max(initial=0) <= k:
+            return self
+        rank = rank_of_rows(self.offsets)
+        if same is not None:
+            rank = rank[np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))]
+        return self.where(rank < k)
+
+    def only(self, *names: str) -> Entries:
+        """Keep some columns, those that are there."""
+        return Entries({name: values for name, values in self.columns.items() if name in names}, self.offsets)
 
 
 def take_values(values: Values, rows: IntArray) -> Values:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of
+from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, rows_of
 from ndcg_spark.worker.batches import BatchFunction, joined, marked, plain_texts, taken
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import entries_in, entry_columns
@@ -171,19 +171,12 @@ class Outbox:
 
     def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
-        if kind == PARTIALS:
-            hashes, order = sorted_by_hash(hash_rows(batch, names))
-            lengths = np.ones(len(order), dtype=np.int64)
-        else:
-            offsets = stretch_offsets(batch, keys_in(batch, names))
-            heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
-            hashes, stretches = sorted_by_hash(hash_rows(heads, names))
-            lengths = lengths_of(offsets)[stretches]
-            ends = np.cumsum(lengths)
-            order = np.repeat(offsets[:-1][stretches] - (ends - lengths), lengths) + np.arange(batch.num_rows)
+        offsets = stretch_offsets(batch, keys_in(batch, names))
+        heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
+        hashes, stretches = sorted_by_hash(hash_rows(heads, names))
         ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
-        bounds = np.append(np.concatenate([[0], np.cumsum(lengths)])[first], batch.num_rows)
-        batch = taken(batch, order)
+        bounds = np.append(offsets_of(lengths_of(offsets)[stretches])[first], batch.num_rows)
+        batch = taken(batch, rows_of(stretches, offsets))
         payloads = [to_bytes(batch.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist())]
         yield message(ids, kind, payloads)
 

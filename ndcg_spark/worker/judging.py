@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.kernels.top_k import ODD_NUMBERS
-from ndcg_spark.worker.batches import int_values, number_values
+from ndcg_spark.worker.batches import flags_of, int_values, number_values
 from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, WEIGHT
 from ndcg_spark.worker.entries import Entries, Values
 from ndcg_spark.worker.merging import joined_partials, merged
@@ -26,11 +25,8 @@ from ndcg_spark.worker.partial_ranking import (
     ranked_entries,
 )
 from ndcg_spark.worker.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows, without_bad_row
-from ndcg_spark.worker.rankings import ADVICE
-from ndcg_spark.worker.valid_rows import runs_of
-
-TWICE = "twice"
-"""Column of entries: whether the item is judged more than once."""
+from ndcg_spark.worker.rankings import TWICE
+from ndcg_spark.worker.valid_rows import key_text, runs_of
 
 
 def judged_partials(
@@ -101,7 +97,7 @@ def match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -
     same = hit.copy()
     for name in left.schema.names:
         equal = pc.equal(left.column(name), right.column(name).take(pa.array(at)))
-        same &= np.asarray(equal.to_numpy(zero_copy_only=False))
+        same &= flags_of(equal)
     if (same == hit).all() and len(np.unique(of_right)) == len(of_right):
         return np.where(hit, at, -1)
     rows = {tuple(row.values()): number for number, row in enumerate(right.to_pylist())}  # hashes collide
@@ -118,21 +114,17 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
     unjudged = np.isnan(relevance)
     ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
     if task.plan.convention.ideal == "retrieved":
-        ideal = best_entries(
-            _only(ranked, ~unjudged, (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)), task
-        )
+        listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
+        ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
     if task.plan.convention.unjudged == "condensed":
-        removed = np.bincount(query_of_rows(ranked.offsets)[unjudged], minlength=len(query))
+        removed = lengths_of(chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
-        ranked = _only(ranked, ~unjudged, tuple(ranked.columns))
+        ranked = ranked.where(~unjudged)
     for name in ("n_judged", "n_relevant"):
         head[name] = _of_query(truth.head[name], query).fill_null(0)
     for name in task.names.carried:
         head |= _agreeing(head, truth, name, query, task)
-    first = first_entries(ranked, replace(task, judgments=None))
-    if task.checks_duplicates:
-        _refuse_judged_twice(first, query, truth, task)
-    return PartialRankings(head, _only_columns(first, tuple(name for name in first.columns if name != TWICE)), ideal)
+    return PartialRankings(head, first_entries(ranked, replace(task, judgments=None)), ideal)
 
 
 def _of_query(column: pa.Array, query: IntArray) -> pa.Array:
@@ -147,16 +139,6 @@ def _lists_of(lists: Entries, query: IntArray) -> Entries:
     return ends.of_queries(np.where(query < 0, n, query))
 
 
-def _only_columns(entries: Entries, names: Iterable[str]) -> Entries:
-    return Entries({name: values for name, values in entries.columns.items() if name in names}, entries.offsets)
-
-
-def _only(entries: Entries, kept: np.ndarray, names: Iterable[str]) -> Entries:
-    found = _only_columns(entries, names).taken(np.flatnonzero(kept))
-    lengths = np.bincount(query_of_rows(entries.offsets)[kept], minlength=len(entries.offsets) - 1)
-    return Entries(found.columns, offsets_of(lengths))
-
-
 def _agreeing(
     head: dict[str, pa.Array], truth: _Truth, name: str, query: IntArray, task: RankingTask
 ) -> dict[str, pa.Array]:
@@ -167,11 +149,11 @@ def _agreeing(
     of_truth = {end: _of_query(truth.head[end], query) for end in (low, high)}
     if low not in head:
         return of_truth
-    differs = pc.fill_null(pc.not_equal(head[low], of_truth[low]), False).to_numpy(zero_copy_only=False)
+    differs = flags_of(pc.not_equal(head[low], of_truth[low]))
     if differs.any():
-        at = int(np.flatnonzero(differs)[0])
         shown = task.plan.columns.weight if name == WEIGHT else task.names.segments[name]
-        key = ", ".join(f"{label}={head[one][at].as_py()}" for one, label in task.names.query.items())
+        keys = pa.RecordBatch.from_pydict({one: head[one] for one in task.names.query})
+        key = key_text(keys, task.names, int(differs.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
     return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
 
@@ -247,19 +229,6 @@ def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
     both = pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items])
     codes = int_values(both.dictionary_encode().indices)
     return codes[: len(items)], codes[len(items) :]
-
-
-def _refuse_judged_twice(first: Entries, query: IntArray, truth: _Truth, task: RankingTask) -> None:
-    """Refuse an item among the first whose judgment comes twice. Items that were not kept are null."""
-    twice = first.numbers(TWICE) > 0
-    items = first.columns[ITEM]
-    if not isinstance(items, np.ndarray):
-        twice &= np.asarray(items.is_valid().to_numpy(zero_copy_only=False))
-    if twice.any():
-        at = int(query[query_of_rows(first.offsets)[twice.argmax()]])
-        named = {label: truth.keys.column(name)[at].as_py() for name, label in task.names.query.items()}
-        key = ", ".join(f"{label}={value}" for label, value in named.items())
-        raise InputRefusedError(f"an item comes twice in the ranking or its judgments of query {key}. {ADVICE}")
 
 
 def _taken(items: Values, at: IntArray) -> Values:

@@ -17,6 +17,7 @@ from ndcg_spark.kernels.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
+    chosen_offsets,
     lengths_of,
     offsets_of,
     query_of_rows,
@@ -137,11 +138,9 @@ def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
     """
     kept = n_entries(task)
     if task.ranks_given:
-        at, lengths = _first_by_rank(rows, kept)
-        return _entries(rows, at, lengths, task)
+        return _entries(rows, _first_by_rank(rows, kept), task)
     at = _candidates(rows, kept)
-    lengths = np.bincount(query_of_rows(rows.offsets)[at], minlength=len(rows.offsets) - 1)
-    return first_entries(_entries(rows, at, lengths, task), task)
+    return first_entries(_entries(rows, at, task), task)
 
 
 def n_entries(task: RankingTask) -> int | None:
@@ -153,7 +152,7 @@ def n_entries(task: RankingTask) -> int | None:
     return k + 1 if k is not None and task.cuts_early else None
 
 
-def _entries(rows: QueryRows, at: IntArray, lengths: IntArray, task: RankingTask) -> Entries:
+def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     plan, batch = task.plan, rows.batch
     by_order = plan.convention.ties == "input_order" and ORDER in batch.schema.names
     by_item = plan.convention.ties in ("item_asc", "item_desc") and not task.ranks_given
@@ -170,30 +169,32 @@ def _entries(rows: QueryRows, at: IntArray, lengths: IntArray, task: RankingTask
         columns[ORDER] = batch.column(ORDER).take(pa.array(at))
     if plan.convention.groups_ties and not task.ranks_given:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
-    return Entries(columns, offsets_of(lengths))
+    return Entries(columns, chosen_offsets(at, rows.offsets))
 
 
 def _taken(column: pa.Array, at: IntArray) -> Values:
     return int_values(column)[at] if pa.types.is_integer(column.type) else column.take(pa.array(at))
 
 
-def _first_by_rank(rows: QueryRows, kept: int | None) -> tuple[IntArray, IntArray]:
-    """Rows on the first ranks in rank order, and how many each stretch has."""
-    n_longest = int(lengths_of(rows.offsets).max(initial=0))
+def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
+    """Rows on the first ranks, in rank order."""
     if kept is None:
-        chosen = np.flatnonzero(rows.ranked) if rows.ranked is not None else np.arange(len(rows.value))
-        query = query_of_rows(rows.offsets)[chosen]
-        order = np.lexsort((rows.value[chosen], query))
-        return chosen[order], np.bincount(query, minlength=len(rows.offsets) - 1)
-    k = kept - 1
+        chosen = _numbers(rows.ranked, len(rows.value))
+        return chosen[np.lexsort((rows.value[chosen], query_of_rows(rows.offsets)[chosen]))]
+    k, n_longest = kept - 1, int(lengths_of(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
-    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))
+    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
+
+
+def _numbers(flags: BoolArray | None, n_rows: int) -> IntArray:
+    """Numbers of the flagged rows; None flags all."""
+    return np.arange(n_rows) if flags is None else np.flatnonzero(flags)
 
 
 def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
     """Rows that score no less than the last kept one of their stretch."""
     if kept is None:
-        return np.flatnonzero(rows.ranked) if rows.ranked is not None else np.arange(len(rows.value))
+        return _numbers(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
     chosen = score >= np.repeat(kth_largest(score, rows.offsets, kept), lengths_of(rows.offsets))
     return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
@@ -204,11 +205,11 @@ def first_entries(entries: Entries, task: RankingTask) -> Entries:
     kept = n_entries(task)
     if task.ranks_given:
         order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
-        return _cut(entries.taken(order), kept)
+        return entries.taken(order).first(kept)
     if COUNT in entries.columns and RELEVANCE in entries.columns:
         return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
     order, same = rank_order(entries, task)
-    return _cut(entries.taken(order), kept, same=same)
+    return entries.taken(order).first(kept, same)
 
 
 def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
@@ -261,20 +262,6 @@ def _relevance_key(entries: Entries) -> FloatArray:
     return np.where(np.isnan(relevance), -np.inf, relevance)
 
 
-def _cut(entries: Entries, kept: int | None, same: BoolArray | None = None) -> Entries:
-    """Keep the first entries of each query, and those that tie with the last of them in all that is known."""
-    if kept is None or not len(entries.offsets) or lengths_of(entries.offsets).max(initial=0) <= kept:
-        return entries
-    rank = rank_of_rows(entries.offsets)
-    if same is not None:
-        first = np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))
-        rank = rank[first]
-    inside = rank < kept
-    lengths = np.bincount(query_of_rows(entries.offsets)[inside], minlength=len(entries.offsets) - 1)
-    found = entries.taken(np.flatnonzero(inside))
-    return Entries(found.columns, offsets_of(lengths))
-
-
 def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
     """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
 
@@ -305,7 +292,7 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     found.columns[COUNT] = counts
     if ITEM in found.columns:
         found.columns[ITEM] = _without(found.columns[ITEM], straddles[first])
-    return Entries(found.columns, offsets_of(np.bincount(query[first], minlength=len(entries.offsets) - 1)))
+    return Entries(found.columns, chosen_offsets(first, entries.offsets))
 
 
 def _any_equal(values: FloatArray, query: IntArray) -> bool:
@@ -331,12 +318,11 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
     with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
     k = n_ideal(task)
     if k is None or plan.convention.has_gain_table:
-        at = np.flatnonzero(listed) if listed is not None else np.arange(len(relevance))
-        lengths = np.bincount(query_of_rows(offsets)[at], minlength=len(offsets) - 1)
+        at = _numbers(listed, len(relevance))
         columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
             columns[ITEM] = _taken(rows.batch.column(ITEM), at)
-        return best_entries(Entries(columns, offsets_of(lengths)), task)
+        return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
     best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
     entries = Entries({RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
@@ -353,12 +339,12 @@ def n_ideal(task: RankingTask) -> int | None:
 
 def best_entries(entries: Entries, task: RankingTask) -> Entries:
     """Put relevances in ideal order and keep the best of each query."""
-    k, order_by = n_ideal(task), ideal_order(entries.numbers(RELEVANCE), task)
+    order_by = ideal_order(entries.numbers(RELEVANCE), task)
     query = query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
         entries = entries.taken(np.lexsort((-order_by, query)))
-    return _cut(entries, k)
+    return entries.first(n_ideal(task))
 
 
 def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.ragged import BoolArray, IntArray
+from ndcg_spark.kernels.ragged import BoolArray, IntArray, rows_of
 from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import number_values, taken
@@ -165,10 +165,7 @@ def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tu
     order = order_by_group(batch.select(list(keys)).take(pa.array(offsets[:-1])), names)
     if order is None:
         return batch, offsets
-    lengths = np.diff(offsets)[order]
-    ends = np.cumsum(lengths)
-    rows = np.repeat(offsets[:-1][order] - (ends - lengths), lengths) + np.arange(batch.num_rows)
-    batch = taken(batch, rows)
+    batch = taken(batch, rows_of(order, offsets))
     return batch, stretch_offsets(batch, keys)
 
 
