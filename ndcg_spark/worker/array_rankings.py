@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.kernels.ragged import lengths_of
-from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked, plain_texts
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, plain_texts
 from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE, RUN
 from ndcg_spark.worker.entries import Entries, list_column
 from ndcg_spark.worker.partial_ranking import best_entries
@@ -19,11 +17,10 @@ from ndcg_spark.worker.valid_rows import RowRules, valid_rows
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
     """Build the function from batches of canonical arrays to rankings, under the user's names."""
-
-    def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_rankings(valid_rows(plain_texts(batch), RowRules(task.plan)), task) for batch in batches)
-
-    return rank
+    rules = RowRules(task.plan)
+    return batch_function(
+        lambda batches: (_rankings(valid_rows(plain_texts(batch), rules), task) for batch in batches)
+    )
 
 
 def _rankings(batch: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:

@@ -67,8 +67,19 @@ def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise type(error)(mark_refusal(str(error))) from error
 
 
+def batch_function(work: BatchFunction) -> BatchFunction:
+    """Wrap what a worker does such that errors are marked, and with the annotations that Spark reads."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return marked(work(batches))
+
+    return run
+
+
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Put batches behind each other, at least one. Refuses a column with more than 2 GiB of text."""
+    if len(batches) == 1:
+        return batches[0]
     found = pa.Table.from_batches(batches).combine_chunks().to_batches()
     if len(found) > 1:
         raise InputRefusedError("rows have more than 2 GiB of text at once; strategy=window ranks in Spark.")

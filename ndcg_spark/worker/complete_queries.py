@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
-from ndcg_spark.worker.batches import BatchFunction, joined, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
 from ndcg_spark.worker.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
 from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.parquet import FilePart, read_part
@@ -71,13 +71,11 @@ def make_complete_sender(
     files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> BatchFunction:
     """Build the function that reads parts by their numbers, adds up complete queries and sends the others."""
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(
+    return batch_function(
+        lambda batches: (
             row for number in _numbers(batches) for row in _Part(number, files, task, scoring, summing).sent()
         )
-
-    return send
+    )
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

@@ -6,7 +6,7 @@ where a stretch of rows was worth cutting, the rows themselves where it was not,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, rows_of
-from ndcg_spark.worker.batches import BatchFunction, joined, marked, plain_texts, taken
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, plain_texts, taken
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import entries_in, entry_columns
 from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
@@ -26,26 +26,16 @@ from ndcg_spark.worker.valid_rows import RowRules, is_wide, runs_of, valid_rows
 
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS = range(5)
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
-Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""From what a task is given to batches of canonical rows: the batches themselves, or files by their number."""
 
 
-def make_row_sender(task: RankingTask, read: Reader | None = None) -> BatchFunction:
-    """Build the function that sends the rows of the main table, cut where that makes them fewer."""
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_send_rows(batches if read is None else read(batches), task))
-
-    return send
+def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> BatchFunction:
+    """Build the function that sends rows, cut where that makes them fewer; `read` makes them of what a task gets."""
+    return batch_function(lambda batches: _send_rows(batches if read is None else read(batches), task))
 
 
 def make_judgment_sender(task: RankingTask) -> BatchFunction:
     """Build the function that sends judgments to the partition of their query."""
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_send_judgments(batches, task))
-
-    return send
+    return batch_function(lambda batches: _send_judgments(batches, task))
 
 
 def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:

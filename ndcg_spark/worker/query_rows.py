@@ -12,7 +12,7 @@ from ndcg_spark.kernels.ragged import BoolArray, IntArray, rows_of
 from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import number_values, taken
-from ndcg_spark.worker.canonical import BAD_ROW, RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
+from ndcg_spark.worker.canonical import RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
 from ndcg_spark.worker.hashing import HashArray, key_hashes, sorted_by_hash
 
 MOST_STRETCHES = 0.25
@@ -180,8 +180,3 @@ def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
         return order
     codes = [heads.column(name).dictionary_encode().indices.to_numpy(zero_copy_only=False) for name in keys]
     return np.lexsort(codes)  # two keys share the kept bits of their hashes
-
-
-def without_bad_row(schema: pa.Schema) -> pa.Schema:
-    """Give the columns that rows keep once they are checked."""
-    return pa.schema([one for one in schema if one.name != BAD_ROW])

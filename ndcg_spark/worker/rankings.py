@@ -154,5 +154,5 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
     codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
     twice = repeats(codes, entries.offsets)
     if TWICE in entries.columns:
-        twice |= lengths_of(chosen_offsets(entries.numbers(TWICE) > 0, entries.offsets)) > 0
+        twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
     refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {ADVICE}", task)

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, query_of_rows
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
-from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked, plain_texts
+from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, list_offsets, plain_texts
 from ndcg_spark.worker.canonical import (
     BAD_ROW,
     IDEAL_LIST,
@@ -71,23 +71,17 @@ def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, Bool
 
 def make_valid_rows(rules: RowRules) -> BatchFunction:
     """Build the function that keeps valid rows, for strategies that rank in Spark."""
-
-    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(valid_rows(batch, rules) for batch in batches)
-
-    return keep
+    return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
 
 
 def make_row_checker(rules: RowRules) -> BatchFunction:
     """Build the function that replaces each row by `reason` (null: valid), `key` and, where it is there, `row`."""
     names = canonical_names(rules.plan)
-
-    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for of_run in runs_of(plain_texts(batch), names):
-                yield _checked(of_run, rules, names)
-
-    return check
+    return batch_function(
+        lambda batches: (
+            _checked(of_run, rules, names) for batch in batches for of_run in runs_of(plain_texts(batch), names)
+        )
+    )
 
 
 def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
@@ -160,18 +154,17 @@ def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
 
 def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
     """Reasons of the relevances in each list."""
-    yield "null_list", np.asarray(column.is_null().to_numpy(zero_copy_only=False))
-    query = query_of_rows(list_offsets(column))
+    yield "null_list", flags_of(column.is_null())
+    offsets = list_offsets(column)
     for reason, at in relevance_reasons(column.flatten(), plan):
         if at is not None:
-            yield reason, np.bincount(query[at], minlength=len(column)) > 0
+            yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
 
 
 def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
         for reason in pc.unique(column.drop_null()).to_pylist():
-            found = pc.fill_null(pc.equal(column, reason), False)
-            yield reason, np.asarray(found.to_numpy(zero_copy_only=False))
+            yield reason, flags_of(pc.equal(column, reason))
 
 
 def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
@@ -241,4 +234,4 @@ def _within(column: pa.Array, lowest: float, highest: float) -> bool:
 
 def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:
     column = batch.column(name)
-    return np.asarray(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None
+    return flags_of(column.is_null()) if column.null_count else None
