@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,30 @@ def rows_of(queries: IntArray, offsets: IntArray) -> IntArray:
     lengths = lengths_of(offsets)[queries]
     ends = np.cumsum(lengths)
     return np.repeat(offsets[:-1][queries] - (ends - lengths), lengths) + np.arange(lengths.sum())
+
+
+def equals_previous(values: NDArray[Any], offsets: IntArray) -> BoolArray:
+    """Whether each value equals the one before it in its query.
+
+    Parameters
+    ----------
+    values : shape (n_rows,)
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    bool, shape (n_rows,)
+        False for the first row of a query.
+
+    Examples
+    --------
+    >>> equals_previous(np.array([5, 5, 5]), np.array([0, 2, 2, 3])).tolist()
+    [False, True, False]
+    """
+    same = np.zeros(len(values), dtype=np.bool_)
+    same[1:] = values[1:] == values[:-1]
+    same[offsets[:-1][lengths_of(offsets) > 0]] = False
+    return same
 
 
 def segment_sum(values: FloatArray, offsets: IntArray) -> FloatArray:

@@ -99,11 +99,11 @@ def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
     """Take rows of a batch, in the order given."""
     places = pa.array(rows)
     columns = [
-        pa.array(column.to_numpy()[rows]) if _is_plain(column) else column.take(places) for column in batch.columns
+        pa.array(column.to_numpy()[rows]) if is_plain(column) else column.take(places) for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _is_plain(column: pa.Array) -> bool:
+def is_plain(column: pa.Array) -> bool:
     """Whether NumPy has the values as they lie there; it takes them several times as fast."""
     return not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))

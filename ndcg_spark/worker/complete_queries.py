@@ -115,7 +115,7 @@ class _Part:
                     send_chunk(_sliced(rows, offsets, start, stop), self._outbox)
             if first < end:
                 inside = _sliced(rows, offsets, first, end)
-                waiting += partials_of(inside, self._task, offsets[first : end + 1] - offsets[first])
+                waiting += partials_of(inside, offsets[first : end + 1] - offsets[first], self._task)
                 n_waiting += end - first
             if (
                 n_waiting >= self._task.queries_at_once

@@ -19,7 +19,7 @@ from ndcg_spark.kernels.ragged import (
     rows_of,
 )
 from ndcg_spark.kernels.top_k import NumberArray
-from ndcg_spark.worker.batches import list_offsets
+from ndcg_spark.worker.batches import int_values, is_plain, list_offsets
 
 Values: TypeAlias = NumberArray | pa.Array
 """Numbers are NumPy's; texts, and what may be null, are Arrow's."""
@@ -74,12 +74,10 @@ class Entries:
 
 
 def take_values(values: Values, rows: IntArray) -> Values:
-    """Take values by their places."""
-    if isinstance(values, np.ndarray):
-        return values[rows]
-    if pa.types.is_integer(values.type) and not values.null_count:
-        return pa.array(values.to_numpy()[rows])
-    return values.take(pa.array(rows))
+    """Take values by their places; whole numbers become NumPy's."""
+    if isinstance(values, pa.Array) and pa.types.is_integer(values.type) and not values.null_count:
+        values = int_values(values)
+    return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
 
 
 def joined_entries(found: Sequence[Entries]) -> Entries:
@@ -116,6 +114,5 @@ def entries_in(batch: pa.RecordBatch, prefix: str) -> Entries | None:
     columns: dict[str, Values] = {}
     for name in names:
         values = batch.column(name).flatten()
-        plain = not values.null_count and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type))
-        columns[name.removeprefix(f"{prefix}.")] = values.to_numpy() if plain else values
+        columns[name.removeprefix(f"{prefix}.")] = values.to_numpy() if is_plain(values) else values
     return Entries(columns, list_offsets(batch.column(names[0])))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, rows_of
-from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, plain_texts, taken
+from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, joined, plain_texts, taken
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import entries_in, entry_columns
 from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
@@ -87,7 +87,7 @@ def checked_rows(chunk: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
         return valid_rows(chunk, rules)
     for run in runs_of(chunk, task.names):
         valid_rows(run, rules)  # refuses what is to be refused
-    known = [chunk.column(name).is_valid().to_numpy(zero_copy_only=False) for name in task.names.keys]
+    known = [flags_of(chunk.column(name).is_valid()) for name in task.names.keys]
     return chunk.filter(pa.array(np.logical_and.reduce(known)))
 
 
@@ -102,39 +102,29 @@ def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
     lengths = lengths_of(offsets)
     is_long = lengths > 2 * kept  # a partial ranking has up to K entries in each of two lists
     if is_long.all():
-        outbox.partials += partials_of(rows, task, offsets)
+        outbox.partials += partials_of(rows, offsets, task)
         return
     if not is_long.any():
         outbox.rows.append(rows)
         return
     at_long = np.repeat(is_long, lengths)
     outbox.rows.append(rows.filter(pa.array(~at_long)))
-    outbox.partials += partials_of(rows.filter(pa.array(at_long)), task)
+    outbox.partials += partials_of(rows.filter(pa.array(at_long)), offsets_of(lengths[is_long]), task)
 
 
-def partials_of(
-    rows: pa.RecordBatch, task: RankingTask, offsets: IntArray | None = None, *, completely: bool = False
-) -> list[PartialRankings]:
-    """Rank stretches of checked rows, each run by itself; `completely`: bring all rows of a query together first."""
-    if not is_wide(rows, task.names):
-        if completely:
-            rows, offsets = grouped_rows(rows, task.names, completely=True)
-        if offsets is None:
-            offsets = stretch_offsets(rows, keys_in(rows, task.names))
-        return [rank_partially(query_rows(rows, offsets, task.plan), task)] if rows.num_rows else []
+def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
+    """Rank stretches of checked rows, each run by itself."""
     found: list[PartialRankings] = []
-    rules, shared = RowRules(task.plan), None
-    if completely:
-        rows = grouped_rows(rows, task.names, completely=True)[0]
+    plan, shared = task.plan, None
     for run in runs_of(rows, task.names):
-        valid = valid_rows(run, rules)
+        valid = valid_rows(run, RowRules(plan)) if is_wide(rows, task.names) else run
         if not valid.num_rows:
             continue
-        of_run = query_rows(valid, stretch_offsets(valid, tuple(task.names.query)), task.plan)
-        all_valid = valid.num_rows == rows.num_rows and task.plan.convention.ideal != "retrieved"
-        partial = rank_partially(of_run, task, ideal=shared if all_valid else None)
-        shared = partial.ideal if all_valid else shared
-        found.append(partial)
+        all_valid = valid.num_rows == rows.num_rows
+        of_run = query_rows(valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), plan)
+        shares = all_valid and plan.convention.ideal != "retrieved"  # then runs have their ideal lists in common
+        found.append(rank_partially(of_run, task, ideal=shared if shares else None))
+        shared = found[-1].ideal if shares else shared
     return found
 
 

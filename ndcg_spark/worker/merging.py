@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of
+from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
 from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import Entries, joined_entries
@@ -28,9 +28,8 @@ def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRa
     alone = order[groups[:-1][~in_parts]]
     apart = order[np.repeat(in_parts, lengths_of(groups))]
     lengths = lengths_of(groups)[in_parts]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
     parts = [taken_partials(found, alone)] if len(alone) else []
-    return [*parts, _merged_groups(taken_partials(found, apart), offsets, task)]
+    return [*parts, _merged_groups(taken_partials(found, apart), offsets_of(lengths), task)]
 
 
 def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:

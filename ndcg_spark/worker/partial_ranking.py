@@ -18,6 +18,7 @@ from ndcg_spark.kernels.ragged import (
     FloatArray,
     IntArray,
     chosen_offsets,
+    equals_previous,
     lengths_of,
     offsets_of,
     query_of_rows,
@@ -136,11 +137,9 @@ def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
     `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs them; `n`
     where tied items are grouped.
     """
-    kept = n_entries(task)
     if task.ranks_given:
-        return _entries(rows, _first_by_rank(rows, kept), task)
-    at = _candidates(rows, kept)
-    return first_entries(_entries(rows, at, task), task)
+        return _entries(rows, _first_by_rank(rows, n_entries(task)), task)
+    return first_entries(_entries(rows, _candidates(rows, n_entries(task)), task), task)
 
 
 def n_entries(task: RankingTask) -> int | None:
@@ -153,27 +152,21 @@ def n_entries(task: RankingTask) -> int | None:
 
 
 def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
-    plan, batch = task.plan, rows.batch
-    by_order = plan.convention.ties == "input_order" and ORDER in batch.schema.names
-    by_item = plan.convention.ties in ("item_asc", "item_desc") and not task.ranks_given
-    value = rows.value[at]
+    batch, convention, ranks_anew = rows.batch, task.plan.convention, not task.ranks_given
+    by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
-        {RANK: value.astype(np.int64)} if task.ranks_given else {SCORE: value.astype(np.float64)}
+        {SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {RANK: rows.value[at].astype(np.int64)}
     )
     if rows.relevance is not None:
         relevance = rows.relevance[at].astype(np.float64)
         columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
     if ITEM in batch.schema.names and (by_item or task.checks_duplicates or task.judgments is not None):
-        columns[ITEM] = _taken(batch.column(ITEM), at)
-    if by_order and not task.ranks_given:
-        columns[ORDER] = batch.column(ORDER).take(pa.array(at))
-    if plan.convention.groups_ties and not task.ranks_given:
+        columns[ITEM] = take_values(batch.column(ITEM), at)
+    if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
+        columns[ORDER] = take_values(batch.column(ORDER), at)
+    if ranks_anew and convention.groups_ties:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
     return Entries(columns, chosen_offsets(at, rows.offsets))
-
-
-def _taken(column: pa.Array, at: IntArray) -> Values:
-    return int_values(column)[at] if pa.types.is_integer(column.type) else column.take(pa.array(at))
 
 
 def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
@@ -219,16 +212,12 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
     """
     score, offsets = entries.numbers(SCORE), entries.offsets
     order = falling_order(score, offsets)
-    in_order, begins = score[order], np.zeros(len(score), dtype=np.bool_)
-    begins[offsets[:-1][lengths_of(offsets) > 0]] = True
-    tied = np.zeros(len(score), dtype=np.bool_)
-    tied[1:] = (in_order[1:] == in_order[:-1]) & ~begins[1:]
-    unknown = RELEVANCE not in entries.columns
+    tied = equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
     places = _tie_places(entries, task)
     order = np.lexsort((_relevance_key(entries), places, -score, query_of_rows(offsets)))
-    if not unknown:
+    if RELEVANCE in entries.columns:
         return order, None
     tied[1:] &= places[order][1:] == places[order][:-1]
     return order, tied
@@ -270,11 +259,10 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     which of them are among the first is arbitrary. A query keeps at most k entries, and one for each relevance of
     that group.
     """
-    query, score = query_of_rows(entries.offsets), entries.numbers(SCORE)
-    relevance = _relevance_key(entries)
+    score, relevance = entries.numbers(SCORE), _relevance_key(entries)
     order = falling_order(score, entries.offsets)
-    if _any_equal(score[order], query):
-        order = np.lexsort((relevance, -score, query))
+    if equals_previous(score[order], entries.offsets).any():
+        order = np.lexsort((relevance, -score, query_of_rows(entries.offsets)))
     score, relevance = score[order], relevance[order]
     n = entries.numbers(COUNT)[order].astype(np.int64)
     # An item twice across the cutoff is seen as long as lists have one entry more.
@@ -293,10 +281,6 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     if ITEM in found.columns:
         found.columns[ITEM] = _without(found.columns[ITEM], straddles[first])
     return Entries(found.columns, chosen_offsets(first, entries.offsets))
-
-
-def _any_equal(values: FloatArray, query: IntArray) -> bool:
-    return bool(((values[1:] == values[:-1]) & (query[1:] == query[:-1])).any())
 
 
 def _without(items: Values, hidden: BoolArray) -> Values:
@@ -321,7 +305,7 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
         at = _numbers(listed, len(relevance))
         columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
-            columns[ITEM] = _taken(rows.batch.column(ITEM), at)
+            columns[ITEM] = take_values(rows.batch.column(ITEM), at)
         return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
     best, lengths = largest(value, offsets, _n_where(listed, offsets), k)

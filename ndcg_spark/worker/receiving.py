@@ -15,7 +15,7 @@ from ndcg_spark.worker.judging import judged_partials
 from ndcg_spark.worker.merging import merged
 from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.query_rows import RankingTask, grouped_rows
 from ndcg_spark.worker.rankings import rankings_batches
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
@@ -75,7 +75,7 @@ class _Arrived:
         if packed:
             self.partials.append(partials_in(joined(packed)))
         if rows:
-            self.partials += partials_of(joined(rows), task, completely=True)
+            self.partials += partials_of(*grouped_rows(joined(rows), task.names, completely=True), task)
         self.partials = merged(self.partials, task)
         return self.partials
 
