@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.kernels.ragged import lengths_of
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, plain_texts
-from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE, RUN
-from ndcg_spark.worker.entries import Entries, list_column
-from ndcg_spark.worker.partial_ranking import best_entries
-from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.rankings import refuse_repeats, relevance_column
+from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
+from ndcg_spark.worker.entries import Entries
+from ndcg_spark.worker.partial_ranking import PartialRankings, best_entries, needs_ideal
+from ndcg_spark.worker.query_rows import RankingTask, keys_in
+from ndcg_spark.worker.rankings import rankings_batches, refuse_repeats
 from ndcg_spark.worker.valid_rows import RowRules, valid_rows
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
     """Build the function from batches of canonical arrays to rankings, under the user's names."""
     rules = RowRules(task.plan)
-    return batch_function(
-        lambda batches: (_rankings(valid_rows(plain_texts(batch), rules), task) for batch in batches)
-    )
+
+    def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from rankings_batches(_complete(valid_rows(plain_texts(batch), rules), task), task)
+
+    return batch_function(rank)
 
 
-def _rankings(batch: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
-    names, plan, n = task.names, task.plan, batch.num_rows
-    columns = {RUN: batch.column(RUN) if RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
-    columns |= {label: batch.column(name) for name, label in names.query.items()}
-    keys = pa.RecordBatch.from_pydict(columns)
+def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Both lists of each query, not cut yet, and what is counted of them."""
+    there, convention = batch.schema.names, task.plan.convention
+    keys = batch.select(list(keys_in(batch, task.names)))
     retrieved = _entries(batch, RANKED_LIST, RANKED_ITEMS, keys, task)
     own = _judged(retrieved)
-    truth = own
-    if IDEAL_LIST in batch.schema.names:
-        truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task))
+    truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task)) if IDEAL_LIST in there else own
     counts = {
-        "n_rows": np.ones(n, dtype=np.int64),
-        "n_left_out": np.zeros(n, dtype=np.int64),
+        "n_rows": np.ones(batch.num_rows, dtype=np.int64),
+        "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
         "n_items": lengths_of(retrieved.offsets),
         "n_judged": lengths_of(truth.offsets),
         "n_relevant": lengths_of(truth.where(truth.numbers(RELEVANCE) > 0).offsets),
     }
-    columns |= {name: pa.array(values) for name, values in counts.items()}
-    columns |= {label: batch.column(name) for name, label in names.carried.items() if name in batch.schema.names}
-    ranked = own if plan.convention.unjudged == "condensed" else retrieved
-    ideal = own if plan.convention.ideal == "retrieved" else truth
-    if plan.convention.ideal == "k_ones":
-        ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
-    elif plan.convention.ideal != "unsorted":
+    head = dict(zip(keys.schema.names, keys.columns, strict=True))
+    head |= {name: pa.array(values) for name, values in counts.items()}
+    for name in task.names.carried:
+        if name in there:
+            head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
+    ranked = own if convention.unjudged == "condensed" else retrieved
+    ideal = own if convention.ideal == "retrieved" else truth
+    if convention.ideal != "unsorted":
         ideal = best_entries(ideal, task)
-    ranked, ideal = ranked.first(plan.max_k), ideal.first(plan.max_k)
-    columns["ranked"] = list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets)
-    columns["ideal"] = list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets)
-    return pa.RecordBatch.from_pydict(columns)
+    return PartialRankings(head, ranked, ideal if needs_ideal(task) else None)
 
 
 def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:

@@ -79,7 +79,7 @@ class _Truth:
 
 
 def _query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({name: partial.head[name] for name in task.names.query})
+    return partial.keys(task.names).select(list(task.names.query))
 
 
 def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:

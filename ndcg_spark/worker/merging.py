@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
 from ndcg_spark.worker.batches import int_values
-from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import Entries, joined_entries
 from ndcg_spark.worker.partial_ranking import COUNTS, PartialRankings, best_entries, column_range, first_entries
 from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_offsets
@@ -18,12 +17,11 @@ def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRa
     if not partials:
         return []
     found = joined_partials(partials)
-    keys = [name for name in found.head if name == RUN or name in task.names.query]
-    heads = pa.RecordBatch.from_pydict({name: found.head[name] for name in keys})
-    order = order_by_group(heads, task.names)
+    keys = found.keys(task.names)
+    order = order_by_group(keys, task.names)
     if order is None:
         return [found]
-    groups = stretch_offsets(heads.take(pa.array(order)), tuple(keys))
+    groups = stretch_offsets(keys.take(pa.array(order)), tuple(keys.schema.names))
     in_parts = lengths_of(groups) > 1
     alone = order[groups[:-1][~in_parts]]
     apart = order[np.repeat(in_parts, lengths_of(groups))]

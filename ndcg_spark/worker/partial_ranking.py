@@ -27,7 +27,7 @@ from ndcg_spark.kernels.ragged import (
 from ndcg_spark.kernels.ties import tie_groups
 from ndcg_spark.kernels.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
 from ndcg_spark.worker.batches import int_values
-from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, SCORE, WEIGHT
+from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
 from ndcg_spark.worker.entries import Entries, Values, take_values
 from ndcg_spark.worker.query_rows import QueryRows, RankingTask, both, keys_in
 
@@ -53,6 +53,11 @@ class PartialRankings:
     head: dict[str, pa.Array]
     ranked: Entries | None
     ideal: Entries | None
+
+    def keys(self, names: Names) -> pa.RecordBatch:
+        """The columns that name the query, and its run where there are several."""
+        keys = {name: column for name, column in self.head.items() if name == RUN or name in names.query}
+        return pa.RecordBatch.from_pydict(keys)
 
 
 def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
@@ -278,15 +283,10 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     first, counts = first[inside], counts[inside]
     found = entries.taken(order[first])
     found.columns[COUNT] = counts
-    if ITEM in found.columns:
-        found.columns[ITEM] = _without(found.columns[ITEM], straddles[first])
+    hidden = straddles[first]
+    if ITEM in found.columns and hidden.any():
+        found.columns[ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[ITEM]))
     return Entries(found.columns, chosen_offsets(first, entries.offsets))
-
-
-def _without(items: Values, hidden: BoolArray) -> Values:
-    """Items, null where they are hidden."""
-    column = pa.array(items) if isinstance(items, np.ndarray) else items
-    return pc.if_else(pa.array(hidden), pa.scalar(None, column.type), column) if hidden.any() else items
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list

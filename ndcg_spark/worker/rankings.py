@@ -16,6 +16,7 @@ from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, WEIGH
 from ndcg_spark.worker.entries import Entries, Values, list_column
 from ndcg_spark.worker.partial_ranking import COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
 from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.valid_rows import key_text
 
 ADVICE = "Remove it, or say which counts (duplicates=best or first)."
 TWICE = "twice"
@@ -54,7 +55,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
     columns |= {label: head[name] for name, label in names.query.items()}
     columns |= {name: head[name] for name in COUNTS}
-    keys = pa.RecordBatch.from_pydict(columns)
+    keys = complete.keys(names)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.plan.columns.weight) if name == WEIGHT else label
@@ -93,9 +94,7 @@ def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: st
     """Raise with the name of the first flagged query, if one is flagged."""
     at = first_where(flags, np.arange(len(flags) + 1))
     if at is not None:
-        shown = ([RUN] if keys.column(RUN)[at].as_py() else []) + list(task.names.query.values())
-        query = ", ".join(f"{name}={keys.column(name)[at].as_py()}" for name in shown)
-        raise InputRefusedError(f"{before}{query}{after}")
+        raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
 
 
 def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
