@@ -117,9 +117,8 @@ class _Part:
                 inside = _sliced(rows, offsets, first, end)
                 waiting += partials_of(inside, offsets[first : end + 1] - offsets[first], self._task)
                 n_waiting += end - first
-            if (
-                n_waiting >= self._task.queries_at_once
-            ):  # each batch costs the kernels as much as some hundred queries
+            # Each batch costs the kernels as much as some hundred queries.
+            if n_waiting >= self._task.queries_at_once:
                 yield from rankings_batches(joined_partials(waiting), self._task)
                 waiting, n_waiting = [], 0
         if waiting:
@@ -149,18 +148,12 @@ class _Part:
 def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
     """Which queries, of some in rising order, lie between two: the first, and the first after."""
     low, high = bounds
-    first, end = 0, len(names)
-    if low is not None and names[0].as_py() <= low:
-        first = pc.less_equal(names, pa.scalar(low, names.type)).true_count
-    if high is not None and names[-1].as_py() >= high:
-        end = pc.less(names, pa.scalar(high, names.type)).true_count
+    first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
+    end = len(names) if high is None else pc.less(names, pa.scalar(high, names.type)).true_count
     return first, max(first, end)
 
 
 def _falls(names: pa.Array) -> bool:
-    if pa.types.is_integer(names.type):
-        values = names.to_numpy()
-        return bool((values[1:] < values[:-1]).any())
     return bool(pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py())
 
 

@@ -43,12 +43,10 @@ def column_hashes(column: pa.Array) -> HashArray:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return np.asarray(_text_hashes(column) * _BASE)
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
+    if pa.types.is_boolean(kind) or pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(kind):
-        column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
         doubles = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
         return np.asarray(doubles.view(np.uint64) * _BASE)

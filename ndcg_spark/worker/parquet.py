@@ -79,11 +79,7 @@ def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, row
 
 
 def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    found = [batch.column(columns[one.name]) for one in schema]
-    typed = [
-        column if column.type == one.type else column.cast(one.type)
-        for column, one in zip(found, schema, strict=True)
-    ]
+    typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
     return pa.RecordBatch.from_arrays(typed, schema=schema)
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
+from ndcg_spark.kernels.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
 from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, list_offsets, plain_texts
 from ndcg_spark.worker.canonical import (
@@ -208,17 +208,11 @@ def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason
         if convention.negative != "clip":
             yield "gain_overflow", relevance < lowest
     if convention.has_gain_table:
-        yield "level_without_gain", known & ~np.isin(_levels(relevance, plan), _table_levels(plan))
+        levels = list(parse_gain_table(str(convention.gain).partition(":")[2]))
+        clipped = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+        yield "level_without_gain", known & ~np.isin(clipped, levels)
     if convention.negative == "error":
         yield "negative_relevance", relevance < 0
-
-
-def _levels(relevance: FloatArray, plan: EvaluationPlan) -> FloatArray:
-    return np.maximum(relevance, 0.0) if plan.convention.negative == "clip" else relevance
-
-
-def _table_levels(plan: EvaluationPlan) -> list[float]:
-    return list(parse_gain_table(str(plan.convention.gain).partition(":")[2]))
 
 
 def _within(column: pa.Array, lowest: float, highest: float) -> bool:

@@ -6,27 +6,21 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.canonical import ITEM, WEIGHT, canonical_names
+from ndcg_spark.worker.canonical import ITEM, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.worker.complete_queries import make_complete_sender
-from ndcg_spark.worker.exchange import make_judgment_sender, make_row_sender
+from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.partial_ranking import COUNTS
 from ndcg_spark.worker.query_rows import RankingTask
 from ndcg_spark.worker.receiving import make_merger, make_merging_summer
 
-EXCHANGE = T.StructType(
-    [
-        T.StructField("partition_id", T.IntegerType()),
-        T.StructField("kind", T.IntegerType()),
-        T.StructField("payload", T.BinaryType()),
-    ]
-)
+EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +109,10 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
                 fields.append(T.StructField(label, kind))
                 break
     fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
-    ranks_given = plan.columns.rank is not None and plan.convention.unjudged != "condensed"
-    if ranks_given:
+    from_rows = RANKED_LIST not in known.names
+    if from_rows and plan.columns.rank is not None and plan.convention.unjudged != "condensed":
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
-    elif plan.convention.groups_ties:
+    elif from_rows and plan.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
         fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
     return T.StructType([*fields, T.StructField("ideal", T.ArrayType(T.DoubleType()))])

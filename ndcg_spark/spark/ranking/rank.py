@@ -26,15 +26,8 @@ from ndcg_spark.worker.valid_rows import RowRules, make_valid_rows
 class Ranking:
     """How a table is ranked, decided once; nothing of it has run.
 
-    Parameters
-    ----------
-    strategy : str
-        `engine`, `window` or `arrays`.
-    source : str
-        `spark` or `parquet`: who reads the table.
-    reason : str
-        For `--explain`.
-    steps : Engine, Windows or Arrays
+    The strategy is `engine`, `window` or `arrays`; the source, which reads the table, `spark` or `parquet`; the
+    reason is for `--explain`.
     """
 
     strategy: str
