@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import lengths_of
+from ndcg_spark.kernels.ragged import chosen_offsets, lengths_of
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, plain_texts
 from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
 from ndcg_spark.worker.entries import Entries
@@ -40,7 +40,7 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
         "n_items": lengths_of(retrieved.offsets),
         "n_judged": lengths_of(truth.offsets),
-        "n_relevant": lengths_of(truth.where(truth.numbers(RELEVANCE) > 0).offsets),
+        "n_relevant": lengths_of(chosen_offsets(truth.numbers(RELEVANCE) > 0, truth.offsets)),
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {name: pa.array(values) for name, values in counts.items()}

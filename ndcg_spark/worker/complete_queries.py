@@ -44,7 +44,6 @@ class FilesTask:
         Of the canonical columns.
     bounds : tuple of (low, high) or None
         For each part: queries above `low` and below `high` lie in it alone. None: nothing is known.
-    batch_rows : int
     """
 
     parts: tuple[FilePart, ...]

@@ -62,8 +62,8 @@ class RankingTask:
 
     @property
     def ranks_given(self) -> bool:
-        """Whether ranks are taken as they are; condensed lists are ranked anew."""
-        return self.plan.columns.rank is not None and self.plan.convention.unjudged != "condensed"
+        """Whether ranks are taken as they are."""
+        return ranks_given(self.plan)
 
     @property
     def cuts_early(self) -> bool:
@@ -71,6 +71,11 @@ class RankingTask:
         convention = self.plan.convention
         needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
         return self.plan.max_k is not None and not (self.judgments is not None and needs_labels)
+
+
+def ranks_given(plan: EvaluationPlan) -> bool:
+    """Whether ranks are taken as they are; condensed lists are ranked anew."""
+    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from ndcg_spark.worker.canonical import ITEM, RANKED_LIST, WEIGHT, canonical_nam
 from ndcg_spark.worker.complete_queries import make_complete_sender
 from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.partial_ranking import COUNTS
-from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.query_rows import RankingTask, ranks_given
 from ndcg_spark.worker.receiving import make_merger, make_merging_summer
 
 EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
@@ -110,7 +110,7 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
                 break
     fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
     from_rows = RANKED_LIST not in known.names
-    if from_rows and plan.columns.rank is not None and plan.convention.unjudged != "condensed":
+    if from_rows and ranks_given(plan):
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
     elif from_rows and plan.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))

@@ -87,10 +87,9 @@ def rank_queries(
     Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers
     per query and input partition; windows take three shuffles of all rows; arrays take one pass.
     """
-    ranking = choose_ranking(
+    return choose_ranking(
         data, plan, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
-    )
-    return ranking.rankings()
+    ).rankings()
 
 
 def choose_ranking(
