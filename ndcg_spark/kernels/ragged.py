@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,75 @@ def rank_of_rows(offsets: IntArray) -> IntArray:
     [0, 1, 0]
     """
     return np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], lengths_of(offsets))
+
+
+def chosen_offsets(chosen: BoolArray | IntArray, offsets: IntArray) -> IntArray:
+    """Offsets of a ragged batch of which only some rows are kept.
+
+    Parameters
+    ----------
+    chosen : bool, shape (n_rows,), or int64, shape (n_chosen,)
+        Flags, or numbers of rows.
+    offsets : int64, shape (n_queries + 1,)
+        Of all rows.
+
+    Returns
+    -------
+    int64, shape (n_queries + 1,)
+
+    Examples
+    --------
+    >>> chosen_offsets(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
+    [0, 1, 1, 2]
+    """
+    return offsets_of(np.bincount(query_of_rows(offsets)[chosen], minlength=len(offsets) - 1))
+
+
+def rows_of(queries: IntArray, offsets: IntArray) -> IntArray:
+    """Rows of some queries, end to end.
+
+    Parameters
+    ----------
+    queries : int64, shape (n_chosen,)
+        In any order.
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    int64, shape (n_rows of these queries,)
+
+    Examples
+    --------
+    >>> rows_of(np.array([2, 0]), np.array([0, 2, 2, 3])).tolist()
+    [2, 0, 1]
+    """
+    lengths = lengths_of(offsets)[queries]
+    ends = np.cumsum(lengths)
+    return np.repeat(offsets[:-1][queries] - (ends - lengths), lengths) + np.arange(lengths.sum())
+
+
+def equals_previous(values: NDArray[Any], offsets: IntArray) -> BoolArray:
+    """Whether each value equals the one before it in its query.
+
+    Parameters
+    ----------
+    values : shape (n_rows,)
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    bool, shape (n_rows,)
+        False for the first row of a query.
+
+    Examples
+    --------
+    >>> equals_previous(np.array([5, 5, 5]), np.array([0, 2, 2, 3])).tolist()
+    [False, True, False]
+    """
+    same = np.zeros(len(values), dtype=np.bool_)
+    same[1:] = values[1:] == values[:-1]
+    same[offsets[:-1][lengths_of(offsets) > 0]] = False
+    return same
 
 
 def segment_sum(values: FloatArray, offsets: IntArray) -> FloatArray:

@@ -77,7 +77,7 @@ def run_rows(
     if judged:
         part = ("relevance-col", "input", "relevance")
         selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
-    return _selected(frame, selected, reasons, original=original)
+    return select_canonical(frame, selected, reasons, original=original)
 
 
 def judgment_rows(
@@ -112,7 +112,7 @@ def judgment_rows(
         selected[ORDER] = _order(frame, order, parse_text)
     part = ("relevance-col", "judgments", "relevance")
     selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
-    return _selected(frame, selected, reasons, original=original)
+    return select_canonical(frame, selected, reasons, original=original)
 
 
 def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
@@ -182,7 +182,8 @@ def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan)
     return run, judgments
 
 
-def _selected(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, original: bool) -> DataFrame:
+def select_canonical(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, original: bool) -> DataFrame:
+    """Select columns by their canonical names, the first reason that holds as `bad_row`, and the `original` row."""
     chosen = [column.alias(name) for name, column in selected.items()]
     if reasons:
         reason = F.lit(None).cast("string")

@@ -7,70 +7,54 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, query_of_rows
-from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked, plain_texts
-from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, RANKED_ITEMS, RANKED_LIST, RELEVANCE, RUN
-from ndcg_spark.worker.entries import Entries, list_column
-from ndcg_spark.worker.partial_ranking import best_entries
-from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.rankings import counts_column, cut, refuse_repeats, relevance_column
+from ndcg_spark.kernels.ragged import chosen_offsets, lengths_of
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, plain_texts
+from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
+from ndcg_spark.worker.entries import Entries
+from ndcg_spark.worker.partial_ranking import AT_LEAST, PartialRankings, best_entries, needs_ideal
+from ndcg_spark.worker.query_rows import RankingTask, keys_in
+from ndcg_spark.worker.rankings import rankings_batches, refuse_repeats
 from ndcg_spark.worker.valid_rows import RowRules, valid_rows
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
-    """Build the function that cuts the arrays of each query to its two lists.
-
-    Parameters
-    ----------
-    task : RankingTask
-
-    Returns
-    -------
-    callable
-        From canonical arrays to rankings, under the user's names.
-    """
+    """Build the function from batches of canonical arrays to rankings, under the user's names."""
+    rules = RowRules(task.plan)
 
     def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_rankings(valid_rows(plain_texts(batch), RowRules(task.plan)), task) for batch in batches)
+        for batch in batches:
+            yield from rankings_batches(_complete(valid_rows(plain_texts(batch), rules), task), task)
 
-    return rank
+    return batch_function(rank)
 
 
-def _rankings(batch: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
-    names, plan, n = task.names, task.plan, batch.num_rows
-    columns = {RUN: batch.column(RUN) if RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
-    columns |= {label: batch.column(name) for name, label in names.query.items()}
-    keys = pa.RecordBatch.from_pydict(columns)
+def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Both lists of each query, not cut yet, and what is counted of them."""
+    there, convention = batch.schema.names, task.plan.convention
+    keys = batch.select(list(keys_in(batch, task.names)))
     retrieved = _entries(batch, RANKED_LIST, RANKED_ITEMS, keys, task)
     own = _judged(retrieved)
-    truth = own
-    if IDEAL_LIST in batch.schema.names:
-        truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task))
-    relevant = truth.numbers(RELEVANCE) > 0
+    truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task)) if IDEAL_LIST in there else own
     counts = {
-        "n_rows": np.ones(n, dtype=np.int64),
-        "n_left_out": np.zeros(n, dtype=np.int64),
+        "n_rows": np.ones(batch.num_rows, dtype=np.int64),
+        "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
         "n_items": lengths_of(retrieved.offsets),
         "n_judged": lengths_of(truth.offsets),
-        "n_relevant": _lengths(relevant, truth.offsets),
+        "n_relevant": lengths_of(chosen_offsets(truth.numbers(RELEVANCE) > 0, truth.offsets)),
     }
-    columns |= {name: pa.array(values) for name, values in counts.items()}
-    if plan.levels:
-        relevances = truth.numbers(RELEVANCE)
-        reaching = [pa.array(_lengths(relevances >= level, truth.offsets)) for level in plan.levels]
-        columns["n_at_least"] = counts_column(reaching)
-    columns |= {label: batch.column(name) for name, label in names.carried.items() if name in batch.schema.names}
-    ranked = own if plan.convention.unjudged == "condensed" else retrieved
-    ideal = own if plan.convention.ideal == "retrieved" else truth
-    if plan.convention.ideal == "k_ones":
-        ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
-    elif plan.convention.ideal != "unsorted":
+    head = dict(zip(keys.schema.names, keys.columns, strict=True))
+    head |= {name: pa.array(values) for name, values in counts.items()}
+    for at, level in enumerate(task.plan.levels):
+        reaching = lengths_of(chosen_offsets(truth.numbers(RELEVANCE) >= level, truth.offsets))
+        head[f"{AT_LEAST}{at}"] = pa.array(reaching)
+    for name in task.names.carried:
+        if name in there:
+            head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
+    ranked = own if convention.unjudged == "condensed" else retrieved
+    ideal = own if convention.ideal == "retrieved" else truth
+    if convention.ideal != "unsorted":
         ideal = best_entries(ideal, task)
-    if plan.max_k is not None:
-        ranked, ideal = cut(ranked, plan.max_k), cut(ideal, plan.max_k)
-    columns["ranked"] = list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets)
-    columns["ideal"] = list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets)
-    return pa.RecordBatch.from_pydict(columns)
+    return PartialRankings(head, ranked, ideal if needs_ideal(task) else None)
 
 
 def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
@@ -79,17 +63,9 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
     values, known = float_values(column.flatten())
     entries = Entries({RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
-        refuse_repeats(keys, batch.column(items).flatten(), entries.offsets, "list", task)
+        refuse_repeats(keys, Entries({ITEM: batch.column(items).flatten()}, entries.offsets), "list", task)
     return entries
 
 
 def _judged(entries: Entries) -> Entries:
-    judged = ~np.isnan(entries.numbers(RELEVANCE))
-    if judged.all():
-        return entries
-    found = entries.taken(np.flatnonzero(judged))
-    return Entries(found.columns, offsets_of(_lengths(judged, entries.offsets)))
-
-
-def _lengths(flags: np.ndarray, offsets: IntArray) -> IntArray:
-    return np.bincount(query_of_rows(offsets)[flags], minlength=len(offsets) - 1)
+    return entries.where(~np.isnan(entries.numbers(RELEVANCE)))

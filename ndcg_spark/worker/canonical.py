@@ -19,13 +19,12 @@ RANKED_LIST, RANKED_ITEMS, IDEAL_LIST, IDEAL_ITEMS = "ranked_list", "ranked_item
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The canonical names of a plan's columns, each with the user's name.
+    """The canonical names of a plan's columns.
 
     Parameters
     ----------
-    query, segments : dict from canonical name to the user's
-    scores : dict from canonical name to the user's
-        One, or several where each score column is a run.
+    query, segments, scores : dict from canonical name to the user's
+        Several scores, where each score column is a run.
     has_runs : bool
         Whether there is a run column.
     """
@@ -47,16 +46,7 @@ class Names:
 
 
 def canonical_names(plan: EvaluationPlan) -> Names:
-    """Name the columns of a plan.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    Names
-    """
+    """Name the columns of a plan."""
     scores = plan.columns.score if plan.columns.rank is None else ()
     several = len(scores) > 1
     return Names(

@@ -16,16 +16,8 @@ import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
-from ndcg_spark.worker.batches import BatchFunction, joined, marked
-from ndcg_spark.worker.exchange import (
-    SUMS,
-    Outbox,
-    checked_rows,
-    message,
-    partials_of,
-    send_chunk,
-    to_bytes,
-)
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
+from ndcg_spark.worker.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
 from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_ranking import PartialRankings
@@ -52,7 +44,6 @@ class FilesTask:
         Of the canonical columns.
     bounds : tuple of (low, high) or None
         For each part: queries above `low` and below `high` lie in it alone. None: nothing is known.
-    batch_rows : int
     """
 
     parts: tuple[FilePart, ...]
@@ -78,28 +69,12 @@ class _OutOfOrderError(Exception):
 def make_complete_sender(
     files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> BatchFunction:
-    """Build the function that reads parts, adds up their complete queries and sends the others.
-
-    Parameters
-    ----------
-    files : FilesTask
-        With bounds.
-    task : RankingTask
-    scoring : ScoringTask
-    summing : SummingTask
-
-    Returns
-    -------
-    callable
-        From batches of part numbers to batches of `EXCHANGE_SCHEMA`.
-    """
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(
+    """Build the function that reads parts by their numbers, adds up complete queries and sends the others."""
+    return batch_function(
+        lambda batches: (
             row for number in _numbers(batches) for row in _Part(number, files, task, scoring, summing).sent()
         )
-
-    return send
+    )
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -139,11 +114,10 @@ class _Part:
                     send_chunk(_sliced(rows, offsets, start, stop), self._outbox)
             if first < end:
                 inside = _sliced(rows, offsets, first, end)
-                waiting += partials_of(inside, self._task, offsets[first : end + 1] - offsets[first])
+                waiting += partials_of(inside, offsets[first : end + 1] - offsets[first], self._task)
                 n_waiting += end - first
-            if (
-                n_waiting >= self._task.queries_at_once
-            ):  # each batch costs the kernels as much as some hundred queries
+            # Each batch costs the kernels as much as some hundred queries.
+            if n_waiting >= self._task.queries_at_once:
                 yield from rankings_batches(joined_partials(waiting), self._task)
                 waiting, n_waiting = [], 0
         if waiting:
@@ -173,18 +147,12 @@ class _Part:
 def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
     """Which queries, of some in rising order, lie between two: the first, and the first after."""
     low, high = bounds
-    first, end = 0, len(names)
-    if low is not None and names[0].as_py() <= low:
-        first = pc.less_equal(names, pa.scalar(low, names.type)).true_count
-    if high is not None and names[-1].as_py() >= high:
-        end = pc.less(names, pa.scalar(high, names.type)).true_count
+    first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
+    end = len(names) if high is None else pc.less(names, pa.scalar(high, names.type)).true_count
     return first, max(first, end)
 
 
 def _falls(names: pa.Array) -> bool:
-    if pa.types.is_integer(names.type):
-        values = names.to_numpy()
-        return bool((values[1:] < values[:-1]).any())
     return bool(pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py())
 
 

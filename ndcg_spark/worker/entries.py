@@ -9,9 +9,17 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
+from ndcg_spark.kernels.ragged import (
+    BoolArray,
+    IntArray,
+    chosen_offsets,
+    lengths_of,
+    offsets_of,
+    rank_of_rows,
+    rows_of,
+)
 from ndcg_spark.kernels.top_k import NumberArray
-from ndcg_spark.worker.batches import list_offsets
+from ndcg_spark.worker.batches import int_values, is_plain, list_offsets
 
 Values: TypeAlias = NumberArray | pa.Array
 """Numbers are NumPy's; texts, and what may be null, are Arrow's."""
@@ -32,7 +40,7 @@ class Entries:
     offsets: IntArray
 
     def numbers(self, name: str) -> NumberArray:
-        """Give a column of numbers."""
+        """Return a column of numbers."""
         values = self.columns[name]
         return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
@@ -42,34 +50,38 @@ class Entries:
 
     def of_queries(self, queries: IntArray) -> Entries:
         """Take the lists of some queries, in the order given."""
-        lengths = lengths_of(self.offsets)[queries]
-        ends = np.cumsum(lengths)
-        rows = np.repeat(self.offsets[:-1][queries] - (ends - lengths), lengths) + np.arange(lengths.sum())
-        found = self.taken(rows)
-        return Entries(found.columns, offsets_of(lengths))
+        found = self.taken(rows_of(queries, self.offsets))
+        return Entries(found.columns, offsets_of(lengths_of(self.offsets)[queries]))
+
+    def where(self, flags: BoolArray) -> Entries:
+        """Keep some entries of each query."""
+        if flags.all():
+            return self
+        return Entries(self.taken(np.flatnonzero(flags)).columns, chosen_offsets(flags, self.offsets))
+
+    def first(self, k: int | None, same: BoolArray | None = None) -> Entries:
+        """Keep the first k entries of each query, and those that are the `same` as the one before."""
+        if k is None or lengths_of(self.offsets).max(initial=0) <= k:
+            return self
+        rank = rank_of_rows(self.offsets)
+        if same is not None:
+            rank = rank[np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))]
+        return self.where(rank < k)
+
+    def only(self, *names: str) -> Entries:
+        """Keep some columns, those that are there."""
+        return Entries({name: values for name, values in self.columns.items() if name in names}, self.offsets)
 
 
 def take_values(values: Values, rows: IntArray) -> Values:
-    """Take values by their places."""
-    if isinstance(values, np.ndarray):
-        return values[rows]
-    if pa.types.is_integer(values.type) and not values.null_count:
-        return pa.array(values.to_numpy()[rows])
-    return values.take(pa.array(rows))
+    """Take values by their places; whole numbers become NumPy's."""
+    if isinstance(values, pa.Array) and pa.types.is_integer(values.type) and not values.null_count:
+        values = int_values(values)
+    return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
 
 
 def joined_entries(found: Sequence[Entries]) -> Entries:
-    """Put the lists of some queries behind those of others.
-
-    Parameters
-    ----------
-    found : sequence of Entries
-        With the same columns; at least one.
-
-    Returns
-    -------
-    Entries
-    """
+    """Put the lists of some queries behind those of others, at least one; they have the same columns."""
     if len(found) == 1:
         return found[0]
     columns: dict[str, Values] = {}
@@ -102,6 +114,5 @@ def entries_in(batch: pa.RecordBatch, prefix: str) -> Entries | None:
     columns: dict[str, Values] = {}
     for name in names:
         values = batch.column(name).flatten()
-        plain = not values.null_count and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type))
-        columns[name.removeprefix(f"{prefix}.")] = values.to_numpy() if plain else values
+        columns[name.removeprefix(f"{prefix}.")] = values.to_numpy() if is_plain(values) else values
     return Entries(columns, list_offsets(batch.column(names[0])))

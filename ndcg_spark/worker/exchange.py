@@ -6,7 +6,7 @@ where a stretch of rows was worth cutting, the rows themselves where it was not,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,57 +14,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of
-from ndcg_spark.worker.batches import BatchFunction, joined, marked, plain_texts, taken
+from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, rows_of
+from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, joined, plain_texts, taken
 from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import entries_in, entry_columns
 from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
 from ndcg_spark.worker.merging import joined_partials
 from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries, rank_partially
-from ndcg_spark.worker.query_rows import (
-    RankingTask,
-    grouped_rows,
-    hash_rows,
-    keys_in,
-    query_rows,
-    stretch_offsets,
-)
+from ndcg_spark.worker.query_rows import RankingTask, grouped_rows, hash_rows, keys_in, query_rows, stretch_offsets
 from ndcg_spark.worker.valid_rows import RowRules, is_wide, runs_of, valid_rows
 
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS = range(5)
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
-Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""From what a task is given to batches of canonical rows: the batches themselves, or files by their number."""
 
 
-def make_row_sender(task: RankingTask, read: Reader | None = None) -> BatchFunction:
-    """Build the function that sends the rows of the main table, cut where that makes them fewer.
-
-    Parameters
-    ----------
-    task : RankingTask
-    read : callable or None
-        None: the batches are canonical rows.
-
-    Returns
-    -------
-    callable
-        From batches to batches of `EXCHANGE_SCHEMA`.
-    """
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_send_rows(batches if read is None else read(batches), task))
-
-    return send
+def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> BatchFunction:
+    """Build the function that sends rows, cut where that makes them fewer; `read` makes them of what a task gets."""
+    return batch_function(lambda batches: _send_rows(batches if read is None else read(batches), task))
 
 
 def make_judgment_sender(task: RankingTask) -> BatchFunction:
     """Build the function that sends judgments to the partition of their query."""
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_send_judgments(batches, task))
-
-    return send
+    return batch_function(lambda batches: _send_judgments(batches, task))
 
 
 def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -92,17 +63,7 @@ def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Ite
 
 
 def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Put batches together until there are enough rows to be worth a call.
-
-    Parameters
-    ----------
-    batches : iterator of pyarrow record batch
-    task : RankingTask
-
-    Yields
-    ------
-    pyarrow record batch
-    """
+    """Put batches together until there are enough rows to be worth a call."""
     held: list[pa.RecordBatch] = []
     n_held = 0
     for batch in batches:
@@ -116,36 +77,22 @@ def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.
 
 
 def checked_rows(chunk: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
-    """Keep the valid rows of the main table. With several score columns, a row can be valid for some runs only.
+    """Keep the valid rows of the main table.
 
-    Parameters
-    ----------
-    chunk : pyarrow record batch
-    task : RankingTask
-
-    Returns
-    -------
-    pyarrow record batch
-        With several score columns those whose query is known: `valid_rows` decides again for each run.
+    With several score columns, a row can be valid for some runs only: rows whose query is known are kept, and
+    `valid_rows` decides again for each run.
     """
     rules = RowRules(task.plan)
     if not is_wide(chunk, task.names):
         return valid_rows(chunk, rules)
     for run in runs_of(chunk, task.names):
         valid_rows(run, rules)  # refuses what is to be refused
-    known = [chunk.column(name).is_valid().to_numpy(zero_copy_only=False) for name in task.names.keys]
+    known = [flags_of(chunk.column(name).is_valid()) for name in task.names.keys]
     return chunk.filter(pa.array(np.logical_and.reduce(known)))
 
 
 def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
-    """Put the rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-        Checked rows.
-    outbox : Outbox
-    """
+    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are."""
     task = outbox.task
     kept = n_entries(task)
     if kept is None:
@@ -155,68 +102,35 @@ def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
     lengths = lengths_of(offsets)
     is_long = lengths > 2 * kept  # a partial ranking has up to K entries in each of two lists
     if is_long.all():
-        outbox.partials += partials_of(rows, task, offsets)
+        outbox.partials += partials_of(rows, offsets, task)
         return
     if not is_long.any():
         outbox.rows.append(rows)
         return
     at_long = np.repeat(is_long, lengths)
     outbox.rows.append(rows.filter(pa.array(~at_long)))
-    outbox.partials += partials_of(rows.filter(pa.array(at_long)), task)
+    outbox.partials += partials_of(rows.filter(pa.array(at_long)), offsets_of(lengths[is_long]), task)
 
 
-def partials_of(
-    rows: pa.RecordBatch, task: RankingTask, offsets: IntArray | None = None, *, completely: bool = False
-) -> list[PartialRankings]:
-    """Rank the stretches of checked rows, one result a run column.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-    task : RankingTask
-    offsets : int64 array or None
-        Between stretches, where they are known.
-    completely : bool
-        Bring all rows of a query together first.
-
-    Returns
-    -------
-    list of PartialRankings
-    """
-    if not is_wide(rows, task.names):
-        if completely:
-            rows, offsets = grouped_rows(rows, task.names, completely=True)
-        if offsets is None:
-            offsets = stretch_offsets(rows, keys_in(rows, task.names))
-        return [rank_partially(query_rows(rows, offsets, task.plan), task)] if rows.num_rows else []
+def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
+    """Rank stretches of checked rows, each run by itself."""
     found: list[PartialRankings] = []
-    rules, shared = RowRules(task.plan), None
-    if completely:
-        rows = grouped_rows(rows, task.names, completely=True)[0]
+    plan, shared = task.plan, None
     for run in runs_of(rows, task.names):
-        valid = valid_rows(run, rules)
+        valid = valid_rows(run, RowRules(plan)) if is_wide(rows, task.names) else run
         if not valid.num_rows:
             continue
-        of_run = query_rows(valid, stretch_offsets(valid, tuple(task.names.query)), task.plan)
-        all_valid = valid.num_rows == rows.num_rows and task.plan.convention.ideal != "retrieved"
-        partial = rank_partially(of_run, task, ideal=shared if all_valid else None)
-        shared = partial.ideal if all_valid else shared
-        found.append(partial)
+        all_valid = valid.num_rows == rows.num_rows
+        of_run = query_rows(valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), plan)
+        shares = all_valid and plan.convention.ideal != "retrieved"  # then runs have their ideal lists in common
+        found.append(rank_partially(of_run, task, ideal=shared if shares else None))
+        shared = found[-1].ideal if shares else shared
     return found
 
 
 @dataclass(slots=True)
 class Outbox:
-    """Rows and partial rankings on their way to the partitions of their queries.
-
-    Parameters
-    ----------
-    task : RankingTask
-    kind : int
-        Of the rows.
-    rows : list of pyarrow record batch
-    partials : list of PartialRankings
-    """
+    """Rows (of one kind) and partial rankings on their way to the partitions of their queries."""
 
     task: RankingTask
     kind: int = ROWS
@@ -237,19 +151,12 @@ class Outbox:
 
     def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
-        if kind == PARTIALS:
-            hashes, order = sorted_by_hash(hash_rows(batch, names))
-            lengths = np.ones(len(order), dtype=np.int64)
-        else:
-            offsets = stretch_offsets(batch, keys_in(batch, names))
-            heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
-            hashes, stretches = sorted_by_hash(hash_rows(heads, names))
-            lengths = lengths_of(offsets)[stretches]
-            ends = np.cumsum(lengths)
-            order = np.repeat(offsets[:-1][stretches] - (ends - lengths), lengths) + np.arange(batch.num_rows)
+        offsets = stretch_offsets(batch, keys_in(batch, names))
+        heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
+        hashes, stretches = sorted_by_hash(hash_rows(heads, names))
         ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
-        bounds = np.append(np.concatenate([[0], np.cumsum(lengths)])[first], batch.num_rows)
-        batch = taken(batch, order)
+        bounds = np.append(offsets_of(lengths_of(offsets)[stretches])[first], batch.num_rows)
+        batch = taken(batch, rows_of(stretches, offsets))
         payloads = [to_bytes(batch.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist())]
         yield message(ids, kind, payloads)
 
@@ -275,16 +182,7 @@ def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
 
 
 def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
-    """Write partial rankings as one batch: their heads, and a list column for each part of an entry.
-
-    Parameters
-    ----------
-    partials : list of PartialRankings
-
-    Returns
-    -------
-    pyarrow record batch
-    """
+    """Write partial rankings as one batch: their heads, and a list column for each part of an entry."""
     found = joined_partials(partials)
     columns = dict(found.head)
     for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):

@@ -23,27 +23,9 @@ QUERY_BITS = 24
 
 
 def key_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None) -> HashArray:
-    """Hash the query of each row, and its run where there is one.
+    """Hash the query of each row; the run, where there is one, decides only the low bits.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Keys without nulls.
-    query : sequence of str
-    run : str or None
-        Decides only the low bits.
-
-    Returns
-    -------
-    uint64, shape (n_rows,)
-        Two values of a single column of whole numbers never share a hash; others hardly ever do.
-
-    Examples
-    --------
-    >>> batch = pa.RecordBatch.from_pydict({"q": ["a", "bc", "a"]})
-    >>> hashes = key_hashes(batch, ["q"])
-    >>> bool(hashes[0] == hashes[2]), bool(hashes[0] == hashes[1])
-    (True, False)
+    Two values of a single column of whole numbers never share a hash; others hardly ever do.
     """
     hashes: HashArray = np.zeros(batch.num_rows, dtype=np.uint64)
     for at, name in enumerate(query):
@@ -57,26 +39,14 @@ def key_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = No
 
 
 def column_hashes(column: pa.Array) -> HashArray:
-    """Hash each value of a column of any type that keys can have.
-
-    Parameters
-    ----------
-    column : pyarrow array
-        Without nulls.
-
-    Returns
-    -------
-    uint64, shape (n_rows,)
-    """
+    """Hash each value of a column without nulls, of any type that keys can have."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return np.asarray(_text_hashes(column) * _BASE)
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
+    if pa.types.is_boolean(kind) or pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(kind):
-        column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
         doubles = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
         return np.asarray(doubles.view(np.uint64) * _BASE)
@@ -87,38 +57,15 @@ def column_hashes(column: pa.Array) -> HashArray:
 
 
 def partition_of(hashes: HashArray, n_partitions: int) -> IntArray:
-    """Assign hashes to partitions, in the order of the hashes.
-
-    Parameters
-    ----------
-    hashes : uint64, shape (n,)
-    n_partitions : int
-        At most 2^24.
-
-    Returns
-    -------
-    int64, shape (n,)
-
-    Examples
-    --------
-    >>> partition_of(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 8).tolist()
-    [0, 4, 7]
-    """
+    """Assign hashes to at most 2^24 partitions, in the order of the hashes."""
     high = (hashes >> np.uint64(64 - QUERY_BITS)).astype(np.int64)
     return np.asarray((high * n_partitions) >> QUERY_BITS)
 
 
 def sorted_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
-    """Sort by hash. The low bits of each hash hold its row number, so one sort of words yields both.
+    """Sort by hash: hashes in rising order, without their low bits, and the row of each.
 
-    Parameters
-    ----------
-    hashes : uint64, shape (n,)
-
-    Returns
-    -------
-    tuple
-        The hashes in rising order, without their low bits, and the row of each.
+    The low bits of each hash hold its row number, so one sort of words yields both.
     """
     low = np.uint64(2 ** max(1, len(hashes).bit_length()) - 1)
     both = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.kernels.top_k import ODD_NUMBERS
-from ndcg_spark.worker.batches import int_values, number_values
+from ndcg_spark.worker.batches import flags_of, int_values, number_values
 from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, WEIGHT
-from ndcg_spark.worker.entries import Entries, Values
+from ndcg_spark.worker.entries import Entries, Values, take_values
 from ndcg_spark.worker.merging import joined_partials, merged
 from ndcg_spark.worker.partial_ranking import (
     AT_LEAST,
@@ -26,50 +25,22 @@ from ndcg_spark.worker.partial_ranking import (
     needs_ideal,
     ranked_entries,
 )
-from ndcg_spark.worker.query_rows import (
-    QueryRows,
-    RankingTask,
-    grouped_rows,
-    hash_rows,
-    query_rows,
-    without_bad_row,
-)
-from ndcg_spark.worker.rankings import ADVICE
-from ndcg_spark.worker.valid_rows import runs_of
-
-TWICE = "twice"
-"""Column of entries: whether the item is judged more than once."""
+from ndcg_spark.worker.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows
+from ndcg_spark.worker.rankings import TWICE
+from ndcg_spark.worker.valid_rows import key_text, runs_of
 
 
 def judged_partials(
-    complete: list[PartialRankings], judgments: pa.RecordBatch | None, runs: set[str], task: RankingTask
+    complete: list[PartialRankings], judgments: pa.RecordBatch, runs: set[str], task: RankingTask
 ) -> list[PartialRankings]:
     """Give the queries of a partition their relevances and ideal lists.
 
-    Parameters
-    ----------
-    complete : list of PartialRankings
-        Rankings of the run, without relevances.
-    judgments : pyarrow record batch or None
-        All judgments of the partition.
-    runs : set of str
-        Names of all runs, where a column names them.
-    task : RankingTask
-
-    Returns
-    -------
-    list of PartialRankings
-        Also queries that are judged and in no ranking of a run, once for each run.
+    Queries that are judged and in no ranking of a run are added, once for each run.
     """
-    if judgments is None:
-        if task.judgments is None:
-            raise ValueError("there is no judgments table")
-        judgments = pa.RecordBatch.from_pylist([], schema=task.judgments)
     truth = _Truth(judgments, task)
     found, seen = [], []
     for partial in complete:
-        heads = pa.RecordBatch.from_pydict({name: partial.head[name] for name in task.names.query})
-        query = match_keys(heads, truth.keys, task)
+        query = _match_keys(_query_keys(partial, task), truth.keys, task)
         found.append(_with_truth(partial, query, truth, task))
         names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
         seen.append((np.array(names, dtype=object), query))
@@ -100,31 +71,20 @@ class _Truth:
         stretches = PartialRankings(describe(rows, task), None, ideal_entries(rows, task) if has_ideal else None)
         complete = joined_partials(merged([stretches], task)) if batch.num_rows else stretches
         self.head, self.ideal = complete.head, complete.ideal
-        self.keys = self._keys(complete, task)
+        self.keys = _query_keys(complete, task)
         self.items = batch.column(ITEM)
         values = relevance.astype(np.float64)
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
-        of_stretch = match_keys(self._keys(stretches, task), self.keys, task)
+        of_stretch = _match_keys(_query_keys(stretches, task), self.keys, task)
         self.query = np.repeat(of_stretch, lengths_of(offsets))
 
-    def _keys(self, partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({name: partial.head[name] for name in task.names.query})
+
+def _query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+    return partial.keys(task.names).select(list(task.names.query))
 
 
-def match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
-    """Find the query of each row of one table in another.
-
-    Parameters
-    ----------
-    left, right : pyarrow record batch
-        Query columns of the same types; no query twice in `right`.
-    task : RankingTask
-
-    Returns
-    -------
-    int64, shape (n_left,)
-        Row of `right`; -1 where it has none.
-    """
+def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
+    """Row of `right`, where no query comes twice, for the query of each row of `left`; -1 where it has none."""
     if not right.num_rows or not left.num_rows:
         return np.full(left.num_rows, -1, dtype=np.int64)
     of_left, of_right = hash_rows(left, task.names), hash_rows(right, task.names)
@@ -133,8 +93,7 @@ def match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -
     hit = of_right[at] == of_left
     same = hit.copy()
     for name in left.schema.names:
-        equal = pc.equal(left.column(name), right.column(name).take(pa.array(at)))
-        same &= np.asarray(equal.to_numpy(zero_copy_only=False))
+        same &= flags_of(pc.equal(left.column(name), right.column(name).take(pa.array(at))))
     if (same == hit).all() and len(np.unique(of_right)) == len(of_right):
         return np.where(hit, at, -1)
     rows = {tuple(row.values()): number for number, row in enumerate(right.to_pylist())}  # hashes collide
@@ -151,21 +110,17 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
     unjudged = np.isnan(relevance)
     ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
     if task.plan.convention.ideal == "retrieved":
-        ideal = best_entries(
-            _only(ranked, ~unjudged, (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)), task
-        )
+        listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
+        ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
     if task.plan.convention.unjudged == "condensed":
-        removed = np.bincount(query_of_rows(ranked.offsets)[unjudged], minlength=len(query))
+        removed = lengths_of(chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
-        ranked = _only(ranked, ~unjudged, tuple(ranked.columns))
+        ranked = ranked.where(~unjudged)
     for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
         head[name] = _of_query(truth.head[name], query).fill_null(0)
     for name in task.names.carried:
-        head |= _agreeing(head, truth, name, query, task)
-    first = first_entries(ranked, replace(task, judgments=None))
-    if task.checks_duplicates:
-        _refuse_judged_twice(first, query, truth, task)
-    return PartialRankings(head, _only_columns(first, tuple(name for name in first.columns if name != TWICE)), ideal)
+        head |= _agreeing(partial, truth, name, query, task)
+    return PartialRankings(head, first_entries(ranked, replace(task, judgments=None)), ideal)
 
 
 def _of_query(column: pa.Array, query: IntArray) -> pa.Array:
@@ -180,31 +135,20 @@ def _lists_of(lists: Entries, query: IntArray) -> Entries:
     return ends.of_queries(np.where(query < 0, n, query))
 
 
-def _only_columns(entries: Entries, names: Iterable[str]) -> Entries:
-    return Entries({name: values for name, values in entries.columns.items() if name in names}, entries.offsets)
-
-
-def _only(entries: Entries, kept: np.ndarray, names: Iterable[str]) -> Entries:
-    found = _only_columns(entries, names).taken(np.flatnonzero(kept))
-    lengths = np.bincount(query_of_rows(entries.offsets)[kept], minlength=len(entries.offsets) - 1)
-    return Entries(found.columns, offsets_of(lengths))
-
-
 def _agreeing(
-    head: dict[str, pa.Array], truth: _Truth, name: str, query: IntArray, task: RankingTask
+    partial: PartialRankings, truth: _Truth, name: str, query: IntArray, task: RankingTask
 ) -> dict[str, pa.Array]:
     """Ranges of a carried column over both tables, which must agree where both have it."""
-    low, high = f"low:{name}", f"high:{name}"
+    low, high, head = f"low:{name}", f"high:{name}", partial.head
     if low not in truth.head:
         return {}
     of_truth = {end: _of_query(truth.head[end], query) for end in (low, high)}
     if low not in head:
         return of_truth
-    differs = pc.fill_null(pc.not_equal(head[low], of_truth[low]), False).to_numpy(zero_copy_only=False)
+    differs = flags_of(pc.not_equal(head[low], of_truth[low]))
     if differs.any():
-        at = int(np.flatnonzero(differs)[0])
         shown = task.plan.columns.weight if name == WEIGHT else task.names.segments[name]
-        key = ", ".join(f"{label}={head[one][at].as_py()}" for one, label in task.names.query.items())
+        key = key_text(_query_keys(partial, task), task.names, int(differs.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
     return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
 
@@ -221,25 +165,24 @@ def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> Partia
                 kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
                 head[end] = pa.nulls(n, kind)
     ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
-    empty = _empty_entries(task)
-    return PartialRankings(head, Entries(empty.columns, np.zeros(n + 1, dtype=np.int64)), ideal)
+    return PartialRankings(head, _empty_lists(n, task), ideal)
 
 
-def _empty_entries(task: RankingTask) -> Entries:
-    nothing = pa.RecordBatch.from_pylist([], schema=without_bad_row(task.rows))
-    of_run = next(runs_of(nothing, task.names))
-    found = ranked_entries(query_rows(of_run, np.zeros(1, dtype=np.int64), task.plan), task)
-    return Entries({**found.columns, RELEVANCE: np.zeros(0)}, found.offsets)
+def _empty_lists(n: int, task: RankingTask) -> Entries:
+    """Lists without entries, with the columns that those of a run have."""
+    nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    return Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
 
 
-def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, IntArray]:
-    """Relevance of each entry, NaN where it is not judged; and 1 where it is judged more than once."""
+def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, BoolArray]:
+    """Relevance of each entry, NaN where it is not judged; and whether it is judged more than once."""
     of_entry = query[query_of_rows(ranked.offsets)]
-    found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.int64)
+    found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.bool_)
     inside = np.flatnonzero(of_entry >= 0)
     if not len(inside) or not len(truth.query):
         return found, twice
-    codes, judged_codes = _codes(_taken(ranked.columns[ITEM], inside), truth.items)
+    codes, judged_codes = _codes(take_values(ranked.columns[ITEM], inside), truth.items)
     n_codes = int(max(codes.max(), judged_codes.max())) + 1
     wanted, place = np.unique(of_entry[inside] * n_codes + codes, return_inverse=True)
     pairs = truth.query * n_codes + judged_codes
@@ -280,20 +223,3 @@ def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
     both = pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items])
     codes = int_values(both.dictionary_encode().indices)
     return codes[: len(items)], codes[len(items) :]
-
-
-def _refuse_judged_twice(first: Entries, query: IntArray, truth: _Truth, task: RankingTask) -> None:
-    """Refuse an item among the first whose judgment comes twice. Items that were not kept are null."""
-    twice = first.numbers(TWICE) > 0
-    items = first.columns[ITEM]
-    if not isinstance(items, np.ndarray):
-        twice &= np.asarray(items.is_valid().to_numpy(zero_copy_only=False))
-    if twice.any():
-        at = int(query[query_of_rows(first.offsets)[twice.argmax()]])
-        named = {label: truth.keys.column(name)[at].as_py() for name, label in task.names.query.items()}
-        key = ", ".join(f"{label}={value}" for label, value in named.items())
-        raise InputRefusedError(f"an item comes twice in the ranking or its judgments of query {key}. {ADVICE}")
-
-
-def _taken(items: Values, at: IntArray) -> Values:
-    return items[at] if isinstance(items, np.ndarray) else items.take(pa.array(at))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import IntArray, lengths_of
+from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
 from ndcg_spark.worker.batches import int_values
-from ndcg_spark.worker.canonical import RUN
 from ndcg_spark.worker.entries import Entries, joined_entries
 from ndcg_spark.worker.partial_ranking import (
     PartialRankings,
@@ -20,34 +19,21 @@ from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_of
 
 
 def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Merge the partial rankings of each query.
-
-    Parameters
-    ----------
-    partials : list of PartialRankings
-    task : RankingTask
-
-    Returns
-    -------
-    list of PartialRankings
-        Up to two: queries that were in one piece, and those that were not.
-    """
+    """Merge the partial rankings of each query: those of queries in one piece, and those that were merged."""
     if not partials:
         return []
     found = joined_partials(partials)
-    keys = [name for name in found.head if name == RUN or name in task.names.query]
-    heads = pa.RecordBatch.from_pydict({name: found.head[name] for name in keys})
-    order = order_by_group(heads, task.names)
+    keys = found.keys(task.names)
+    order = order_by_group(keys, task.names)
     if order is None:
         return [found]
-    groups = stretch_offsets(heads.take(pa.array(order)), tuple(keys))
+    groups = stretch_offsets(keys.take(pa.array(order)), tuple(keys.schema.names))
     in_parts = lengths_of(groups) > 1
     alone = order[groups[:-1][~in_parts]]
     apart = order[np.repeat(in_parts, lengths_of(groups))]
     lengths = lengths_of(groups)[in_parts]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
     parts = [taken_partials(found, alone)] if len(alone) else []
-    return [*parts, _merged_groups(taken_partials(found, apart), offsets, task)]
+    return [*parts, _merged_groups(taken_partials(found, apart), offsets_of(lengths), task)]
 
 
 def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:

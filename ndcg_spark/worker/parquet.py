@@ -18,17 +18,7 @@ MAGIC = b"PAR1"
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """A file as it was when the evaluation was planned.
-
-    Parameters
-    ----------
-    path : str
-        As workers see it.
-    size, modified_ns : int
-        Bytes, and nanoseconds since 1970.
-    footer : str
-        Digest of the Parquet footer, which says where each column lies and what it holds.
-    """
+    """A file when the evaluation was planned: bytes, nanoseconds since 1970, and a digest of the Parquet footer."""
 
     path: str
     size: int
@@ -38,14 +28,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """The row groups of a file that start within some of its bytes.
-
-    Parameters
-    ----------
-    file : FileIdentity
-    start, end : int
-        Bytes; the end is excluded.
-    """
+    """The row groups of a file that start at one of the bytes from `start` up to, not including, `end`."""
 
     file: FileIdentity
     start: int
@@ -53,21 +36,7 @@ class FilePart:
 
 
 def identify(path: str) -> FileIdentity:
-    """Read what tells a file from what it may become.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    FileIdentity
-
-    Raises
-    ------
-    OSError
-        When it cannot be read, or is no Parquet file.
-    """
+    """Read what tells a file from what it may become; an OSError if it is no Parquet file."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         file.seek(max(0, status.st_size - 8))
@@ -80,25 +49,9 @@ def identify(path: str) -> FileIdentity:
 
 
 def parts_of(files: list[FileIdentity], n_wanted: int, smallest: int, largest: int) -> tuple[FilePart, ...]:
-    """Divide files into parts, of which each is a task.
+    """Divide files into about `n_wanted` parts, of which each is a task.
 
-    Parameters
-    ----------
-    files : list of FileIdentity
-    n_wanted : int
-        About the number of parts, unless that makes them too small or too large. Small files are not put together.
-    smallest, largest : int
-        Bytes of a part; the last of a file has what is left.
-
-    Returns
-    -------
-    tuple of FilePart
-
-    Examples
-    --------
-    >>> files = [FileIdentity("a", 10, 0, ""), FileIdentity("b", 3, 0, "")]
-    >>> [(part.start, part.end) for part in parts_of(files, 2, 1, 6)]
-    [(0, 6), (6, 10), (0, 3)]
+    Parts have `smallest` to `largest` bytes; the last of a file has what is left, and files are not put together.
     """
     step = max(smallest, min(largest, -(-sum(file.size for file in files) // n_wanted)))
     return tuple(
@@ -109,26 +62,7 @@ def parts_of(files: list[FileIdentity], n_wanted: int, smallest: int, largest: i
 
 
 def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """Read columns of a part of a file.
-
-    Parameters
-    ----------
-    part : FilePart
-    columns : mapping from canonical name to the name in the file
-    schema : pyarrow schema
-        Of the canonical columns.
-    rows : int
-        Of a batch, at most.
-
-    Yields
-    ------
-    pyarrow record batch
-
-    Raises
-    ------
-    InputRefusedError
-        When the file cannot be read, or is not what it was when the evaluation was planned.
-    """
+    """Read columns of a part of a file. Refuses a file that is not what it was when the evaluation was planned."""
     path = part.file.path
     try:
         if identify(path) != part.file:
@@ -145,25 +79,12 @@ def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, row
 
 
 def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    found = [batch.column(columns[one.name]) for one in schema]
-    typed = [
-        column if column.type == one.type else column.cast(one.type)
-        for column, one in zip(found, schema, strict=True)
-    ]
+    typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
     return pa.RecordBatch.from_arrays(typed, schema=schema)
 
 
 def starts_of_groups(metadata: pq.FileMetaData) -> list[int]:
-    """Byte at which each row group starts.
-
-    Parameters
-    ----------
-    metadata : pyarrow FileMetaData
-
-    Returns
-    -------
-    list of int
-    """
+    """Byte at which each row group starts."""
     starts = []
     for group in range(metadata.num_row_groups):
         first = metadata.row_group(group).column(0)

@@ -17,6 +17,8 @@ from ndcg_spark.kernels.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
+    chosen_offsets,
+    equals_previous,
     lengths_of,
     offsets_of,
     query_of_rows,
@@ -25,7 +27,7 @@ from ndcg_spark.kernels.ragged import (
 from ndcg_spark.kernels.ties import tie_groups
 from ndcg_spark.kernels.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
 from ndcg_spark.worker.batches import int_values
-from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, SCORE, WEIGHT
+from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
 from ndcg_spark.worker.entries import Entries, Values, take_values
 from ndcg_spark.worker.query_rows import QueryRows, RankingTask, both, keys_in
 
@@ -54,22 +56,14 @@ class PartialRankings:
     ranked: Entries | None
     ideal: Entries | None
 
+    def keys(self, names: Names) -> pa.RecordBatch:
+        """The columns that name the query, and its run where there are several."""
+        keys = {name: column for name, column in self.head.items() if name == RUN or name in names.query}
+        return pa.RecordBatch.from_pydict(keys)
+
 
 def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
-    """Rank stretches of rows.
-
-    Parameters
-    ----------
-    rows : QueryRows
-        Of a run.
-    task : RankingTask
-    ideal : Entries or None
-        Their ideal lists, where these are known already.
-
-    Returns
-    -------
-    PartialRankings
-    """
+    """Rank stretches of rows of a run; `ideal` are their ideal lists, where these are known already."""
     if ideal is None and rows.relevance is not None and needs_ideal(task):
         ideal = ideal_entries(rows, task)
     return PartialRankings(describe(rows, task), ranked_entries(rows, task), ideal)
@@ -81,17 +75,7 @@ def needs_ideal(task: RankingTask) -> bool:
 
 
 def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
-    """Keys, counts and ranges of carried columns of each stretch.
-
-    Parameters
-    ----------
-    rows : QueryRows
-    task : RankingTask
-
-    Returns
-    -------
-    dict from name to pyarrow array, shape (n_stretches,)
-    """
+    """Keys, counts and ranges of carried columns of each stretch."""
     starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
     found: dict[str, pa.Array] = {key: rows.batch.column(key).take(starts) for key in keys_in(rows.batch, task.names)}
     found |= {name: pa.array(count) for name, count in _counts(rows, task).items()}
@@ -170,24 +154,12 @@ def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa
 def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
     """Keep the first entries of each stretch in rank order, with what merging and scoring need of them.
 
-    Parameters
-    ----------
-    rows : QueryRows
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-        `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs
-        them; `n` where tied items are grouped.
+    `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs them; `n`
+    where tied items are grouped.
     """
-    kept = n_entries(task)
     if task.ranks_given:
-        at, lengths = _first_by_rank(rows, kept)
-        return _entries(rows, at, lengths, task)
-    at = _candidates(rows, kept)
-    lengths = np.bincount(query_of_rows(rows.offsets)[at], minlength=len(rows.offsets) - 1)
-    return first_entries(_entries(rows, at, lengths, task), task)
+        return _entries(rows, _first_by_rank(rows, n_entries(task)), task)
+    return first_entries(_entries(rows, _candidates(rows, n_entries(task)), task), task)
 
 
 def n_entries(task: RankingTask) -> int | None:
@@ -199,101 +171,73 @@ def n_entries(task: RankingTask) -> int | None:
     return k + 1 if k is not None and task.cuts_early else None
 
 
-def _entries(rows: QueryRows, at: IntArray, lengths: IntArray, task: RankingTask) -> Entries:
-    plan, batch = task.plan, rows.batch
-    by_order = plan.convention.ties == "input_order" and ORDER in batch.schema.names
-    by_item = plan.convention.ties in ("item_asc", "item_desc") and not task.ranks_given
-    value = rows.value[at]
+def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
+    batch, convention, ranks_anew = rows.batch, task.plan.convention, not task.ranks_given
+    by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
-        {RANK: value.astype(np.int64)} if task.ranks_given else {SCORE: value.astype(np.float64)}
+        {SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {RANK: rows.value[at].astype(np.int64)}
     )
     if rows.relevance is not None:
         relevance = rows.relevance[at].astype(np.float64)
         columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
     if ITEM in batch.schema.names and (by_item or task.checks_duplicates or task.judgments is not None):
-        columns[ITEM] = _taken(batch.column(ITEM), at)
-    if by_order and not task.ranks_given:
-        columns[ORDER] = batch.column(ORDER).take(pa.array(at))
-    if plan.convention.groups_ties and not task.ranks_given:
+        columns[ITEM] = take_values(batch.column(ITEM), at)
+    if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
+        columns[ORDER] = take_values(batch.column(ORDER), at)
+    if ranks_anew and convention.groups_ties:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
-    return Entries(columns, offsets_of(lengths))
+    return Entries(columns, chosen_offsets(at, rows.offsets))
 
 
-def _taken(column: pa.Array, at: IntArray) -> Values:
-    return int_values(column)[at] if pa.types.is_integer(column.type) else column.take(pa.array(at))
-
-
-def _first_by_rank(rows: QueryRows, kept: int | None) -> tuple[IntArray, IntArray]:
-    """Rows on the first ranks in rank order, and how many each stretch has."""
-    n_longest = int(lengths_of(rows.offsets).max(initial=0))
+def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
+    """Rows on the first ranks, in rank order."""
     if kept is None:
-        chosen = np.flatnonzero(rows.ranked) if rows.ranked is not None else np.arange(len(rows.value))
-        query = query_of_rows(rows.offsets)[chosen]
-        order = np.lexsort((rows.value[chosen], query))
-        return chosen[order], np.bincount(query, minlength=len(rows.offsets) - 1)
-    k = kept - 1
+        chosen = _numbers(rows.ranked, len(rows.value))
+        return chosen[np.lexsort((rows.value[chosen], query_of_rows(rows.offsets)[chosen]))]
+    k, n_longest = kept - 1, int(lengths_of(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
-    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))
+    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
+
+
+def _numbers(flags: BoolArray | None, n_rows: int) -> IntArray:
+    """Numbers of the flagged rows; None flags all."""
+    return np.arange(n_rows) if flags is None else np.flatnonzero(flags)
 
 
 def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
     """Rows that score no less than the last kept one of their stretch."""
     if kept is None:
-        return np.flatnonzero(rows.ranked) if rows.ranked is not None else np.arange(len(rows.value))
+        return _numbers(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
     chosen = score >= np.repeat(kth_largest(score, rows.offsets, kept), lengths_of(rows.offsets))
     return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
 
 
 def first_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put entries in rank order and keep the first of each query. Order and cut do not depend on how rows arrived.
-
-    Parameters
-    ----------
-    entries : Entries
-        In any order within a query.
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-    """
+    """Put entries in rank order and keep the first of each query, in whatever order they arrived."""
     kept = n_entries(task)
     if task.ranks_given:
         order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
-        return _cut(entries.taken(order), kept)
+        return entries.taken(order).first(kept)
     if COUNT in entries.columns and RELEVANCE in entries.columns:
         return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
     order, same = rank_order(entries, task)
-    return _cut(entries.taken(order), kept, same=same)
+    return entries.taken(order).first(kept, same)
 
 
 def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
-    """Order entries by score, then the tie rule, then relevance, the lowest first.
+    """Order the entries of each query by score, then the tie rule, then relevance, the lowest first.
 
-    Parameters
-    ----------
-    entries : Entries
-    task : RankingTask
-
-    Returns
-    -------
-    tuple
-        The order within each query. And, where relevances are not known yet, which entries (in the new order) tie
-        with the one before in all that is known.
+    Where relevances are not known yet, also which entries (in the new order) tie with the one before in all that is.
     """
     score, offsets = entries.numbers(SCORE), entries.offsets
     order = falling_order(score, offsets)
-    in_order, begins = score[order], np.zeros(len(score), dtype=np.bool_)
-    begins[offsets[:-1][lengths_of(offsets) > 0]] = True
-    tied = np.zeros(len(score), dtype=np.bool_)
-    tied[1:] = (in_order[1:] == in_order[:-1]) & ~begins[1:]
-    unknown = RELEVANCE not in entries.columns
+    tied = equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
     places = _tie_places(entries, task)
     order = np.lexsort((_relevance_key(entries), places, -score, query_of_rows(offsets)))
-    if not unknown:
+    if RELEVANCE in entries.columns:
         return order, None
     tied[1:] &= places[order][1:] == places[order][:-1]
     return order, tied
@@ -327,44 +271,18 @@ def _relevance_key(entries: Entries) -> FloatArray:
     return np.where(np.isnan(relevance), -np.inf, relevance)
 
 
-def _cut(entries: Entries, kept: int | None, same: BoolArray | None = None) -> Entries:
-    """Keep the first entries of each query, and those that tie with the last of them in all that is known."""
-    if kept is None or not len(entries.offsets) or lengths_of(entries.offsets).max(initial=0) <= kept:
-        return entries
-    rank = rank_of_rows(entries.offsets)
-    if same is not None:
-        first = np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))
-        rank = rank[first]
-    inside = rank < kept
-    lengths = np.bincount(query_of_rows(entries.offsets)[inside], minlength=len(entries.offsets) - 1)
-    found = entries.taken(np.flatnonzero(inside))
-    return Entries(found.columns, offsets_of(lengths))
-
-
 def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
     """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
 
-    Parameters
-    ----------
-    entries : Entries
-        With `score`, `relevance` and `n`, in any order within a query.
-    k : int or None
-        None keeps all groups.
-    everywhere : bool
-        Put items of one score and relevance together in all groups. Else only in the group that reaches beyond
-        rank k + 1, whose items then are not kept: which of them are among the first is arbitrary.
-
-    Returns
-    -------
-    Entries
-        Best score first, lowest relevance first within a group. A query has at most k entries, and one for each
-        relevance of the group that reaches beyond rank k.
+    Best score first, lowest relevance first within a group. `everywhere`: items of one score and relevance become
+    one entry in all groups. Else only in the group that reaches beyond rank k + 1, whose items then are not kept:
+    which of them are among the first is arbitrary. A query keeps at most k entries, and one for each relevance of
+    that group.
     """
-    query, score = query_of_rows(entries.offsets), entries.numbers(SCORE)
-    relevance = _relevance_key(entries)
+    score, relevance = entries.numbers(SCORE), _relevance_key(entries)
     order = falling_order(score, entries.offsets)
-    if _any_equal(score[order], query):
-        order = np.lexsort((relevance, -score, query))
+    if equals_previous(score[order], entries.offsets).any():
+        order = np.lexsort((relevance, -score, query_of_rows(entries.offsets)))
     score, relevance = score[order], relevance[order]
     n = entries.numbers(COUNT)[order].astype(np.int64)
     # An item twice across the cutoff is seen as long as lists have one entry more.
@@ -380,38 +298,17 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     first, counts = first[inside], counts[inside]
     found = entries.taken(order[first])
     found.columns[COUNT] = counts
-    if ITEM in found.columns:
-        found.columns[ITEM] = _without(found.columns[ITEM], straddles[first])
-    return Entries(found.columns, offsets_of(np.bincount(query[first], minlength=len(entries.offsets) - 1)))
-
-
-def _any_equal(values: FloatArray, query: IntArray) -> bool:
-    return bool(((values[1:] == values[:-1]) & (query[1:] == query[:-1])).any())
-
-
-def _without(items: Values, hidden: BoolArray) -> Values:
-    """Items, null where they are hidden."""
-    column = pa.array(items) if isinstance(items, np.ndarray) else items
-    return pc.if_else(pa.array(hidden), pa.scalar(None, column.type), column) if hidden.any() else items
+    hidden = straddles[first]
+    if ITEM in found.columns and hidden.any():
+        found.columns[ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[ITEM]))
+    return Entries(found.columns, chosen_offsets(first, entries.offsets))
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list
 
 
 def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
-    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for.
-
-    Parameters
-    ----------
-    rows : QueryRows
-        With relevances.
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-        `relevance`, and `item` where duplicates are looked for.
-    """
+    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for."""
     plan, offsets = task.plan, rows.offsets
     listed = both(rows.judged, rows.ranked) if plan.convention.ideal == "retrieved" else rows.judged
     relevance = rows.relevance
@@ -420,12 +317,11 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
     with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
     k = n_ideal(task)
     if k is None or plan.convention.has_gain_table:
-        at = np.flatnonzero(listed) if listed is not None else np.arange(len(relevance))
-        lengths = np.bincount(query_of_rows(offsets)[at], minlength=len(offsets) - 1)
+        at = _numbers(listed, len(relevance))
         columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
-            columns[ITEM] = _taken(rows.batch.column(ITEM), at)
-        return best_entries(Entries(columns, offsets_of(lengths)), task)
+            columns[ITEM] = take_values(rows.batch.column(ITEM), at)
+        return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
     best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
     entries = Entries({RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
@@ -441,24 +337,13 @@ def n_ideal(task: RankingTask) -> int | None:
 
 
 def best_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put relevances in ideal order, by gain where a table need not rise with relevance, and keep the best.
-
-    Parameters
-    ----------
-    entries : Entries
-        In any order within a query.
-    task : RankingTask
-
-    Returns
-    -------
-    Entries
-    """
-    k, order_by = n_ideal(task), ideal_order(entries.numbers(RELEVANCE), task)
+    """Put relevances in ideal order and keep the best of each query."""
+    order_by = ideal_order(entries.numbers(RELEVANCE), task)
     query = query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
         entries = entries.taken(np.lexsort((-order_by, query)))
-    return _cut(entries, k)
+    return entries.first(n_ideal(task))
 
 
 def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:

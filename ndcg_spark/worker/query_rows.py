@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.ragged import BoolArray, IntArray
+from ndcg_spark.kernels.ragged import BoolArray, IntArray, rows_of
 from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import number_values, taken
-from ndcg_spark.worker.canonical import BAD_ROW, RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
+from ndcg_spark.worker.canonical import RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
 from ndcg_spark.worker.hashing import HashArray, key_hashes, sorted_by_hash
 
 MOST_STRETCHES = 0.25
@@ -26,10 +26,8 @@ class RankingTask:
     Parameters
     ----------
     plan : EvaluationPlan
-    rows : pyarrow schema
-        Canonical columns of the main table.
-    judgments : pyarrow schema or None
-        Canonical columns of the judgments table, where there is one.
+    rows, judgments : pyarrow schema
+        Canonical columns of the main table and of the judgments table, where there is one.
     n_partitions : int
         Partition ids of the exchange.
     checks_duplicates : bool
@@ -64,8 +62,8 @@ class RankingTask:
 
     @property
     def ranks_given(self) -> bool:
-        """Whether ranks are taken as they are; condensed lists are ranked anew."""
-        return self.plan.columns.rank is not None and self.plan.convention.unjudged != "condensed"
+        """Whether ranks are taken as they are."""
+        return ranks_given(self.plan)
 
     @property
     def cuts_early(self) -> bool:
@@ -73,6 +71,11 @@ class RankingTask:
         convention = self.plan.convention
         needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
         return self.plan.max_k is not None and not (self.judgments is not None and needs_labels)
+
+
+def ranks_given(plan: EvaluationPlan) -> bool:
+    """Whether ranks are taken as they are; condensed lists are ranked anew."""
+    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
 
 
 @dataclass(slots=True)
@@ -102,19 +105,7 @@ class QueryRows:
 
 
 def query_rows(batch: pa.RecordBatch, offsets: IntArray, plan: EvaluationPlan) -> QueryRows:
-    """Read from a batch what its rankings are made of.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Valid rows, with one score column or ranks.
-    offsets : int64, shape (n_queries + 1,)
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    QueryRows
-    """
+    """Read what rankings are made of from valid rows, with one score column or ranks."""
     relevance: NumberArray | None = None
     judged: BoolArray | None = None
     if RELEVANCE in batch.schema.names:
@@ -143,18 +134,7 @@ def keys_in(batch: pa.RecordBatch, names: Names) -> tuple[str, ...]:
 
 
 def stretch_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
-    """Find where the query changes from one row to the next.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    keys : tuple of str
-        Without nulls.
-
-    Returns
-    -------
-    int64, shape (n_stretches + 1,)
-    """
+    """Offsets between stretches of rows of one query; keys have no nulls."""
     n_rows = batch.num_rows
     begins = np.zeros(n_rows + 1, dtype=np.bool_)
     begins[0] = begins[n_rows] = True
@@ -175,19 +155,9 @@ def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
 
 
 def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
-    """Bring the rows of a query next to each other.
+    """Bring the rows of a query next to each other, and find the offsets between queries.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Valid rows.
-    names : Names
-    completely : bool
-        Bring all of them together. False leaves rows as they are where most stretches are long.
-
-    Returns
-    -------
-    tuple of record batch and int64 offsets
+    Unless `completely`, rows stay as they are where most stretches are long.
     """
     keys = keys_in(batch, names)
     offsets = stretch_offsets(batch, keys)
@@ -200,27 +170,12 @@ def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tu
     order = order_by_group(batch.select(list(keys)).take(pa.array(offsets[:-1])), names)
     if order is None:
         return batch, offsets
-    lengths = np.diff(offsets)[order]
-    ends = np.cumsum(lengths)
-    rows = np.repeat(offsets[:-1][order] - (ends - lengths), lengths) + np.arange(batch.num_rows)
-    batch = taken(batch, rows)
+    batch = taken(batch, rows_of(order, offsets))
     return batch, stretch_offsets(batch, keys)
 
 
 def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
-    """Order rows such that equal keys are next to each other.
-
-    Parameters
-    ----------
-    heads : pyarrow record batch
-        Key columns.
-    names : Names
-
-    Returns
-    -------
-    int64, shape (n,), or None where all keys differ
-        Keys are compared, not only their hashes.
-    """
+    """Order rows such that equal keys are next to each other; None where all keys differ."""
     keys = tuple(heads.schema.names)
     hashes, order = sorted_by_hash(hash_rows(heads, names))
     n_groups = len(np.unique(hashes)) if len(hashes) else 0
@@ -230,8 +185,3 @@ def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
         return order
     codes = [heads.column(name).dictionary_encode().indices.to_numpy(zero_copy_only=False) for name in keys]
     return np.lexsort(codes)  # two keys share the kept bits of their hashes
-
-
-def without_bad_row(schema: pa.Schema) -> pa.Schema:
-    """Give the columns that rows keep once they are checked."""
-    return pa.schema([one for one in schema if one.name != BAD_ROW])

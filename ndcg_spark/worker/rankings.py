@@ -9,23 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.ragged import (
-    FloatArray,
-    IntArray,
-    first_where,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-    rank_of_rows,
-)
+from ndcg_spark.kernels.ragged import FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.kernels.top_k import repeats
-from ndcg_spark.worker.batches import float_column, int_values
+from ndcg_spark.worker.batches import flags_of, float_column, int_values
 from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, WEIGHT
-from ndcg_spark.worker.entries import Entries, Values, list_column, take_values
+from ndcg_spark.worker.entries import Entries, Values, list_column
 from ndcg_spark.worker.partial_ranking import AT_LEAST, COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
 from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.valid_rows import key_text
 
 ADVICE = "Remove it, or say which counts (duplicates=best or first)."
+TWICE = "twice"
+"""Column of entries: whether the item is judged more than once."""
 
 
 def rankings_batches(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -61,8 +56,8 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     columns |= {label: head[name] for name, label in names.query.items()}
     columns |= {name: head[name] for name in COUNTS}
     if task.plan.levels:
-        columns["n_at_least"] = counts_column([head[f"{AT_LEAST}{at}"] for at in range(len(task.plan.levels))])
-    keys = pa.RecordBatch.from_pydict(columns)
+        columns["n_at_least"] = _lists_of_counts([head[f"{AT_LEAST}{at}"] for at in range(len(task.plan.levels))])
+    keys = complete.keys(names)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.plan.columns.weight) if name == WEIGHT else label
@@ -70,7 +65,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
 
 
-def counts_column(counts: list[pa.Array]) -> pa.Array:
+def _lists_of_counts(counts: list[pa.Array]) -> pa.Array:
     """A list of several counts of each query."""
     n = len(counts[0])
     offsets = np.arange(0, (n + 1) * len(counts), len(counts))
@@ -97,11 +92,9 @@ def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: 
     ------
     InputRefusedError
     """
-    differs = np.asarray(pc.fill_null(pc.not_equal(low, high), False).to_numpy(zero_copy_only=False))
+    differs = flags_of(pc.not_equal(low, high))
     if pa.types.is_floating(low.type):  # to Spark, NaN equals NaN
-        differs = differs & ~pc.fill_null(pc.and_(pc.is_nan(low), pc.is_nan(high)), False).to_numpy(
-            zero_copy_only=False
-        )
+        differs &= ~flags_of(pc.and_(pc.is_nan(low), pc.is_nan(high)))
     refuse_first(keys, differs, f"column {name!r} has more than one value in query ", ".", task)
     return low
 
@@ -110,9 +103,7 @@ def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: st
     """Raise with the name of the first flagged query, if one is flagged."""
     at = first_where(flags, np.arange(len(flags) + 1))
     if at is not None:
-        shown = ([RUN] if keys.column(RUN)[at].as_py() else []) + list(task.names.query.values())
-        query = ", ".join(f"{name}={keys.column(name)[at].as_py()}" for name in shown)
-        raise InputRefusedError(f"{before}{query}{after}")
+        raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
 
 
 def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
@@ -121,16 +112,16 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
         raise ValueError("rankings without a ranked list")
     if task.checks_duplicates and ITEM in ranked.columns:
         kind = "ranking" if task.judgments is None else "ranking or its judgments"
-        refuse_repeats(keys, ranked.columns[ITEM], ranked.offsets, kind, task)
+        refuse_repeats(keys, ranked, kind, task)
     k = task.plan.max_k
     others: dict[str, Values] = {}
     if COUNT in ranked.columns:
-        ranked = first_tie_groups(_without_items(ranked), k, everywhere=True)
+        ranked = first_tie_groups(ranked.only(SCORE, RELEVANCE, COUNT), k, everywhere=True)
         others = {"scores": ranked.numbers(SCORE), "tied": ranked.numbers(COUNT)}
     elif RANK in ranked.columns:
         others = {"ranks": ranked.numbers(RANK)}
-    elif k is not None:
-        ranked = cut(ranked, k)
+    else:
+        ranked = ranked.first(k)
     if ideal is None:
         ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
     ideal = _certain_ideal(keys, ideal, k, task)
@@ -139,19 +130,6 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
         **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},
         "ideal": list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets),
     }
-
-
-def _without_items(entries: Entries) -> Entries:
-    return Entries({name: values for name, values in entries.columns.items() if name != ITEM}, entries.offsets)
-
-
-def cut(entries: Entries, k: int) -> Entries:
-    """Keep the first k entries of each query."""
-    lengths = lengths_of(entries.offsets)
-    if lengths.max(initial=0) <= k:
-        return entries
-    found = entries.taken(np.flatnonzero(rank_of_rows(entries.offsets) < k))
-    return Entries(found.columns, offsets_of(np.minimum(lengths, k)))
 
 
 def relevance_column(values: FloatArray) -> pa.Array:
@@ -170,23 +148,19 @@ def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: Ran
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
             beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
-        query = query_of_rows(best.offsets)
-        certain = np.flatnonzero(order_by > beyond[query])
-        n_certain = np.bincount(query[certain], minlength=len(lengths))
-        kind = "ideal list" if task.judgments is None else "judgments"
-        refuse_repeats(keys, take_values(best.columns[ITEM], certain), offsets_of(n_certain), kind, task)
-    return best if k is None else cut(best, k)
+        certain = best.where(order_by > np.repeat(beyond, lengths))
+        refuse_repeats(keys, certain, "ideal list" if task.judgments is None else "judgments", task)
+    return best.first(k)
 
 
-def refuse_repeats(keys: pa.RecordBatch, items: Values, offsets: IntArray, kind: str, task: RankingTask) -> None:
-    """Raise where an item comes twice in a list. Nulls are items that were not kept."""
-    if isinstance(items, np.ndarray):
-        codes = items
-    else:
-        indices = items.dictionary_encode().indices
-        if indices.null_count:
-            known = np.asarray(items.is_valid().to_numpy(zero_copy_only=False))
-            lengths = np.bincount(query_of_rows(offsets)[known], minlength=len(offsets) - 1)
-            indices, offsets = indices.drop_null(), offsets_of(lengths)
-        codes = int_values(indices)
-    refuse_first(keys, repeats(codes, offsets), f"an item comes twice in the {kind} of query ", f". {ADVICE}", task)
+def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: RankingTask) -> None:
+    """Raise where an item comes twice in a list, or is judged twice. Nulls are items that were not kept."""
+    items = entries.columns[ITEM]
+    if isinstance(items, pa.Array) and items.null_count:
+        entries = entries.where(flags_of(items.is_valid()))
+        items = entries.columns[ITEM]
+    codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
+    twice = repeats(codes, entries.offsets)
+    if TWICE in entries.columns:
+        twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
+    refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {ADVICE}", task)

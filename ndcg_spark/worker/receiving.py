@@ -2,76 +2,39 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ndcg_spark.worker.batches import BatchFunction, joined, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
 from ndcg_spark.worker.canonical import RUN
-from ndcg_spark.worker.exchange import (
-    JUDGMENTS,
-    PARTIALS,
-    ROWS,
-    RUNS,
-    SUMS,
-    from_bytes,
-    partials_in,
-    partials_of,
-)
+from ndcg_spark.worker.exchange import JUDGMENTS, PARTIALS, ROWS, RUNS, SUMS, from_bytes, partials_in, partials_of
 from ndcg_spark.worker.judging import judged_partials
 from ndcg_spark.worker.merging import merged
-from ndcg_spark.worker.partial_ranking import (
-    PartialRankings,
-    n_entries,
-)
+from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.query_rows import RankingTask, grouped_rows
 from ndcg_spark.worker.rankings import rankings_batches
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
 def make_merger(task: RankingTask) -> BatchFunction:
-    """Build the function that makes rankings of what arrives in a partition.
-
-    Parameters
-    ----------
-    task : RankingTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA` to rankings, under the user's names.
-    """
-
-    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_rankings(batches, task, []))
-
-    return merge
+    """Build the function from what arrives in a partition to rankings, under the user's names."""
+    return batch_function(lambda batches: _rankings(batches, task, []))
 
 
 def make_merging_summer(task: RankingTask, scoring: ScoringTask, summing: SummingTask) -> BatchFunction:
-    """Build the function that ranks, scores and adds up what arrives in a partition.
-
-    Parameters
-    ----------
-    task : RankingTask
-    scoring : ScoringTask
-    summing : SummingTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA` to partial summaries.
-    """
+    """Build the function from what arrives in a partition to partial summaries."""
     score, add_up = make_scorer(scoring), make_partial_summer(summing)
 
     def summarize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sums: list[pa.RecordBatch] = []
-        yield from add_up(score(marked(_rankings(batches, task, sums))))
+        yield from add_up(score(_rankings(batches, task, sums)))
         yield from sums
 
-    return summarize
+    return batch_function(summarize)
 
 
 def _rankings(
@@ -95,27 +58,25 @@ def _rankings(
 class _Arrived:
     """What has arrived for one partition id, or for several."""
 
-    rows: list[pa.RecordBatch] = field(default_factory=list)
-    packed: list[pa.RecordBatch] = field(default_factory=list)
-    """Partial rankings as they were sent: to read many at once costs less than each by itself."""
+    batches: defaultdict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    """As they were sent, by kind: to read many partial rankings at once costs less than each by itself."""
     partials: list[PartialRankings] = field(default_factory=list)
-    judgments: list[pa.RecordBatch] = field(default_factory=list)
     n_bytes: int = 0
 
     def add(self, other: _Arrived) -> None:
-        self.rows += other.rows
-        self.packed += other.packed
+        for kind, batches in other.batches.items():
+            self.batches[kind] += batches
         self.partials += other.partials
-        self.judgments += other.judgments
         self.n_bytes += other.n_bytes
 
     def merge(self, task: RankingTask) -> list[PartialRankings]:
         """Make one partial ranking of each query of a run."""
-        if self.packed:
-            self.partials.append(partials_in(joined(self.packed)))
-        if self.rows:
-            self.partials += partials_of(joined(self.rows), task, completely=True)
-        self.rows, self.packed, self.partials = [], [], merged(self.partials, task)
+        packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
+        if packed:
+            self.partials.append(partials_in(joined(packed)))
+        if rows:
+            self.partials += partials_of(*grouped_rows(joined(rows), task.names, completely=True), task)
+        self.partials = merged(self.partials, task)
         return self.partials
 
 
@@ -134,12 +95,8 @@ class _Held:
             return
         arrived = self._by_id.setdefault(number, _Arrived())
         arrived.n_bytes += n_bytes
-        if kind == JUDGMENTS:
-            arrived.judgments += batches
-        elif kind == PARTIALS:
-            arrived.packed += batches
-        elif kind == ROWS:
-            arrived.rows += batches
+        arrived.batches[kind] += batches
+        if kind == ROWS:
             self._n_rows += sum(rows.num_rows for rows in batches)
             self._n_bytes += n_bytes
             self._cut_if_many()
@@ -150,7 +107,7 @@ class _Held:
         many = self._n_rows > 8 * task.held_rows or self._n_bytes > 2 * task.held_bytes
         if many and n_entries(task) is not None:
             for arrived in self._by_id.values():
-                if arrived.rows:
+                if ROWS in arrived.batches:
                     arrived.merge(task)
             self._n_rows = self._n_bytes = 0
 
@@ -171,5 +128,5 @@ class _Held:
         found = block.merge(self._task)
         if self._task.judgments is None:
             return found
-        judgments = joined(block.judgments) if block.judgments else None
-        return judged_partials(found, judgments, self._runs, self._task)
+        nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
+        return judged_partials(found, joined(block.batches[JUDGMENTS] or [nothing]), self._runs, self._task)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
@@ -11,32 +9,19 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import FloatArray
-from ndcg_spark.worker.batches import BatchFunction, float_values, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values
 
 _HELPERS = ("tied", "n_items")
 
 
 def make_row_viewer(convention: Convention, k: int | None) -> BatchFunction:
-    """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows.
+    """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
 
-    Parameters
-    ----------
-    convention : Convention
-    k : int or None
-        Ranks beyond weigh nothing.
-
-    Returns
-    -------
-    callable
-        From batches with `relevance`, `rank`, `ideal_rank` (null: not in that list), `tied` (how many ranks, from
-        `rank` on, the row shares with others) and `n_items` of its query, to the same without the last two and with
-        three double columns more. A null rank gives a null discount.
+    Batches have `relevance`, `rank` and `ideal_rank` (null: not in that list, and so without a discount). Two more
+    columns are left out: `tied` (how many ranks, from `rank` on, the row shares with others) and `n_items` of its
+    query.
     """
-
-    def view(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_view(batch, convention, k) for batch in batches)
-
-    return view
+    return batch_function(lambda batches: (_view(batch, convention, k) for batch in batches))
 
 
 def _view(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, query_of_rows
+from ndcg_spark.kernels.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
-from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked, plain_texts
+from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, list_offsets, plain_texts
 from ndcg_spark.worker.canonical import (
     BAD_ROW,
     IDEAL_LIST,
@@ -39,37 +39,17 @@ Reason = tuple[str, BoolArray | None]
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """What makes a row of one table bad.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    judgments : bool
-        Whether the table is a judgments table, in which an order column may be null.
-    """
+    """What makes a row of one table bad. In a judgments table an order column may be null."""
 
     plan: EvaluationPlan
     judgments: bool = False
 
 
 def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Keep the rows that can be evaluated.
+    """Keep the rows that can be evaluated, without `bad_row`.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns, with one score column at most.
-    rules : RowRules
-
-    Returns
-    -------
-    pyarrow record batch
-        Without `bad_row`.
-
-    Raises
-    ------
-    InputRefusedError
-        For a bad row under `on_invalid=fail`. The message names the first reason and the query.
+    Canonical columns, with one score column at most. Under `on_invalid=fail` a bad row raises an InputRefusedError
+    that names the first reason and the query.
     """
     bad: BoolArray | None = None
     for reason, at in bad_rows(batch, rules):
@@ -83,19 +63,7 @@ def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 
 
 def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
-    """Yield each reason that holds for some row, with the rows it holds for.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns.
-    rules : RowRules
-
-    Yields
-    ------
-    tuple of str and bool array, shape (n_rows,)
-        A row may be bad for several reasons; the first one yielded is the one that is reported.
-    """
+    """Yield each reason that holds for some row, and for which rows. A row's first reason is the one reported."""
     for reason, at in _reasons(batch, rules):
         if at is not None and at.any():
             yield reason, at
@@ -103,23 +71,17 @@ def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, Bool
 
 def make_valid_rows(rules: RowRules) -> BatchFunction:
     """Build the function that keeps valid rows, for strategies that rank in Spark."""
-
-    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(valid_rows(batch, rules) for batch in batches)
-
-    return keep
+    return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
 
 
 def make_row_checker(rules: RowRules) -> BatchFunction:
     """Build the function that replaces each row by `reason` (null: valid), `key` and, where it is there, `row`."""
     names = canonical_names(rules.plan)
-
-    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for of_run in runs_of(plain_texts(batch), names):
-                yield _checked(of_run, rules, names)
-
-    return check
+    return batch_function(
+        lambda batches: (
+            _checked(of_run, rules, names) for batch in batches for of_run in runs_of(plain_texts(batch), names)
+        )
+    )
 
 
 def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
@@ -134,19 +96,7 @@ def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordB
 
 
 def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
-    """Split a batch with several score columns into one batch a run; any other batch is yielded as it is.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns.
-    names : Names
-
-    Yields
-    ------
-    pyarrow record batch
-        With the columns `run` and `score`.
-    """
+    """Split a batch with several score columns into one a run (`run`, `score`); yield any other as it is."""
     if not is_wide(batch, names):
         yield batch
         return
@@ -204,18 +154,17 @@ def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
 
 def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
     """Reasons of the relevances in each list."""
-    yield "null_list", np.asarray(column.is_null().to_numpy(zero_copy_only=False))
-    query = query_of_rows(list_offsets(column))
+    yield "null_list", flags_of(column.is_null())
+    offsets = list_offsets(column)
     for reason, at in relevance_reasons(column.flatten(), plan):
         if at is not None:
-            yield reason, np.bincount(query[at], minlength=len(column)) > 0
+            yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
 
 
 def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
         for reason in pc.unique(column.drop_null()).to_pylist():
-            found = pc.fill_null(pc.equal(column, reason), False)
-            yield reason, np.asarray(found.to_numpy(zero_copy_only=False))
+            yield reason, flags_of(pc.equal(column, reason))
 
 
 def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
@@ -244,18 +193,7 @@ def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reas
 
 
 def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
-    """Yield each reason a relevance can be bad for, with the relevances it holds for.
-
-    Parameters
-    ----------
-    column : pyarrow numeric array
-        A null is an unjudged item, not a bad one.
-    plan : EvaluationPlan
-
-    Yields
-    ------
-    tuple of str and bool array or None
-    """
+    """Yield each reason a relevance can be bad for, and where it holds. A null is an unjudged item, not a bad one."""
     convention = plan.convention
     lowest, highest = relevance_range(convention.gain)
     least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(convention.negative, lowest)
@@ -270,17 +208,11 @@ def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason
         if convention.negative != "clip":
             yield "gain_overflow", relevance < lowest
     if convention.has_gain_table:
-        yield "level_without_gain", known & ~np.isin(_levels(relevance, plan), _table_levels(plan))
+        levels = list(parse_gain_table(str(convention.gain).partition(":")[2]))
+        clipped = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+        yield "level_without_gain", known & ~np.isin(clipped, levels)
     if convention.negative == "error":
         yield "negative_relevance", relevance < 0
-
-
-def _levels(relevance: FloatArray, plan: EvaluationPlan) -> FloatArray:
-    return np.maximum(relevance, 0.0) if plan.convention.negative == "clip" else relevance
-
-
-def _table_levels(plan: EvaluationPlan) -> list[float]:
-    return list(parse_gain_table(str(plan.convention.gain).partition(":")[2]))
 
 
 def _within(column: pa.Array, lowest: float, highest: float) -> bool:
@@ -296,4 +228,4 @@ def _within(column: pa.Array, lowest: float, highest: float) -> bool:
 
 def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:
     column = batch.column(name)
-    return np.asarray(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None
+    return flags_of(column.is_null()) if column.null_count else None

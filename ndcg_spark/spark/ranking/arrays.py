@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.canonical import select_canonical
 from ndcg_spark.spark.expressions import named, require_column
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
@@ -29,24 +29,7 @@ from ndcg_spark.worker.query_rows import RankingTask
 
 
 def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False) -> DataFrame:
-    """Select the canonical columns of a table of arrays.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    plan : EvaluationPlan
-    original : bool
-        Add `row`: the row as it came, as JSON.
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-    """
+    """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came, as JSON. Lazy."""
     columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
     selected: dict[str, Column] = {}
     if columns.run is not None:
@@ -61,23 +44,12 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
     selected |= {name: named(column) for name, column in names.segments.items()}
     if columns.weight is not None:
         selected[WEIGHT] = named(columns.weight).cast("double")
-    chosen = [column.alias(name) for name, column in selected.items()]
-    if original:
-        row = F.struct(*[named(name) for name in frame.columns])
-        chosen.append(F.to_json(row, {"ignoreNullFields": "false"}).alias("row"))
-    return frame.select(*chosen)
+    return select_canonical(frame, selected, [], original=original)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrays:
-    """The strategy for tables of arrays: they are scored where they are.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame
-        Canonical arrays.
-    """
+    """The strategy for tables of arrays, given their canonical rows: they are scored where they are."""
 
     plan: EvaluationPlan
     rows: DataFrame
@@ -89,11 +61,7 @@ class Arrays:
             rows=to_arrow_schema(self.rows.schema),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        lists = [T.StructField(name, T.ArrayType(T.DoubleType())) for name in ("ranked", "ideal")]
-        shared = [
-            one for one in rankings_schema(self.plan, self.rows, None) if not isinstance(one.dataType, T.ArrayType)
-        ]
-        return self.rows.mapInArrow(make_array_ranker(task), schema=T.StructType([*shared, *lists]))
+        return self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""

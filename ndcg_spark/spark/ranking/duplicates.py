@@ -20,29 +20,11 @@ def resolves_duplicates(plan: EvaluationPlan) -> bool:
 
 
 def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Keep one row of each (query, item), with the number of `copies` it stands for.
+    """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Valid canonical rows of a run or of judgments, with one score column at most.
-    plan : EvaluationPlan
-        One that `resolves_duplicates`.
-
-    Returns
-    -------
-    DataFrame
-        Lazy. `best` keeps the best score (of judgments: the highest relevance), `first` the first by the order
-        column. Of equal ones the highest relevance is kept, so that the choice does not depend on row order.
-
-    Raises
-    ------
-    InvalidParameterError
-        When `first` is asked of a judgments table without the order column.
-
-    Notes
-    -----
-    Spark cost: one shuffle of all rows by (query, item).
+    Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
+    judgments: the highest relevance), `first` the first by the order column. Of equal ones the highest relevance is
+    kept, so that the choice does not depend on row order. Spark cost: one shuffle of all rows by (query, item).
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:

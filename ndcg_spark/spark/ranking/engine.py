@@ -6,40 +6,26 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.canonical import ITEM, WEIGHT, canonical_names
+from ndcg_spark.worker.canonical import ITEM, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.worker.complete_queries import make_complete_sender
-from ndcg_spark.worker.exchange import make_judgment_sender, make_row_sender
+from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.partial_ranking import COUNTS
-from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.query_rows import RankingTask, ranks_given
 from ndcg_spark.worker.receiving import make_merger, make_merging_summer
 
-EXCHANGE = T.StructType(
-    [
-        T.StructField("partition_id", T.IntegerType()),
-        T.StructField("kind", T.IntegerType()),
-        T.StructField("payload", T.BinaryType()),
-    ]
-)
+EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A source, and the judgments of its queries where they are a table of their own.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    source : SparkSource or ParquetSource
-    judgments : DataFrame or None
-        Canonical rows.
-    """
+    """A source, and the canonical judgments of its queries where they are a table of their own."""
 
     plan: EvaluationPlan
     source: Source
@@ -48,10 +34,8 @@ class Engine:
     def rankings(self) -> DataFrame:
         """Rank every query; lazy.
 
-        Notes
-        -----
-        Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches of
-        some thousand; two passes through Python workers. No action.
+        Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches
+        of some thousand; two passes through Python workers. No action.
         """
         task = self._task(counts_relevant=True)
         return self._exchanged(task, None).mapInArrow(make_merger(task), schema=self.schema())
@@ -59,8 +43,6 @@ class Engine:
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy. Like `summarize_rankings`, but rankings never leave the workers.
 
-        Notes
-        -----
         Spark cost: as for `rankings`, and one small shuffle of sums. Complete queries of sorted files are scored
         where they are read.
         """
@@ -115,20 +97,7 @@ class Engine:
 
 
 def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
-    """Columns of rankings. Reads schemas, runs no action.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame
-        Canonical rows of the main table.
-    judgments : DataFrame or None
-        Canonical rows of the judgments.
-
-    Returns
-    -------
-    StructType
-    """
+    """Columns of rankings, from canonical rows and judgments. Reads schemas, runs no action."""
     names, known = canonical_names(plan), rows.schema
     fields = [T.StructField("run", T.StringType())]
     fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
@@ -142,10 +111,10 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
                 fields.append(T.StructField(label, kind))
                 break
     fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
-    ranks_given = plan.columns.rank is not None and plan.convention.unjudged != "condensed"
-    if ranks_given:
+    from_rows = RANKED_LIST not in known.names
+    if from_rows and ranks_given(plan):
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
-    elif plan.convention.groups_ties:
+    elif from_rows and plan.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
         fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
     return T.StructType([*fields, T.StructField("ideal", T.ArrayType(T.DoubleType()))])

@@ -26,15 +26,8 @@ from ndcg_spark.worker.valid_rows import RowRules, make_valid_rows
 class Ranking:
     """How a table is ranked, decided once; nothing of it has run.
 
-    Parameters
-    ----------
-    strategy : str
-        `engine`, `window` or `arrays`.
-    source : str
-        `spark` or `parquet`: who reads the table.
-    reason : str
-        For `--explain`.
-    steps : Engine, Windows or Arrays
+    The strategy is `engine`, `window` or `arrays`; the source, which reads the table, `spark` or `parquet`; the
+    reason is for `--explain`.
     """
 
     strategy: str
@@ -94,10 +87,9 @@ def rank_queries(
     Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers
     per query and input partition; windows take three shuffles of all rows; arrays take one pass.
     """
-    ranking = choose_ranking(
+    return choose_ranking(
         data, plan, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
-    )
-    return ranking.rankings()
+    ).rankings()
 
 
 def choose_ranking(
@@ -111,20 +103,7 @@ def choose_ranking(
 ) -> Ranking:
     """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
 
-    Parameters
-    ----------
-    data, plan, judgments, parse_text, parse_judgment_text
-        As for `rank_queries`.
-    path : str or None
-        The path that a DataFrame was read from, where the user gave one of Parquet files.
-
-    Returns
-    -------
-    Ranking
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
+    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files.
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)

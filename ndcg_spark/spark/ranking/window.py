@@ -16,10 +16,14 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.summary import summarize_rankings
 from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.query_rows import ranks_given
 from ndcg_spark.worker.rankings import ADVICE
 
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""
+
+NO_CUTOFF = 2**62
+"""Beyond every rank."""
 
 JUDGED = "judged"
 """Whether a row stands for a judgment: of an item that the run has twice, one row does."""
@@ -27,16 +31,7 @@ JUDGED = "judged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The window strategy.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame
-        Valid canonical rows, one score column.
-    judgments : DataFrame or None
-        Valid canonical judgments.
-    """
+    """The window strategy, given valid canonical rows with one score column, and valid canonical judgments."""
 
     plan: EvaluationPlan
     rows: DataFrame
@@ -45,8 +40,6 @@ class Windows:
     def rankings(self) -> DataFrame:
         """Rank every query; lazy.
 
-        Notes
-        -----
         Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
         """
         rows = self._long_table()
@@ -111,27 +104,17 @@ def _numbered(judgments: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 
 def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Number the rows of each query by score and by relevance.
+    """Number the canonical rows of each query by score and by relevance, in a total order.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Canonical rows with relevances.
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    DataFrame
-        With `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items
-        of that score), null for rows that are not ranked; and with `ideal_place`, null for rows that are not in
-        the ideal list. The order is total: score, tie rule, then relevance, the lowest first.
+    Adds `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items of that
+    score), null for rows that are not ranked; and `ideal_place`, null for rows that are not in the ideal list.
     """
     keys = columns_of(_keys(rows, plan))
     retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
     ranks = retrieved & F.col(RELEVANCE).isNotNull() if plan.convention.unjudged == "condensed" else retrieved
     value = _value(rows, plan)
     within = Window.partitionBy(*keys, ranks)
-    if _ranks_given(plan):
+    if ranks_given(plan):
         place, tied = F.col(RANK).cast("bigint"), F.lit(1)
     elif plan.convention.groups_ties:
         place = F.rank().over(within.orderBy(value.desc()))
@@ -140,7 +123,8 @@ def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
         order = [value.desc(), *_tie_rule(rows, plan), F.col(RELEVANCE).asc_nulls_first()]
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
     listed = F.col(RELEVANCE).isNotNull() & ranks if plan.convention.ideal == "retrieved" else F.col(JUDGED)
-    by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(plan).desc(), *_items(rows))
+    items = [F.col(ITEM)] if ITEM in rows.columns else []
+    by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(plan).desc(), *items)
     rows = rows.withColumn("value", value).withColumn("place", F.when(ranks, place))
     rows = rows.withColumn("tied", F.when(ranks, tied))
     return rows.withColumn("ideal_place", F.when(listed, F.row_number().over(by_gain)))
@@ -159,7 +143,7 @@ def ideal_order(plan: EvaluationPlan) -> Column:
 
 
 def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
-    k, in_run = plan.max_k, F.col(IN_RUN).isNotNull()
+    k, in_run = plan.max_k or NO_CUTOFF, F.col(IN_RUN).isNotNull()
     retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
     copies = F.coalesce(F.col(COPIES), F.lit(1)) if COPIES in rows.columns else F.lit(1)
     removed = F.sum(F.when(retrieved & F.col("place").isNull(), 1).otherwise(0))
@@ -177,10 +161,9 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
         found |= {f"low:{name}": F.min(named(name)), f"high:{name}": F.max(named(name))}
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")
     entry = F.struct(F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied"))
-    inside = F.col("place").isNotNull() if k is None else F.col("place") <= k
-    entries = F.sort_array(F.collect_list(F.when(inside, entry)))
+    entries = F.sort_array(F.collect_list(F.when(F.col("place") <= k, entry)))
     found["ranked"] = entries.getField("relevance")
-    if _ranks_given(plan):
+    if ranks_given(plan):
         found["ranks"] = entries.getField("place")
     elif plan.convention.groups_ties:
         # One entry for all items of one score and relevance: equal structs next to each other.
@@ -191,8 +174,7 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
             distinct, lambda one: F.size(F.filter(entries, lambda other: other.eqNullSafe(one)))
         )
     best = F.struct(F.col("ideal_place"), relevance)
-    in_ideal = F.col("ideal_place").isNotNull() if k is None else F.col("ideal_place") <= k
-    listed = F.lit(False) if plan.convention.ideal == "k_ones" else in_ideal
+    listed = F.lit(False) if plan.convention.ideal == "k_ones" else F.col("ideal_place") <= k
     found["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
     if plan.checks_top_duplicates and ITEM in rows.columns:
         found |= _checked_items(rows, plan)
@@ -201,21 +183,16 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
 
 def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     """Items of both lists, of which none may come twice. Items tied at the end of a list are left out."""
-    k = plan.max_k
-    end = F.lit(2**62) if k is None else F.lit(k if _ranks_given(plan) else k + 1)
+    k = plan.max_k or NO_CUTOFF
+    end = k if ranks_given(plan) else k + 1
     times = F.coalesce("judged_copies", F.lit(1)).cast("int") if "judged_copies" in rows.columns else F.lit(1)
     items = F.when(F.col("place") + F.col("tied") - 1 <= end, F.array_repeat(ITEM, times))
     checked = {"checked": F.flatten(F.collect_list(items))}
     if plan.convention.ideal == "k_ones":
         return checked
     order = F.struct(F.col("ideal_place"), ideal_order(plan).alias("gain"), F.col(ITEM).alias("item"))
-    last = F.lit(2**31 - 1) if k is None else F.lit(k + 1)
-    best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= last, order)))
-    certain = (
-        best
-        if k is None
-        else F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
-    )
+    best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= k + 1, order)))
+    certain = F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
     return {**checked, "checked_ideal": certain.getField("item")}
 
 
@@ -234,14 +211,6 @@ def _tie_rule(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     if ties == "item_desc":
         return [F.col(ITEM).desc()]
     return [named(ORDER).asc()] if ORDER in rows.columns else []
-
-
-def _items(rows: DataFrame) -> list[Column]:
-    return [F.col(ITEM)] if ITEM in rows.columns else []
-
-
-def _ranks_given(plan: EvaluationPlan) -> bool:
-    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
 
 
 def _keys(rows: DataFrame, plan: EvaluationPlan) -> list[str]:
