@@ -28,26 +28,9 @@ def _refusals_marked() -> Iterator[None]:
 
 @_refusals_marked()
 def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, best_first: bool) -> FloatArray:
-    """DCG of each list of relevances.
+    """DCG of each list of relevances in rank order, or put in ideal order first (`best_first`).
 
-    Parameters
-    ----------
-    lists : Series of arrays of numbers
-        In rank order; a null list has no items, a null relevance gains 0.
-    gain, discount : str
-        As in `Convention`.
-    k : int or None
-    best_first : bool
-        Put each list in ideal order first.
-
-    Returns
-    -------
-    float64, shape (n_lists,)
-
-    Raises
-    ------
-    InputRefusedError
-        For a relevance that is infinite, or so large that its gain exceeds 2^63.
+    A null list has no items, a null relevance gains 0; one that is infinite, or whose gain exceeds 2^63, is refused.
     """
     gains, offsets = _gains(lists, gain, judged_only=best_first)
     if best_first:
@@ -59,20 +42,7 @@ def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, bes
 def ndcg_series(
     ranked: pd.Series, ideal: pd.Series, *, gain: str, discount: str, k: int | None, no_relevant: float
 ) -> FloatArray:
-    """NDCG of each pair of lists.
-
-    Parameters
-    ----------
-    ranked, ideal : Series of arrays of numbers
-        Relevances in rank order, and all judged relevances in any order.
-    gain, discount : str
-    k : int or None
-    no_relevant : float
-        Value where IDCG <= 0.
-
-    Returns
-    -------
-    float64, shape (n_lists,)
+    """NDCG of each pair of lists: relevances in rank order, and all judged relevances in any order.
 
     Examples
     --------

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ndcg_spark.kernels.moments import STATE_SIZE, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.batches import BatchFunction, float_values, int_values, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values
 
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
@@ -60,24 +60,9 @@ class SummingTask:
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
-    """Build the function that turns metrics of queries into states of groups.
-
-    Parameters
-    ----------
-    task : SummingTask
-
-    Returns
-    -------
-    callable
-        From per-query batches to batches of `PARTIAL_SCHEMA`, one row a group and metric for each partition
-        (several where there are very many groups).
-    """
+    """Build the function from metrics of queries to `PARTIAL_SCHEMA`: a row per group and metric, rarely several."""
     sets = ((), *task.segment_sets)
-
-    def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_add_up(batches, task, sets))
-
-    return add_up
+    return batch_function(lambda batches: _add_up(batches, task, sets))
 
 
 def _add_up(
@@ -202,19 +187,9 @@ def _state_column(states: IntArray) -> pa.Array:
 
 
 def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
-    """Text of each group's segment.
+    """Text of each group's segment: '' for the overall mean, the value of a single column (None for null).
 
-    Parameters
-    ----------
-    columns : list of list
-        Values of each column of the set; none for the overall mean.
-    n_rows : int
-
-    Returns
-    -------
-    list of str or None
-        '' for the overall mean; the value of a single column (None for null); for several columns, a JSON list
-        of the values, which nothing in a value can make ambiguous.
+    For several columns a JSON list of the values, which nothing in a value can make ambiguous.
 
     Examples
     --------
@@ -247,24 +222,8 @@ def _value_text(value: object) -> str | None:
 
 
 def make_finisher(confidence: float) -> BatchFunction:
-    """Build the function that turns states into means.
-
-    Parameters
-    ----------
-    confidence : float
-        Of the intervals.
-
-    Returns
-    -------
-    callable
-        From group keys, counts and `states` (a list of states to be added) to keys, counts, the columns of
-        `ESTIMATES`, and `state`. Rounds each number once.
-    """
-
-    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_finish_batch(batch, confidence) for batch in batches)
-
-    return finish
+    """Build the function from keys, counts and `states` to means; rounds each number once."""
+    return batch_function(lambda batches: (_finish_batch(batch, confidence) for batch in batches))
 
 
 def _finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:

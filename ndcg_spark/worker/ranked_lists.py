@@ -63,21 +63,7 @@ class RankedLists:
 def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, ...]) -> RankedLists:
     """Read a batch of rankings.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    convention : Convention
-    keys : tuple of str
-        Columns that name a query, for messages.
-
-    Returns
-    -------
-    RankedLists
-
-    Raises
-    ------
-    InputRefusedError
-        For an unjudged item under `unjudged=error`, two items on one given rank, a gain that is not finite.
+    Refuses an unjudged item under `unjudged=error`, two items on one given rank, and a gain that is not finite.
     """
     ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
     offsets = list_offsets(ranked_column)
@@ -199,22 +185,7 @@ def _refuse_too_large(
 
 
 def one_gain(relevance: float, convention: Convention) -> float:
-    """Gain of a single relevance.
-
-    Parameters
-    ----------
-    relevance : float
-    convention : Convention
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    InputRefusedError
-        When it is not finite or too large.
-    """
+    """Gain of a single relevance; refused when it is not finite or too large."""
     level = np.array([relevance], dtype=np.float64)
     gains = _gains(level, np.ones(1, dtype=np.bool_), convention)
     if _too_large(gains)[0]:
@@ -223,36 +194,8 @@ def one_gain(relevance: float, convention: Convention) -> float:
 
 
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
-    """Raise with the name of a query, if there is one.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    keys : tuple of str
-    query : int or None
-    what : str
-        What is wrong with it.
-
-    Raises
-    ------
-    InputRefusedError
-    """
+    """Raise with the name of a query, if there is one."""
     if query is not None:
-        raise InputRefusedError(f"query {describe_key(batch, keys, query)} {what}.")
-
-
-def describe_key(batch: pa.RecordBatch, keys: tuple[str, ...], row: int) -> str:
-    """Name a query for a person: `query_id=7`, with its run where it has a name.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    keys : tuple of str
-    row : int
-
-    Returns
-    -------
-    str
-    """
-    parts = [(name, batch.column(name)[row].as_py()) for name in keys]
-    return ", ".join(f"{name}={value}" for name, value in parts if name != "run" or value)
+        named = [(name, batch.column(name)[query].as_py()) for name in keys]
+        shown = ", ".join(f"{name}={value}" for name, value in named if name != "run" or value)
+        raise InputRefusedError(f"query {shown} {what}.")

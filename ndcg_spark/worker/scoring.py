@@ -14,7 +14,7 @@ from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, lengths_of, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
 from ndcg_spark.metrics import MetricAt, QueryError
-from ndcg_spark.worker.batches import BatchFunction, float_column, float_values, int_values, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_column, float_values, int_values
 from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, refuse_query, relevance_lists
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
@@ -59,38 +59,15 @@ class ScoringTask:
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
-    """Build the function that scores batches of rankings.
+    """Build the function from rankings to a row per query and cutoff, one batch a cutoff.
 
-    Parameters
-    ----------
-    task : ScoringTask
-
-    Returns
-    -------
-    callable
-        From rankings (the keys, `ranked`, maybe `ranks`, `ideal`, counts, carried columns) to rows of
-        keys, k, dcg, idcg, ndcg, status, counts, carried columns: one batch a cutoff. dcg, idcg and
-        ndcg are null for a query that a rule drops, ndcg alone for one with nothing relevant under `skip`.
+    dcg, idcg and ndcg are null for a query that a rule drops, ndcg alone for one with nothing relevant under `skip`.
     """
-
-    def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(result for batch in batches for result in score_batch(batch, task))
-
-    return score
+    return batch_function(lambda batches: (result for batch in batches for result in score_batch(batch, task)))
 
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordBatch]:
-    """Score one batch of rankings, one batch of results a cutoff.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    task : ScoringTask
-
-    Yields
-    ------
-    pyarrow record batch
-    """
+    """Score one batch of rankings; yields a batch of results per cutoff."""
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
     status = _query_status(batch)
