@@ -19,7 +19,10 @@ from support.retrieval import (
 
 import ndcg_spark.kernels.bits
 import ndcg_spark.kernels.screening
+import ndcg_spark.worker.retrieval.sending
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.worker.retrieval.merging import ideal_lists
 
 METRICS = ("cosine", "inner", "euclidean", "hamming")
 
@@ -94,8 +97,9 @@ def test_equal_and_opposite_signs(n_bits, has_bit_count, monkeypatch):
     one_off = ones.copy()
     one_off[-1] = -1
     items = {"id": [1, 2, 3], "vector": [-ones, ones, one_off]}
-    found = found_items({"id": [0], "vector": [ones]}, items, "hamming", 3, kind="signs")
+    found = found_items({"id": [0], "vector": [ones]}, items, "hamming", 3, kind="signs", parts=1)
     assert found == {0: [(2, 0.0), (3, -1.0), (1, -float(n_bits))]}
+    assert found_items({"id": [0], "vector": [ones]}, items, "hamming", 1, kind="signs", parts=1) == {0: [(2, 0.0)]}
 
 
 def test_huge_and_tiny_vectors_have_a_cosine():
@@ -108,6 +112,14 @@ def test_an_item_of_large_norm_does_not_hide_small_ones():
     items = {"id": [1, 2, 3], "vector": [[-1e12, 0.0], [1e-9, 0.0], [2e-9, 0.0]]}
     found = found_items({"id": [0], "vector": [[1.0, 1.0]]}, items, "inner", 2)
     assert found == {0: [(3, 2e-9), (2, 1e-9)]}
+
+
+def test_the_ideal_list_has_the_best_k_by_gain():
+    relevances, offsets = ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
+    assert (relevances.tolist(), offsets.tolist()) == ([2.0, 1.0, 0.0, 0.0, 0.0], [0, 3, 5])
+    by_table = Convention(gain="table:0=0,1=9,2=3")
+    assert ideal_lists(np.array([[5, 1, 1]]), 2, by_table)[0].tolist() == [1.0, 2.0]
+    assert ideal_lists(np.array([[1, 2, 1]]), None, Convention())[0].tolist() == [2.0, 1.0, 1.0, 0.0]
 
 
 # --------------------------------------------------------------------------------------------------------- oracle
@@ -141,12 +153,13 @@ def random_tables(seed: int, metric: str) -> tuple[dict[str, Any], dict[str, Any
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_best_items_are_those_of_loops(metric, seed):
+def test_the_best_items_are_those_of_loops(metric, seed, monkeypatch):
+    monkeypatch.setattr(ndcg_spark.worker.retrieval.sending, "_ROWS", 40)  # several blocks in each stripe
     queries, items, kind = random_tables(seed, metric)
     k = random.Random(seed).choice([1, 3, 10, 1000])
     has_filter = seed % 4 == 0
     found = found_items(queries, items, metric, k, kind=kind, parts=1 + seed % 3, block_bytes=4000, held_pairs=200,
-                        **({"same": "same"} if has_filter else {}))  # fmt: skip
+                        rows=20, **({"same": "same"} if has_filter else {}))  # fmt: skip
     for at, query in enumerate(queries["id"]):
         allowed = [
             (item, score_by_loop(metric, queries["vector"][at].tolist(), items["vector"][place].tolist()))
@@ -166,10 +179,13 @@ def test_the_best_items_are_those_of_loops(metric, seed):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("metric", ["hamming", "euclidean"])
-def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed):
+def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed, monkeypatch):
+    monkeypatch.setattr(ndcg_spark.worker.retrieval.sending, "_ROWS", 40)
     queries, items, kind = random_tables(2 * seed + 1, metric)  # whole numbers: ties are ties in any arithmetic
     cutoffs = (1, 5, 40, None)
-    values = scored(queries, items, metric, cutoffs, kind=kind, parts=1 + seed % 3, block_bytes=2000, held_pairs=100)
+    values = scored(
+        queries, items, metric, cutoffs, kind=kind, parts=1 + seed % 3, block_bytes=2000, held_pairs=100, rows=20
+    )
     by_query = {(row["query_id"], row["k"]): row for row in values}
     assert len(by_query) == len(queries["id"]) * len(cutoffs)
     for at, query in enumerate(queries["id"]):
@@ -188,7 +204,7 @@ def test_any_shape_of_blocks_gives_the_same_bits(metric, k, monkeypatch):
     shapes = [(1, 2**25, 2**21, 1000), (3, 1, 1, 7), (2, 3000, 50, 64), (4, 9000, 1000, 3)]
     found = []
     for parts, block_bytes, held_pairs, rows in shapes:
-        monkeypatch.setattr(ndcg_spark.kernels.screening, "VECTOR_TILE", (1 + parts, 2 + rows))
+        monkeypatch.setattr(ndcg_spark.worker.retrieval.sending, "_ROWS", rows)
         choices = {"parts": parts, "block_bytes": block_bytes, "held_pairs": held_pairs}
         values = scored(queries, items, metric, (3, k), kind=kind, rows=rows, **choices)
         best = found_items(queries, items, metric, k or 5, kind=kind, rows=rows, **choices)

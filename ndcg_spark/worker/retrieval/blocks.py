@@ -139,7 +139,7 @@ class ItemBlock:
             part, weight = of_item[start : start + step], many[start : start + step]
             level = _shared(of_query[:, None, 1:], part[None, :, 1:], values=self.labels[0].ndim == 1)
             level = np.where(of_query[:, None, 0] == part[None, :, 0], level, -1)
-            for one in range(n_levels):
+            for one in range(int(level.max(initial=-1)) + 1):
                 by_pattern[:, one] += (level == one) @ weight
         counts += by_pattern[place]
         if self.own_query is not None:

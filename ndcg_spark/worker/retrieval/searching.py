@@ -121,7 +121,8 @@ class _Cell:
         self._refuse_widths(self.items)
         items = item_block(joined(self.items), self.block, self.task)
         self.items = []
-        self.levels += items.level_counts(len(self.block), self.block.n_levels)
+        if self.task.evaluation is not None:
+            self.levels += items.level_counts(len(self.block), self.block.n_levels)
         search_block(self.block, items, self.best, self.task)
 
 
