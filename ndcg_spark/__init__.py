@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.plan import Columns, EvaluationPlan
+    from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
     from ndcg_spark.spark.ranking import rank_queries
+    from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
 
@@ -27,15 +29,19 @@ _HOMES = {
     "Evaluation": "evaluation",
     "EvaluationPlan": "plan",
     "PRESETS": "conventions",
+    "RetrievalPlan": "retrieval_plan",
     "dcg": "spark.functions",
     "evaluate": "evaluation",
     "evaluation_plan": "evaluation",
     "explain_difference": "explanation",
+    "judge_by_labels": "spark.retrieval",
     "merge_summaries": "spark.summary",
     "ndcg": "spark.functions",
     "plain_refusals": "spark.failures",
+    "rank_by_retrieval": "spark.retrieval",
     "rank_queries": "spark.ranking",
     "rank_rows": "spark.inspection",
+    "retrieve": "spark.retrieval",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
     "summarize_rankings": "spark.summary",
@@ -47,16 +53,20 @@ __all__ = [
     "Convention",
     "Evaluation",
     "EvaluationPlan",
+    "RetrievalPlan",
     "__version__",
     "dcg",
     "evaluate",
     "evaluation_plan",
     "explain_difference",
+    "judge_by_labels",
     "merge_summaries",
     "ndcg",
     "plain_refusals",
+    "rank_by_retrieval",
     "rank_queries",
     "rank_rows",
+    "retrieve",
     "score_queries",
     "summarize",
     "summarize_rankings",

@@ -13,6 +13,7 @@ from ndcg_spark.cli.gates import Gate
 from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
+from ndcg_spark.metrics import MetricAt
 from ndcg_spark.plan import Columns, EvaluationPlan
 
 SHORT = 200
@@ -85,30 +86,32 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
     if options["rejects"] and plan.on_invalid != "reject":
         raise InvalidParameterError("--rejects goes with --on-invalid reject.")
-    source = Source(reference=options["input"], kind=options["input_format"], options=_pairs(options["input_option"]))
+    source = Source(
+        reference=options["input"], kind=options["input_format"], options=name_value_pairs(options["input_option"])
+    )
     judgments = None
     if options["judgments"]:
         judgments = Source(
             reference=options["judgments"],
             kind=options["judgments_format"],
-            options=_pairs(options["judgments_option"]),
+            options=name_value_pairs(options["judgments_option"]),
         )
     config = JobConfig(
         source=source,
         judgments=judgments,
         plan=plan,
-        run_date=_run_date(options["run_date"]),
-        dataset=options["dataset"] or _dataset_of(source.reference),
-        output=_target(options["output"], options["output_format"]),
-        per_query_output=_target(options["per_query_output"], options["per_query_format"]),
-        rejects=_target(options["rejects"], options["rejects_format"]),
+        run_date=run_date_of(options["run_date"]),
+        dataset=options["dataset"] or dataset_of(source.reference),
+        output=target_of(options["output"], options["output_format"]),
+        per_query_output=target_of(options["per_query_output"], options["per_query_format"]),
+        rejects=target_of(options["rejects"], options["rejects_format"]),
         max_reject_fraction=fraction,
         gates=tuple(Gate.parse(text, plan) for text in options["gate"]),
         json_path=options["json"],
         explain=options["explain"],
         explain_difference=_parsed(options["explain_difference"]),
         allow_empty=options["allow_empty"],
-        spark_settings=_pairs(options["conf"]),
+        spark_settings=name_value_pairs(options["conf"]),
     )
     _check_places(config)
     return config
@@ -151,12 +154,11 @@ def _parsed(convention: str | None) -> Convention | None:
 def _plan(options: dict[str, Any]) -> EvaluationPlan:
     changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
     convention = Convention.parse(options["convention"]).changed(changes)
-    k = None if options["k"] is None else [one.strip() for one in options["k"].split(",")]
-    metrics, cutoffs = ((), cutoffs_of(k or 10)) if options["metrics"] is None else metrics_of(options["metrics"], k)
+    metrics, cutoffs = asked_metrics(options)
     columns = Columns(
-        query=_names(options["query_col"]),
+        query=named_columns(options["query_col"]),
         item=options["item_col"] or None,
-        score=_names(options["score_col"]),
+        score=named_columns(options["score_col"]),
         rank=options["rank_col"],
         relevance=options["relevance_col"],
         ideal=options["ideal_col"],
@@ -169,7 +171,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         convention=convention,
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=segment_sets_of(_names(options["segment_cols"])),
+        segment_sets=segment_sets_of(named_columns(options["segment_cols"])),
         strategy=options["strategy"],
         source=options["source"],
         on_invalid=options["on_invalid"],
@@ -181,11 +183,19 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
     )
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def asked_metrics(options: dict[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
+    """Metrics and cutoffs of `--metrics` and `--k`."""
+    k = None if options["k"] is None else [one.strip() for one in options["k"].split(",")]
+    return metrics_of(options["metrics"], k) if options["metrics"] is not None else ((), cutoffs_of(k or 10))
+
+
+def named_columns(text: str | None) -> tuple[str, ...]:
+    """Names between commas."""
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+def name_value_pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    """Options of the form NAME=VALUE."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -195,11 +205,13 @@ def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def _target(reference: str | None, kind: str | None) -> Target | None:
+def target_of(reference: str | None, kind: str | None) -> Target | None:
+    """A table to write, where one is named."""
     return Target(reference=reference, kind=kind) if reference else None
 
 
-def _run_date(text: str | None) -> date:
+def run_date_of(text: str | None) -> date:
+    """The date of a run; today, in UTC, where none is given."""
     if text is None:
         return datetime.now(timezone.utc).date()
     try:
@@ -210,7 +222,7 @@ def _run_date(text: str | None) -> date:
         raise InvalidParameterError(f"--run-date must be a date as 2026-01-31; got {text!r}.") from None
 
 
-def _dataset_of(reference: str) -> str:
+def dataset_of(reference: str) -> str:
     """A name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
     if re.search(r"\s", reference):
         return "query"

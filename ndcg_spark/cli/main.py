@@ -11,6 +11,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.conventions import conventions
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.cli.metrics import metrics
+from ndcg_spark.cli.retrieve import retrieve
 from ndcg_spark.errors import NdcgSparkError, find_refusal
 
 EXIT_DONE, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 2, 3, 130
@@ -23,6 +24,7 @@ def cli() -> None:
 
 
 cli.add_command(mean_ndcg)
+cli.add_command(retrieve)
 cli.add_command(conventions)
 cli.add_command(metrics)
 

@@ -99,6 +99,12 @@ def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
+def lists_of_counts(counts: Sequence[IntArray]) -> pa.ListArray:
+    """A list of several counts of each query."""
+    flat = np.column_stack(counts).reshape(-1)
+    return list_column(pa.array(flat), np.arange(0, len(flat) + 1, len(counts)))
+
+
 def entry_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
     """Arrow list columns of entries, named after the list they belong to."""
     return {

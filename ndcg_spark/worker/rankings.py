@@ -13,7 +13,7 @@ from ndcg_spark.kernels.ragged import FloatArray, chosen_offsets, first_where, l
 from ndcg_spark.kernels.top_k import repeats
 from ndcg_spark.worker.batches import flags_of, float_column, int_values
 from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, WEIGHT
-from ndcg_spark.worker.entries import Entries, Values, list_column
+from ndcg_spark.worker.entries import Entries, Values, list_column, lists_of_counts
 from ndcg_spark.worker.partial_ranking import AT_LEAST, COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
 from ndcg_spark.worker.query_rows import RankingTask
 from ndcg_spark.worker.valid_rows import key_text
@@ -56,20 +56,15 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     columns |= {label: head[name] for name, label in names.query.items()}
     columns |= {name: head[name] for name in COUNTS}
     if task.plan.levels:
-        columns["n_at_least"] = _lists_of_counts([head[f"{AT_LEAST}{at}"] for at in range(len(task.plan.levels))])
+        columns["n_at_least"] = lists_of_counts(
+            [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.plan.levels))]
+        )
     keys = complete.keys(names)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.plan.columns.weight) if name == WEIGHT else label
             columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
-
-
-def _lists_of_counts(counts: list[pa.Array]) -> pa.Array:
-    """A list of several counts of each query."""
-    n = len(counts[0])
-    offsets = np.arange(0, (n + 1) * len(counts), len(counts))
-    return list_column(pa.array(np.column_stack([int_values(one) for one in counts]).reshape(-1)), offsets)
 
 
 def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:

@@ -1,0 +1,103 @@
+"""The options of `retrieve`, in the groups that its help shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ndcg_spark.cli.grouping import GroupedCommand, Groups
+from ndcg_spark.cli.retrieve_config import retrieve_config
+from ndcg_spark.retrieval_plan import METRICS, ZERO_VECTORS
+
+GROUPS: Groups = {
+    "Input": [
+        click.Option(["--queries"], required=True, metavar="REF", help="Query table: a path, a catalog table, or a "
+                     "SQL query."),
+        click.Option(["--queries-format"], metavar="F", help="Format of the queries: parquet, orc, json, table, sql, "
+                     "or any other that Spark reads.  [default: guessed from the reference]"),
+        click.Option(["--queries-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; may "
+                     "be repeated."),
+        click.Option(["--corpus"], required=True, metavar="REF", help="Table of all items, as --queries."),
+        click.Option(["--corpus-format"], metavar="F", help="Format of the corpus: as --queries-format."),
+        click.Option(["--corpus-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader for "
+                     "the corpus; may be repeated."),
+    ],
+    "Columns": [
+        click.Option(["--query-col"], default="query_id", show_default=True, metavar="NAME", help="Column that "
+                     "identifies a query."),
+        click.Option(["--item-col"], default="item_id", show_default=True, metavar="NAME", help="Column of the "
+                     "corpus that identifies an item."),
+        click.Option(["--vector-col"], metavar="NAME", help="Vectors, or codes, in both tables.  [default: code "
+                     "under hamming, else vector]"),
+        click.Option(["--labels-col"], metavar="NAME", help="Labels in both tables: an array of 0 and 1 (relevance "
+                     "is the number of shared labels), or a value (1 where it is the same). With it, the retrieval "
+                     "is evaluated."),
+        click.Option(["--segment-cols"], metavar="A,B+C", help="Columns of the queries: also compute means by A, and "
+                     "by B and C together."),
+        click.Option(["--weight-col"], metavar="NAME", help="Column of the queries: their weight in the means."),
+    ],
+    "Retrieval": [
+        click.Option(["--metric"], type=click.Choice(METRICS), default="cosine", show_default=True, help="What items "
+                     "are ranked by: cosine, inner product, squared Euclidean distance, or bits that differ."),
+        click.Option(["--k"], metavar="1,10,100", help="Cutoffs, evaluated in one pass; the largest is the number of "
+                     "items retrieved. `all` evaluates whole lists.  [default: 10; with --metrics, of names without "
+                     "@: all]"),
+        click.Option(["--metrics"], metavar="ndcg@10,ap,...", help="Metrics to compute in the same pass, such as "
+                     "ndcg@10,acg@100,wap@100,ap_r; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
+        click.Option(["--same-col"], metavar="NAME", help="Retrieve only items that agree with the query in this "
+                     "column, such as the tenant."),
+        click.Option(["--exclude-self"], is_flag=True, help="Leave out the item whose identifier is that of the "
+                     "query."),
+        click.Option(["--zero-vector"], type=click.Choice(ZERO_VECTORS), default="bad", show_default=True, help="A "
+                     "vector of zeros under cosine: a bad row, or one whose cosine is zero."),
+        click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Rules of the "
+                     "evaluation: a name that `ndcg-spark conventions` lists, and changes, as "
+                     "'default;ties=item_asc'."),
+        click.Option(["--confidence"], type=float, default=0.95, show_default=True, metavar="X", help="Level of the "
+                     "confidence intervals."),
+    ],
+    "Output": [
+        click.Option(["--rankings-output"], metavar="REF", help="Table of the items found to write: query, item, "
+                     "score, rank, and relevance where there are labels."),
+        click.Option(["--rankings-format"], metavar="F", help="Format of that table: parquet, orc, json, or table."),
+        click.Option(["--judgments-output"], metavar="REF", help="Table of the relevant items of each query in the "
+                     "whole corpus to write; it can be large."),
+        click.Option(["--judgments-format"], metavar="F", help="Format of that table: as --rankings-format."),
+        click.Option(["--output"], metavar="REF", help="Metric table to write: a folder or a catalog table."),
+        click.Option(["--output-format"], metavar="F", help="Format of the metric table: as --rankings-format."),
+        click.Option(["--per-query-output"], metavar="REF", help="Table of the metrics of every query to write."),
+        click.Option(["--per-query-format"], metavar="F", help="Format of that table: as --rankings-format."),
+        click.Option(["--run"], default="", metavar="NAME", help="Name of the ranker in all results."),
+        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Date under which results are stored.  [default: "
+                     "today, UTC]"),
+        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: last "
+                     "part of --queries]"),
+        click.Option(["--json"], metavar="FILE", help="Write the summary as JSON; - prints it as the last line."),
+        click.Option(["--gate"], multiple=True, metavar='"ndcg@10>=0.40"', help="Exit with 3 if the overall mean "
+                     "does not meet this; may be repeated."),
+    ],
+    "Running": [
+        click.Option(["--parts"], type=int, default=4, show_default=True, metavar="N", help="Stripes of the corpus "
+                     "that are searched in parallel; one or two for each core."),
+        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
+                     "repeated."),
+    ],
+}  # fmt: skip
+"""Options by the group under which `--help` lists them."""
+
+
+@click.command("retrieve", cls=GroupedCommand, groups=GROUPS)
+def retrieve(**options: Any) -> int:
+    """Find the nearest items of each query, exactly, and evaluate them by labels.
+
+    Both tables have an identifier, and a vector (array of numbers, pyspark.ml vector) or a code (binary or
+    array<bigint> with packed bits, array<tinyint> of +1 and -1). With --labels-col NDCG@k is printed, against the
+    best order of the whole corpus. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
+    """
+    config = retrieve_config(options)
+    from ndcg_spark.cli.retrieve_job import run_retrieve  # after the options are checked: importing Spark is slow
+
+    return run_retrieve(config)

@@ -1,0 +1,152 @@
+"""Everything a user said to `retrieve`, checked, in one frozen value."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from ndcg_spark.cli.config import (
+    Source,
+    Target,
+    asked_metrics,
+    dataset_of,
+    name_value_pairs,
+    named_columns,
+    run_date_of,
+    target_of,
+)
+from ndcg_spark.cli.gates import Gate
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import segment_sets_of
+from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.retrieval_plan import RetrievalPlan
+
+OUTPUTS = ("rankings", "judgments", "per_query", "metrics")
+_OPTIONS = {"metrics": ("output", "output_format")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrieveConfig:
+    """What one run of the retrieval job is asked to do.
+
+    Parameters
+    ----------
+    queries, corpus : Source
+    plan : RetrievalPlan
+    evaluation : EvaluationPlan
+        Cutoffs in any case; its rules matter where the plan has labels.
+    targets : dict from a name of `OUTPUTS` to Target
+    """
+
+    queries: Source
+    corpus: Source
+    plan: RetrievalPlan
+    evaluation: EvaluationPlan
+    targets: dict[str, Target]
+    run_date: date
+    dataset: str
+    gates: tuple[Gate, ...]
+    json_path: str | None
+    spark_settings: dict[str, str]
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether metrics are computed."""
+        return self.plan.labels is not None
+
+
+def flag_of(output: str) -> str:
+    """Name the option of an output."""
+    return "--" + _names_of(output)[0].replace("_", "-")
+
+
+def _names_of(output: str) -> tuple[str, str]:
+    return _OPTIONS.get(output, (f"{output}_output", f"{output}_format"))
+
+
+def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
+    """Check options and put them in their places.
+
+    Parameters
+    ----------
+    options : dict
+        As the command line gave them.
+
+    Returns
+    -------
+    RetrieveConfig
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    sources = {
+        name: Source(
+            reference=options[name],
+            kind=options[f"{name}_format"],
+            options=name_value_pairs(options[f"{name}_option"]),
+        )
+        for name in ("queries", "corpus")
+    }
+    found = {output: target_of(*(options[name] for name in _names_of(output))) for output in OUTPUTS}
+    metrics, cutoffs = asked_metrics(options)
+    evaluation = EvaluationPlan(
+        columns=Columns(query=(options["query_col"],), item=options["item_col"], weight=options["weight_col"]),
+        convention=Convention.parse(options["convention"]),
+        cutoffs=cutoffs,
+        metrics=metrics,
+        segment_sets=segment_sets_of(named_columns(options["segment_cols"])),
+        confidence=options["confidence"],
+    )
+    plan = RetrievalPlan(
+        metric=options["metric"],
+        query=options["query_col"],
+        item=options["item_col"],
+        vector=options["vector_col"],
+        labels=options["labels_col"],
+        same=options["same_col"],
+        exclude_self=options["exclude_self"],
+        zero_vector=options["zero_vector"],
+        run=options["run"],
+        parts=options["parts"],
+    )
+    config = RetrieveConfig(
+        **sources,
+        plan=plan,
+        evaluation=evaluation,
+        targets={output: target for output, target in found.items() if target is not None},
+        run_date=run_date_of(options["run_date"]),
+        dataset=options["dataset"] or dataset_of(options["queries"]),
+        gates=tuple(Gate.parse(text, evaluation) for text in options["gate"]),
+        json_path=options["json"],
+        spark_settings=name_value_pairs(options["conf"]),
+    )
+    _check(config)
+    return config
+
+
+def _check(config: RetrieveConfig) -> None:
+    """Refuse what cannot be done with these options, and two outputs in one place."""
+    if not config.evaluates:
+        needing = [flag_of(name) for name in config.targets if name != "rankings"]
+        needing += ["--gate"] if config.gates else []
+        if needing:
+            raise InvalidParameterError(f"{needing[0]} needs --labels-col, the column that decides relevance.")
+        if not config.targets:
+            raise InvalidParameterError("there is nothing to do: name --labels-col, or --rankings-output.")
+    if "rankings" in config.targets and config.evaluation.max_k is None:
+        raise InvalidParameterError("--rankings-output needs a number of items: --k all is for evaluation only.")
+    places: dict[str, str] = {}
+    for name, target in config.targets.items():
+        place = os.path.abspath(target.reference)
+        if place in places:
+            raise InvalidParameterError(
+                f"{flag_of(places[place])} and {flag_of(name)} are both {target.reference!r}; give each its own "
+                "place."
+            )
+        places[place] = name
+    if config.json_path not in (None, "-") and not os.path.isdir(os.path.dirname(os.path.abspath(config.json_path))):
+        raise InvalidParameterError(f"--json {config.json_path!r} is no file in a folder that is there.")

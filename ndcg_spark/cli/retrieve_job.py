@@ -1,0 +1,215 @@
+"""The retrieval job: read, search, evaluate, write, answer. Everything here runs actions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark._version import __version__
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.report import show_summary, sort_key, to_json
+from ndcg_spark.cli.retrieve_config import RetrieveConfig, flag_of
+from ndcg_spark.cli.session import spark_session
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ndcg_spark.spark.formats import Table
+    from ndcg_spark.tables import Swappable
+
+EXIT_DONE, EXIT_GATE = 0, 3
+
+
+def run_retrieve(config: RetrieveConfig) -> int:
+    """Run the retrieval job.
+
+    Parameters
+    ----------
+    config : RetrieveConfig
+
+    Returns
+    -------
+    int
+        0 done, 3 gate not met.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options; nothing has been written then.
+    """
+    # Blocks are some megabytes: Spark has to weigh what it hands to Python.
+    with spark_session("ndcg-spark retrieve", config.spark_settings, short_lists=False) as spark:
+        return _run(spark, config, Progress())
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What the job computes; lazy."""
+
+    frames: dict[str, DataFrame]
+    per_query: DataFrame | None
+
+
+def _run(spark: SparkSession, config: RetrieveConfig, progress: Progress) -> int:
+    from ndcg_spark.spark.failures import refusal_text
+    from ndcg_spark.spark.formats import read_table
+
+    tables = [read_table(spark, one.reference, one.kind, one.options) for one in (config.queries, config.corpus)]
+    results = _results(tables, config)
+    _check_outputs(spark, tables, results, config)
+    try:
+        outcome, gates_met = _answer(spark, tables, results, config, progress)
+    except NdcgSparkError:
+        raise
+    except Exception as error:
+        message = refusal_text(error)
+        if message is None:
+            raise
+        raise InputRefusedError(f"{message} Nothing was written.") from error
+    if config.evaluates:
+        show_summary(outcome["metrics"])
+        print("queries: " + ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcome["queries"].items()))
+    for gate in outcome["gates"]:
+        value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
+        print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
+    if config.json_path == "-":
+        print(to_json(outcome), flush=True)
+    return EXIT_DONE if gates_met else EXIT_GATE
+
+
+def _results(tables: list[Table], config: RetrieveConfig) -> _Results:
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
+    from ndcg_spark.spark.scoring import score_queries
+
+    queries, corpus = (table.frame for table in tables)
+    frames: dict[str, DataFrame] = {}
+    if "rankings" in config.targets:
+        frames["rankings"] = retrieve(queries, corpus, config.plan, k=config.evaluation.max_k or 0)
+    if "judgments" in config.targets:
+        frames["judgments"] = judge_by_labels(queries, corpus, config.plan)
+    frames = {name: frame.withColumn("run", F.lit(config.plan.run)) for name, frame in frames.items()}
+    per_query = None
+    if config.evaluates:
+        rankings = rank_by_retrieval(queries, corpus, config.plan, config.evaluation)
+        per_query = score_queries(rankings, config.evaluation)
+    return _Results(frames, per_query)
+
+
+def _check_outputs(spark: SparkSession, tables: list[Table], results: _Results, config: RetrieveConfig) -> None:
+    """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
+    from ndcg_spark.cli.metric_table import METRIC_SCHEMA, per_query_rows
+    from ndcg_spark.tables import canonical, check_output, reading_of, refuse_nested
+
+    schemas = {name: frame.schema for name, frame in results.frames.items()} | {"metrics": METRIC_SCHEMA}
+    if results.per_query is not None:
+        schemas["per_query"] = per_query_rows(results.per_query).schema
+    readings = [
+        reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
+        for flag, source, table in zip(
+            ("--queries", "--corpus"), (config.queries, config.corpus), tables, strict=True
+        )
+    ]
+    for name, target in config.targets.items():
+        found = check_output(
+            spark, target.reference, target.kind, schemas[name], name=flag_of(name), readings=readings
+        )
+        readings.append(found)
+    if config.json_path not in (None, "-"):
+        refuse_nested(canonical(os.path.abspath(str(config.json_path))), str(config.json_path), readings)
+
+
+def _answer(
+    spark: SparkSession, tables: list[Table], results: _Results, config: RetrieveConfig, progress: Progress
+) -> tuple[dict[str, Any], bool]:
+    from ndcg_spark.cli.metric_table import metric_rows, per_query_rows
+    from ndcg_spark.spark.summary import summarize
+
+    digest = hashlib.sha256(f"{config.evaluation.digest} {config.plan.digest}".encode()).hexdigest()[:16]
+    outcome: dict[str, Any] = {
+        "metrics": [],
+        "queries": {},
+        "gates": [],
+        "run_date": config.run_date.isoformat(),
+        "dataset": config.dataset,
+        "metric": config.plan.metric,
+        "convention": str(config.evaluation.convention),
+        "config_hash": digest,
+        "input": f"{tables[0].name} by {config.plan.metric} in {tables[1].name}",
+        "package_version": __version__,
+    }
+    frames, kept = dict(results.frames), False
+    try:
+        if results.per_query is not None:
+            kept = "per_query" in config.targets and _persisted(results.per_query)
+            with progress.step("searching and scoring"):
+                rows = [row.asDict() for row in summarize(results.per_query, config.evaluation).collect()]
+            summary = sorted(rows, key=sort_key)
+            _fill(outcome, summary, config)
+            now = datetime.now(timezone.utc).replace(microsecond=0)
+            frames["metrics"] = metric_rows(spark, summary, outcome, now)
+            frames["per_query"] = per_query_rows(results.per_query)
+        _write({name: frames[name] for name in config.targets}, outcome, config, progress)
+    finally:
+        if kept and results.per_query is not None:
+            results.per_query.unpersist()
+    outcome["metrics"] = _shown(outcome)
+    return outcome, all(gate["met"] for gate in outcome["gates"])
+
+
+def _persisted(per_query: DataFrame) -> bool:
+    """Keep metrics of queries between the two actions that need them, where the platform can."""
+    from pyspark.errors import PySparkException
+
+    try:
+        per_query.persist()
+    except PySparkException:  # some serverless platforms have no cache: the search then runs twice
+        return False
+    return True
+
+
+def _fill(outcome: dict[str, Any], summary: list[dict[str, Any]], config: RetrieveConfig) -> None:
+    """Put means, counts of queries and gates into the outcome."""
+    last = config.evaluation.cutoffs[-1]
+    overall = [one for one in summary if not one["segment_by"] and one["metric"] == "ndcg" and one["k"] == last]
+    counted = {name: sum(int(row[f"n_{name}"]) for row in overall) for name in ("no_relevant", "missing", "unjudged")}
+    in_mean = sum(int(row["n_queries"]) for row in overall)
+    if not in_mean:
+        raise InputRefusedError(
+            f"no query counts in the mean ({', '.join(f'{n} {name}' for name, n in counted.items())}); nothing was "
+            "written."
+        )
+    outcome["metrics"], outcome["queries"] = summary, {"in_mean": in_mean, **counted}
+    outcome["gates"] = [result for gate in config.gates for result in gate.results(summary)]
+
+
+def _shown(outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "state"} for row in outcome["metrics"]]
+
+
+def _write(frames: dict[str, DataFrame], outcome: dict[str, Any], config: RetrieveConfig, progress: Progress) -> None:
+    """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
+    from ndcg_spark.cli.outputs import StagedFile
+    from ndcg_spark.tables import RunPartition, stage_partition, swap_in
+
+    partition, runs = RunPartition(run_date=config.run_date, dataset=config.dataset), [config.plan.run]
+    with ExitStack() as stack:
+        staged: list[Swappable] = []
+        for name, frame in frames.items():
+            target = config.targets[name]
+            with progress.step(f"writing {name.replace('_', ' ')} to {target.reference}"):
+                empty = runs if name == "judgments" else ()
+                one = stage_partition(
+                    frame, target.reference, target.kind, partition, runs, empty=empty, tell=progress.line
+                )
+                staged.append(stack.enter_context(closing(one)))
+        if config.json_path not in (None, "-"):
+            text = to_json({**outcome, "metrics": _shown(outcome)})
+            staged.append(stack.enter_context(closing(StagedFile(str(config.json_path), text))))
+        swap_in(staged)

@@ -1,0 +1,178 @@
+"""Retrieval of DataFrames: every form of vector, real data against loops, and any partitioning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.ml.linalg import Vectors
+from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
+
+from ndcg_spark import (
+    RetrievalPlan,
+    evaluate,
+    evaluation_plan,
+    judge_by_labels,
+    rank_by_retrieval,
+    retrieve,
+    score_queries,
+    summarize_rankings,
+)
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+
+CODES = RetrievalPlan(metric="hamming", labels="labels", parts=2)
+
+
+def table_178(spark, columns, name):
+    codes = [bytearray([code]) for code in columns["code"]]
+    rows = list(zip(columns[name], codes, columns["labels"], strict=True))
+    return spark.createDataFrame(rows, f"{name} string, code binary, labels array<int>")
+
+
+@pytest.fixture
+def tables_178(spark):
+    return table_178(spark, QUERY_178, "query_id"), table_178(spark, ITEMS_178, "item_id")
+
+
+def test_the_worked_codes(tables_178):
+    plan = evaluation_plan(k=[4, 8])
+    rankings = rank_by_retrieval(*tables_178, CODES, plan)
+    values = {row["k"]: row["ndcg"] for row in score_queries(rankings, plan).collect()}
+    assert values == pytest.approx({4: 0.355234221298, 8: 0.604153514849}, abs=1e-12)
+    means = summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()
+    assert {row["k"]: row["value"] for row in means} == values
+
+
+def test_other_metrics_of_the_worked_codes(tables_178):
+    names = ["ap(denominator=hits)", "acg", "wap"]
+    plan = evaluation_plan(metrics=[*names, "ap_r", "r"], k=[4, 8])
+    rows = summarize_rankings(rank_by_retrieval(*tables_178, CODES, plan), plan).collect()
+    found = {(row["metric"], row["k"]): row["value"] for row in rows}
+    wanted = {4: (0.879629629630, 1.083333333333, 1.152777777778), 8: (0.773888888889, 1.125, 1.157222222222)}
+    for k, values in wanted.items():
+        assert [found[name, k] for name in names] == pytest.approx(values, abs=1e-12)
+    assert found["ap_r", None] == pytest.approx(0.56, abs=1e-12)
+    assert found["r", 8] == 1
+
+
+def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
+    """The table of all items, judged by the table of relevant ones, has the NDCG of the direct evaluation."""
+    found = retrieve(*tables_178, CODES, k=100).collect()
+    assert [(row["item_id"], row["score"], row["rank"], row["relevance"]) for row in found] == [
+        *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), range(1, 9), (1, 0, 2, 3, 0, 1, 0, 2), strict=True)
+    ]
+    judgments = judge_by_labels(*tables_178, CODES)
+    assert {row["item_id"]: row["relevance"] for row in judgments.collect()} == {
+        "a": 1,
+        "c": 2,
+        "d": 3,
+        "f": 1,
+        "h": 2,
+    }
+    run = retrieve(*tables_178, CODES, k=100).drop("relevance")
+    values = evaluate(run, judgments=judgments, k=[4, 8], check_duplicates="none").per_query.collect()
+    assert {row["k"]: row["ndcg"] for row in values} == pytest.approx(
+        {4: 0.355234221298, 8: 0.604153514849}, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("form", ["double", "float", "ml", "int"])
+def test_every_form_of_vector(spark, form):
+    rows = [(1, [1, 2, 2]), (2, [2, 1, 2]), (3, [0, 0, 5])]
+    if form == "ml":
+        corpus = spark.createDataFrame(
+            [(one, Vectors.sparse(3, dict(enumerate(v)))) for one, v in rows], ["item_id", "vector"]
+        )
+    else:
+        corpus = spark.createDataFrame(rows, "item_id int, vector array<int>")
+        corpus = corpus.selectExpr("item_id", f"cast(vector as array<{form}>) vector")
+    queries = spark.createDataFrame([("q", [1.0, 2.0, 2.0])], "query_id string, vector array<double>")
+    found = retrieve(queries, corpus, RetrievalPlan(parts=1), k=2).collect()
+    assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)]
+    assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15)
+
+
+def digits_tables(spark, forms):
+    """Each image of a hand-written digit is a query over all others; labels are the digits."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    images = images[:600]
+    planes = np.random.default_rng(7).normal(size=(64, images.shape[1]))
+    centered = images - images.mean(axis=0)
+    codes = (centered @ planes.T > 0).astype(int)
+    names = [f"d{at:04}" for at in range(len(images))]
+    rows = [(n, x.tolist(), bytearray(np.packbits(c).tobytes()), int(y)) for n, x, c, y in
+            zip(names, images, codes, labels[:600], strict=True)]  # fmt: skip
+    table = spark.createDataFrame(rows, "id string, vector array<double>, code binary, digit int")
+    queries, corpus = table.withColumnRenamed("id", "query_id"), table.withColumnRenamed("id", "item_id")
+    return queries.where("query_id < 'd0060'"), corpus, images, codes, labels[:600]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "hamming"])
+def test_digits_are_retrieved_as_by_loops(spark, metric):
+    queries, corpus, images, codes, labels = digits_tables(spark, metric)
+    retrieval = RetrievalPlan(metric=metric, labels="digit", exclude_self=True, parts=3)
+    plan = evaluation_plan(k=[10, 100])
+    values = score_queries(rank_by_retrieval(queries, corpus, retrieval, plan), plan).collect()
+    assert len(values) == 2 * 60
+    unit = images / np.sqrt((images**2).sum(axis=1))[:, None]
+    for row in values:
+        at = int(row["query_id"][1:])
+        others = np.arange(len(images)) != at
+        if metric == "hamming":
+            scores = -(codes[others] != codes[at]).sum(axis=1)
+        else:
+            scores = (unit[others] * unit[at]).sum(axis=1)
+        relevance = (labels[others] == labels[at]).astype(float)
+        assert row["ndcg"] == pytest.approx(expected_ndcg(scores.tolist(), relevance.tolist(), row["k"]), abs=1e-12)
+        assert (row["n_items"], row["n_relevant"]) == (len(relevance), relevance.sum())
+    mean = np.mean([row["ndcg"] for row in values if row["k"] == 10])
+    assert mean > 0.5  # a broken distance finds a tenth
+
+
+def test_partitions_and_stripes_leave_no_trace(spark):
+    queries, corpus, *_ = digits_tables(spark, "cosine")
+    queries, corpus = queries.limit(20), corpus.limit(300)
+    found: list[Any] = []
+    for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
+        plan = RetrievalPlan(labels="digit", same="digit", parts=parts, block_bytes=block_bytes)
+        rows = retrieve(queries.repartition(partitions), corpus.repartition(partitions), plan, k=5).collect()
+        found.append(sorted(tuple(row) for row in rows))
+    assert found[0] == found[1]
+    assert len(found[0]) == 100
+
+
+def test_segments_weights_and_a_run_go_along(spark, tables_178):
+    queries = tables_178[0].selectExpr("*", "'de' country", "2.5 importance")
+    plan = evaluation_plan(k=4, segments=["country"], weight="importance")
+    rankings = rank_by_retrieval(
+        queries, tables_178[1], RetrievalPlan(metric="hamming", labels="labels", run="h"), plan
+    )
+    rows = summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()
+    assert {(row["run"], row["segment"], row["weight_sum"]) for row in rows} == {("h", "", 2.5), ("h", "de", 2.5)}
+
+
+def test_an_empty_corpus_finds_nothing(spark, tables_178):
+    plan = evaluation_plan(k=4)
+    empty = tables_178[1].where("item_id = 'z'")
+    assert retrieve(tables_178[0], empty, CODES, k=3).collect() == []
+    (row,) = score_queries(rank_by_retrieval(tables_178[0], empty, CODES, plan), plan).collect()
+    assert (row["status"], row["n_items"]) == ("unjudged", 0)
+
+
+def test_what_schemas_show_is_refused_at_once(spark, tables_178):
+    queries, corpus = tables_178
+    with pytest.raises(MissingColumnError, match="'vector'"):
+        retrieve(queries, corpus, RetrievalPlan())
+    with pytest.raises(InputRefusedError, match="metric=cosine needs an array of numbers"):
+        retrieve(queries, corpus, RetrievalPlan(vector="code"))
+    with pytest.raises(InputRefusedError, match="packed alike"):
+        retrieve(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalPlan(metric="hamming"))
+    with pytest.raises(InvalidParameterError, match="metric must be one of"):
+        RetrievalPlan(metric="l2")
+    with pytest.raises(InvalidParameterError, match="k must be a whole number"):
+        retrieve(queries, corpus, CODES, k=0)
+    with pytest.raises(InvalidParameterError, match="needs labels"):
+        rank_by_retrieval(queries, corpus, RetrievalPlan(metric="hamming"), evaluation_plan(k=4))

@@ -1,0 +1,151 @@
+"""Retrieval in plain loops, the example of two worked pages, and the worker functions in a row, without Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.retrieval_plan import RetrievalPlan
+from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA
+from ndcg_spark.worker.retrieval.merging import make_merger
+from ndcg_spark.worker.retrieval.searching import make_searcher
+from ndcg_spark.worker.retrieval.sending import make_sender
+from ndcg_spark.worker.retrieval.task import N_ITEMS, N_QUERIES, RetrievalTask
+from ndcg_spark.worker.scoring import ScoringTask, make_scorer
+
+LETTERS = "ABCD"
+
+
+def letters(text: str) -> list[int]:
+    """Labels as 0 and 1: `AB` has the first two of four."""
+    return [int(letter in text) for letter in LETTERS]
+
+
+# A query with the code 178 (10110010) and labels ABD; distances 0, 1, 1, 2, 2, 2, 3, 5, relevances 1 0 2 3 0 1 0 2.
+QUERY_178 = {"query_id": ["q"], "code": [178], "labels": [letters("ABD")]}
+ITEMS_178 = {
+    "item_id": list("abcdefgh"),
+    "code": [178, 179, 162, 177, 51, 246, 181, 81],
+    "labels": [letters(text) for text in ("A", "C", "AB", "ABD", "C", "D", "", "ACD")],
+}
+
+
+# ---------------------------------------------------------------------------------------------------- the oracle
+
+
+def score_by_loop(metric: str, left: Sequence[float], right: Sequence[float]) -> float:
+    """Score of two vectors; codes are given as their bits."""
+    if metric == "hamming":
+        return -float(sum(a != b for a, b in zip(left, right, strict=True)))
+    if metric == "euclidean":
+        return -math.fsum((a - b) ** 2 for a, b in zip(left, right, strict=True))
+    product = math.fsum(a * b for a, b in zip(left, right, strict=True))
+    if metric == "inner":
+        return product
+    norms = math.sqrt(math.fsum(a * a for a in left)) * math.sqrt(math.fsum(b * b for b in right))
+    return product / norms if norms else 0.0
+
+
+def shared_labels(left: Sequence[int], right: Sequence[int]) -> int:
+    return sum(a and b for a, b in zip(left, right, strict=True))
+
+
+def expected_ndcg(scores: Sequence[float], relevances: Sequence[float], k: int | None) -> float:
+    """NDCG with gain 2^rel - 1, averaged over the orders of tied items, by loops over groups."""
+    k = len(scores) if k is None else k
+    gains = [2.0**relevance - 1 for relevance in relevances]
+    found, rank = 0.0, 1
+    for score in sorted(set(scores), reverse=True):
+        group = [gain for one, gain in zip(scores, gains, strict=True) if one == score]
+        weights = sum(1 / math.log2(i + 1) for i in range(rank, min(rank + len(group), k + 1)))
+        found += sum(group) / len(group) * weights
+        rank += len(group)
+    best = sum(gain / math.log2(i + 2) for i, gain in enumerate(sorted(gains, reverse=True)[:k]))
+    return found / best if best else 0.0
+
+
+# ------------------------------------------------------------------------------------- the worker functions in a row
+
+KINDS = {"doubles": pa.list_(pa.float64()), "floats": pa.list_(pa.float32()), "words": pa.list_(pa.int64()),
+         "signs": pa.list_(pa.int8()), "bytes": pa.binary()}  # fmt: skip
+
+
+def batches(
+    columns: Mapping[str, Any], kind: str, task_k: int | None, sizes: tuple[int, int], rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Canonical rows, `rows` in a batch."""
+    arrays = {"id": pa.array(columns["id"]), "vector": pa.array(columns["vector"], KINDS[kind])}
+    if columns.get("labels") is not None:
+        labels = columns["labels"]
+        arrays["labels"] = pa.array(
+            labels, pa.list_(pa.int32()) if isinstance(labels[0], list | np.ndarray) else None
+        )
+    if columns.get("same") is not None:
+        arrays["same"] = pa.array(columns["same"])
+    n = len(arrays["id"])
+    arrays[N_QUERIES] = pa.array(np.full(n, sizes[0]))
+    arrays[N_ITEMS] = pa.array(np.full(n, sizes[1] if task_k is None else 2**62))
+    whole = pa.RecordBatch.from_pydict(arrays)
+    for start in range(0, n, rows):
+        yield whole.slice(start, rows)
+
+
+def in_order(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a shuffle does: rows of the exchange by id and kind, one a batch."""
+    rows = [row for batch in sent for row in batch.to_pylist()]
+    for row in sorted(rows, key=lambda row: (row["partition_id"], row["kind"])):
+        yield pa.RecordBatch.from_pylist([row], schema=EXCHANGE_SCHEMA)
+
+
+def run_workers(
+    queries: Mapping[str, Any], items: Mapping[str, Any], task: RetrievalTask, *, rows: int = 1000
+) -> list[pa.RecordBatch]:
+    """Send, search and merge."""
+    sizes = len(queries["id"]), len(items["id"])
+    sent = [
+        *make_sender(task, of_corpus=False)(batches(queries, task.kind, task.k, sizes, rows)),
+        *make_sender(task, of_corpus=True)(batches(items, task.item_kind, task.k, sizes, rows)),
+    ]
+    return list(make_merger(task)(in_order(make_searcher(task)(in_order(sent)))))
+
+
+def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, k: int, *, kind: str = "doubles",
+                rows: int = 1000, **choices: Any) -> dict[Any, list[tuple[Any, float]]]:  # fmt: skip
+    """The k best items of each query with their scores, in order."""
+    label_kind = None
+    if queries.get("labels") is not None:
+        label_kind = "array" if isinstance(queries["labels"][0], list) else "value"
+        choices.setdefault("labels", "labels")
+    plan = RetrievalPlan(metric=metric, **choices)
+    task = RetrievalTask(plan=plan, k=k, kind=kind, item_kind=kind, label_kind=label_kind)
+    found: dict[Any, list[tuple[Any, float]]] = {}
+    for batch in run_workers(queries, items, task, rows=rows):
+        for row in batch.to_pylist():
+            found.setdefault(row["query_id"], []).append((row["item_id"], row["score"]))
+            assert row["rank"] == len(found[row["query_id"]])
+    return found
+
+
+def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cutoffs: tuple[int | None, ...], *,
+           kind: str = "doubles", convention: str = "default", rows: int = 1000,
+           **choices: Any) -> list[dict[str, Any]]:  # fmt: skip
+    """Metrics of each query and cutoff."""
+    labels = queries["labels"][0]
+    rules = Convention.parse(convention)
+    task = RetrievalTask(
+        plan=RetrievalPlan(metric=metric, labels="labels", **choices), k=cutoffs[-1], kind=kind, item_kind=kind,
+        label_kind="array" if isinstance(labels, list | np.ndarray) else "value", evaluation=rules,
+    )  # fmt: skip
+    k = cutoffs[-1]
+    scoring = ScoringTask(
+        convention=rules, cutoffs=cutoffs, keys=("run", "query_id"), carried=("n_items", "n_judged", "n_relevant"),
+        discount=None if k is None else discount_table(rules.discount, k),
+    )  # fmt: skip
+    rankings = run_workers(queries, items, task, rows=rows)
+    return [row for batch in make_scorer(scoring)(iter(rankings)) for row in batch.to_pylist()]
