@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ndcg_spark.cli.config import job_config
+from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.conventions import CHOICES
 from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS
@@ -133,21 +134,7 @@ GROUPS: dict[str, list[click.Option]] = {
 """Options by the group under which `--help` lists them."""
 
 
-class GroupedCommand(click.Command):
-    """A command whose help lists its options under the titles of `GROUPS`."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section per group; `--help` itself goes to the last one."""
-        grouped = [option for options in GROUPS.values() for option in options]
-        others = [param for param in self.get_params(ctx) if param not in grouped]
-        for title, options in GROUPS.items():
-            shown = [*options, *(others if title == list(GROUPS)[-1] else [])]
-            records = [record for param in shown if (record := param.get_help_record(ctx)) is not None]
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-@click.command("mean-ndcg", cls=GroupedCommand, params=[one for group in GROUPS.values() for one in group])
+@click.command("mean-ndcg", cls=GroupedCommand, groups=GROUPS)
 def mean_ndcg(**options: Any) -> int:
     """Mean NDCG@k per run and segment, written to a nightly metric table.
 
