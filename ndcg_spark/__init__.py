@@ -1,4 +1,4 @@
-"""NDCG and its means on Apache Spark.
+"""NDCG and its means on Apache Spark, and the judgments they need.
 
 Every worker imports this module, so it is kept light: public names are looked up when they are first used.
 """
@@ -13,10 +13,18 @@ from ndcg_spark._version import __version__
 if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
+    from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
+    from ndcg_spark.spark.judgments import (
+        disputed_items,
+        judgments_from_events,
+        judgments_from_ratings,
+        rating_agreement,
+        rating_pairs,
+    )
     from ndcg_spark.spark.ranking import rank_queries
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
@@ -26,16 +34,25 @@ _HOMES = {
     "Convention": "conventions",
     "Evaluation": "evaluation",
     "EvaluationPlan": "plan",
+    "EventColumns": "judgment_plans",
+    "EventPlan": "judgment_plans",
     "PRESETS": "conventions",
+    "RatingColumns": "judgment_plans",
+    "RatingPlan": "judgment_plans",
     "dcg": "spark.functions",
+    "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
     "evaluation_plan": "evaluation",
     "explain_difference": "explanation",
+    "judgments_from_events": "spark.judgments",
+    "judgments_from_ratings": "spark.judgments",
     "merge_summaries": "spark.summary",
     "ndcg": "spark.functions",
     "plain_refusals": "spark.failures",
     "rank_queries": "spark.ranking",
     "rank_rows": "spark.inspection",
+    "rating_agreement": "spark.judgments",
+    "rating_pairs": "spark.judgments",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
     "summarize_rankings": "spark.summary",
@@ -47,16 +64,25 @@ __all__ = [
     "Convention",
     "Evaluation",
     "EvaluationPlan",
+    "EventColumns",
+    "EventPlan",
+    "RatingColumns",
+    "RatingPlan",
     "__version__",
     "dcg",
+    "disputed_items",
     "evaluate",
     "evaluation_plan",
     "explain_difference",
+    "judgments_from_events",
+    "judgments_from_ratings",
     "merge_summaries",
     "ndcg",
     "plain_refusals",
     "rank_queries",
     "rank_rows",
+    "rating_agreement",
+    "rating_pairs",
     "score_queries",
     "summarize",
     "summarize_rankings",

@@ -22,10 +22,12 @@ MAX_GRADE = 1e6
 MAX_WEIGHT = 1e18
 EVENT_RESERVED = (
     "relevance", "rule", "event", "n_events", "n_negative", "n_impressions", "n_duplicates", "first_ts", "last_ts",
+    "run",
 )  # fmt: skip
 """Columns of judgments made from events; query and item columns may not have these names."""
 RATING_RESERVED = (
     "relevance", "rule", "decided_by", "n_ratings", "weight_sum", "lowest", "highest", "disputed", "ratings",
+    "run",
 )  # fmt: skip
 """Columns of judgments made from ratings."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -12,10 +12,10 @@ from support.refusals import refusal
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.judgment_plans import RatingColumns, RatingPlan
 from ndcg_spark.spark.judgments import (
-    agreement,
     checked_ratings,
     disputed_items,
     judgments_from_ratings,
+    rating_agreement,
     rating_pairs,
 )
 
@@ -45,14 +45,14 @@ def test_the_worked_values(spark, rule, expected):
 def test_the_agreement_of_five_items(spark):
     """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
     nights = [rating_pairs(spark.createDataFrame(rows, SCHEMA)) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
-    whole = agreement(rating_pairs(spark.createDataFrame(FIVE_ITEMS, SCHEMA))).collect()
-    assert agreement(nights[0].union(nights[1])).collect() == whole
+    whole = rating_agreement(rating_pairs(spark.createDataFrame(FIVE_ITEMS, SCHEMA))).collect()
+    assert rating_agreement(nights[0].union(nights[1])).collect() == whole
     assert whole[0]["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
     assert whole[0][1:] == (None, 4, 11)
 
 
 def test_the_agreement_of_nothing_has_a_reason(spark):
-    (row,) = agreement(rating_pairs(spark.createDataFrame([], SCHEMA))).collect()
+    (row,) = rating_agreement(rating_pairs(spark.createDataFrame([], SCHEMA))).collect()
     assert tuple(row) == (None, "no_pairs", 0, 0)
 
 

@@ -6,8 +6,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.judgment_plans import RatingPlan
+from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.judgments.ratings import rated_items
-from ndcg_spark.worker.ratings import make_agreement, make_pair_counter
+from ndcg_spark.worker.ratings import RATINGS, make_agreement, make_pair_counter
 
 _PAIRS = "raters bigint, first double, second double, n bigint"
 _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
@@ -39,12 +40,17 @@ def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_te
     Spark cost: two shuffles, one of all rows and a small one; no action; one pass through Python workers.
     """
     plan = RatingPlan() if plan is None else plan
-    items = rated_items(ratings, plan, parse_text=parse_text)
-    pairs = items.mapInArrow(make_pair_counter(plan), schema=_PAIRS)
+    return item_pairs(rated_items(ratings, plan, parse_text=parse_text), plan)
+
+
+def item_pairs(items: DataFrame, plan: RatingPlan) -> DataFrame:
+    """As `rating_pairs`, of rows that have the keys and `ratings` of each item, as judgments have them."""
+    kept = items.select(*columns_of([*plan.columns.query, plan.columns.item, RATINGS]))
+    pairs = kept.mapInArrow(make_pair_counter(plan), schema=_PAIRS)
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 
-def agreement(pairs: DataFrame) -> DataFrame:
+def rating_agreement(pairs: DataFrame) -> DataFrame:
     """Krippendorff's alpha with the ordinal difference.
 
     Parameters
