@@ -115,7 +115,8 @@ def test_that_test_would_catch_a_sum_of_doubles():
 def test_a_sum_of_small_values_is_not_rounded_on_the_way(spark):
     """In doubles 1 + 2^-54 is 1, however often it is done."""
     events = [Event("one"), *[Event("tiny")] * 5]
-    got = relevance_of(spark, events, grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
+    plan = EventPlan(grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
+    got = judge(spark, events, plan, 1)["q", "i"]["relevance"]
     assert got == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
 
 
