@@ -1,4 +1,4 @@
-"""NDCG and its means on Apache Spark.
+"""NDCG and its means on Apache Spark, and the judgments they need.
 
 Every worker imports this module, so it is kept light: public names are looked up when they are first used.
 """
@@ -13,11 +13,19 @@ from ndcg_spark._version import __version__
 if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
+    from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
+    from ndcg_spark.spark.judgments import (
+        disputed_items,
+        judgments_from_events,
+        judgments_from_ratings,
+        rating_agreement,
+        rating_pairs,
+    )
     from ndcg_spark.spark.ranking import rank_queries
     from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
     from ndcg_spark.spark.scoring import score_queries
@@ -28,19 +36,28 @@ _HOMES = {
     "Convention": "conventions",
     "Evaluation": "evaluation",
     "EvaluationPlan": "plan",
+    "EventColumns": "judgment_plans",
+    "EventPlan": "judgment_plans",
     "PRESETS": "conventions",
+    "RatingColumns": "judgment_plans",
+    "RatingPlan": "judgment_plans",
     "RetrievalPlan": "retrieval_plan",
     "dcg": "spark.functions",
+    "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
     "evaluation_plan": "evaluation",
     "explain_difference": "explanation",
     "judge_by_labels": "spark.retrieval",
+    "judgments_from_events": "spark.judgments",
+    "judgments_from_ratings": "spark.judgments",
     "merge_summaries": "spark.summary",
     "ndcg": "spark.functions",
     "plain_refusals": "spark.failures",
     "rank_by_retrieval": "spark.retrieval",
     "rank_queries": "spark.ranking",
     "rank_rows": "spark.inspection",
+    "rating_agreement": "spark.judgments",
+    "rating_pairs": "spark.judgments",
     "retrieve": "spark.retrieval",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
@@ -53,19 +70,28 @@ __all__ = [
     "Convention",
     "Evaluation",
     "EvaluationPlan",
+    "EventColumns",
+    "EventPlan",
+    "RatingColumns",
+    "RatingPlan",
     "RetrievalPlan",
     "__version__",
     "dcg",
+    "disputed_items",
     "evaluate",
     "evaluation_plan",
     "explain_difference",
     "judge_by_labels",
+    "judgments_from_events",
+    "judgments_from_ratings",
     "merge_summaries",
     "ndcg",
     "plain_refusals",
     "rank_by_retrieval",
     "rank_queries",
     "rank_rows",
+    "rating_agreement",
+    "rating_pairs",
     "retrieve",
     "score_queries",
     "summarize",

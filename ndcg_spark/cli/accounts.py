@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.cli.config import JobConfig
-from ndcg_spark.cli.inputs import Inputs
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.spark.checks import count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.spark.failures import refusal_text
@@ -18,20 +16,28 @@ from ndcg_spark.spark.failures import refusal_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Rows of the input read and rejected, by reason; the same of the judgments, for the report."""
+    """Rows of the first table read and rejected, by reason; the same of the judgments, for the report."""
 
     read: int
     rejected: dict[str, int]
     judgments: dict[str, Any] | None
 
 
-def account(inputs: Inputs, config: JobConfig) -> Accounts:
+class Checked(Protocol):
+    """Tables of a job whose rows may be bad."""
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        """Reasons why rows are bad, by the name of their table; lazy."""
+
+
+def account(inputs: Checked, limit: float | None) -> Accounts:
     """Run an action a table: count its rows by reason, and refuse when too many are bad.
 
     Parameters
     ----------
-    inputs : Inputs
-    config : JobConfig
+    inputs : Checked
+    limit : float or None
+        Largest share of the rows of a table that may be bad.
 
     Returns
     -------
@@ -43,7 +49,6 @@ def account(inputs: Inputs, config: JobConfig) -> Accounts:
         When more than the fraction that was allowed are bad.
     """
     counted = {name: count_rows(rows) for name, rows in inputs.checked(originals=False).items()}
-    limit = config.max_reject_fraction
     for name, found in counted.items():
         bad = sum(found.rejected.values())
         if limit is not None and bad > limit * found.read:
@@ -51,20 +56,20 @@ def account(inputs: Inputs, config: JobConfig) -> Accounts:
                 f"{describe_bad_rows(found, name)}; that is more than --max-reject-fraction {limit:g}. "
                 "Nothing was written."
             )
-    judgments = counted.get("judgments")
+    main, judgments = next(iter(counted.values())), counted.get("judgments")
     return Accounts(
-        read=counted["input"].read,
-        rejected=counted["input"].rejected,
+        read=main.read,
+        rejected=main.rejected,
         judgments=None if judgments is None else {"read": judgments.read, "rejected": judgments.rejected},
     )
 
 
-def written_rejects(inputs: Inputs) -> DataFrame:
+def written_rejects(inputs: Checked) -> DataFrame:
     """Bad rows of all tables, as they are written; lazy.
 
     Parameters
     ----------
-    inputs : Inputs
+    inputs : Checked
 
     Returns
     -------
@@ -75,13 +80,13 @@ def written_rejects(inputs: Inputs) -> DataFrame:
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
 
-def refusal_of(error: Exception, inputs: Inputs) -> NdcgSparkError | None:
+def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
     """Find the refusal in an error, where it is one. Runs an action a table when the cause is bad rows.
 
     Parameters
     ----------
     error : Exception
-    inputs : Inputs
+    inputs : Checked
 
     Returns
     -------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
@@ -81,20 +82,16 @@ def job_config(options: dict[str, Any]) -> JobConfig:
     InvalidParameterError
     """
     plan = _plan(options)
-    fraction = options["max_reject_fraction"]
-    if fraction is not None and not 0 <= fraction <= 1:
-        raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
-    if options["rejects"] and plan.on_invalid != "reject":
-        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
+    fraction = reject_fraction_of(options)
     source = Source(
-        reference=options["input"], kind=options["input_format"], options=name_value_pairs(options["input_option"])
+        reference=options["input"], kind=options["input_format"], options=pairs_of(options["input_option"])
     )
     judgments = None
     if options["judgments"]:
         judgments = Source(
             reference=options["judgments"],
             kind=options["judgments_format"],
-            options=name_value_pairs(options["judgments_option"]),
+            options=pairs_of(options["judgments_option"]),
         )
     config = JobConfig(
         source=source,
@@ -111,40 +108,74 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         explain=options["explain"],
         explain_difference=_parsed(options["explain_difference"]),
         allow_empty=options["allow_empty"],
-        spark_settings=name_value_pairs(options["conf"]),
+        spark_settings=pairs_of(options["conf"]),
     )
     _check_places(config)
     return config
 
 
 def _check_places(config: JobConfig) -> None:
-    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go."""
+    read = [("--input", config.source.reference)]
+    if config.judgments is not None:
+        read.append(("--judgments", config.judgments.reference))
+    written = [
+        ("--output", config.output),
+        ("--per-query-output", config.per_query_output),
+        ("--rejects", config.rejects),
+    ]
+    check_places(read, written, config.json_path)
+
+
+def check_places(
+    read: Sequence[tuple[str, str]], written: Sequence[tuple[str, Target | None]], json_path: str | None
+) -> None:
+    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go.
+
+    Parameters
+    ----------
+    read : sequence of (flag, reference)
+    written : sequence of (flag, Target or None)
+    json_path : str or None
+
+    Raises
+    ------
+    InvalidParameterError
+    """
     places: dict[str, str] = {}
-    for name, reference in (
-        ("--input", config.source.reference),
-        ("--judgments", config.judgments.reference if config.judgments else None),
-        ("--output", config.output.reference if config.output else None),
-        ("--per-query-output", config.per_query_output.reference if config.per_query_output else None),
-        ("--rejects", config.rejects.reference if config.rejects else None),
-    ):
-        place = None if reference is None else os.path.abspath(reference)
-        if place is not None and name not in ("--input", "--judgments") and place in places:
+    for flag, reference in read:
+        places.setdefault(os.path.abspath(reference), flag)
+    for flag, target in written:
+        if target is None:
+            continue
+        place = os.path.abspath(target.reference)
+        if place in places:
             raise InvalidParameterError(
-                f"{places[place]} and {name} are both {reference!r}; give each its own place."
+                f"{places[place]} and {flag} are both {target.reference!r}; give each its own place."
             )
-        if place is not None:
-            places.setdefault(place, name)
-    if config.json_path not in (None, "-"):
-        parent = os.path.dirname(os.path.abspath(str(config.json_path)))
-        if not os.path.isdir(parent) or os.path.isdir(str(config.json_path)):
-            raise InvalidParameterError(f"--json {config.json_path!r} is no file in a folder that is there.")
-        try:
-            with tempfile.NamedTemporaryFile(dir=parent, prefix=".ndcg-spark-"):
-                pass
-        except OSError as error:
-            raise InvalidParameterError(
-                f"--json {config.json_path!r} cannot be written: {error.strerror}."
-            ) from error
+        places[place] = flag
+    if json_path not in (None, "-"):
+        _check_file(str(json_path))
+
+
+def _check_file(path: str) -> None:
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent) or os.path.isdir(path):
+        raise InvalidParameterError(f"--json {path!r} is no file in a folder that is there.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=".ndcg-spark-"):
+            pass
+    except OSError as error:
+        raise InvalidParameterError(f"--json {path!r} cannot be written: {error.strerror}.") from error
+
+
+def reject_fraction_of(options: dict[str, Any]) -> float | None:
+    """Check the options about rejected rows that go together; return the largest share of them."""
+    fraction: float | None = options["max_reject_fraction"]
+    if fraction is not None and not 0 <= fraction <= 1:
+        raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
+    if options["rejects"] and options["on_invalid"] != "reject":
+        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
+    return fraction
 
 
 def _parsed(convention: str | None) -> Convention | None:
@@ -156,9 +187,9 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
     convention = Convention.parse(options["convention"]).changed(changes)
     metrics, cutoffs = asked_metrics(options)
     columns = Columns(
-        query=named_columns(options["query_col"]),
+        query=names_of(options["query_col"]),
         item=options["item_col"] or None,
-        score=named_columns(options["score_col"]),
+        score=names_of(options["score_col"]),
         rank=options["rank_col"],
         relevance=options["relevance_col"],
         ideal=options["ideal_col"],
@@ -171,7 +202,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         convention=convention,
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=segment_sets_of(named_columns(options["segment_cols"])),
+        segment_sets=segment_sets_of(names_of(options["segment_cols"])),
         strategy=options["strategy"],
         source=options["source"],
         on_invalid=options["on_invalid"],
@@ -189,13 +220,13 @@ def asked_metrics(options: dict[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[
     return metrics_of(options["metrics"], k) if options["metrics"] is not None else ((), cutoffs_of(k or 10))
 
 
-def named_columns(text: str | None) -> tuple[str, ...]:
-    """Names between commas."""
+def names_of(text: str | None) -> tuple[str, ...]:
+    """Split a list of names at its commas."""
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def name_value_pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    """Options of the form NAME=VALUE."""
+def pairs_of(texts: Sequence[str]) -> dict[str, str]:
+    """Split texts of the form NAME=VALUE."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -206,12 +237,12 @@ def name_value_pairs(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def target_of(reference: str | None, kind: str | None) -> Target | None:
-    """A table to write, where one is named."""
+    """Name a table to write, if there is one."""
     return Target(reference=reference, kind=kind) if reference else None
 
 
 def run_date_of(text: str | None) -> date:
-    """The date of a run; today, in UTC, where none is given."""
+    """Read the date under which results are stored; today in UTC if there is none."""
     if text is None:
         return datetime.now(timezone.utc).date()
     try:
@@ -223,7 +254,7 @@ def run_date_of(text: str | None) -> date:
 
 
 def dataset_of(reference: str) -> str:
-    """A name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
+    """Find a name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
     if re.search(r"\s", reference):
         return "query"
     name = os.path.basename(reference.rstrip("/")) or reference

@@ -60,7 +60,7 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         accounts = None
         if inputs.plan.on_invalid == "reject":
             with progress.step("counting bad rows"):
-                accounts = account(inputs, config)
+                accounts = account(inputs, config.max_reject_fraction)
         outcome, gates_met = _evaluate(spark, inputs, config, accounts, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error
@@ -118,7 +118,7 @@ def _evaluate(
     per_query = None
     if config.per_query_output is not None:
         per_query = score_queries(inputs.rankings, plan)
-        kept = _persisted(per_query)
+        kept = persisted(per_query)
         summary_frame = summarize(per_query, plan)
     else:
         kept, summary_frame = False, inputs.ranking.summary()
@@ -138,13 +138,13 @@ def _evaluate(
     return outcome, all(gate["met"] for gate in gates)
 
 
-def _persisted(per_query: DataFrame) -> bool:
-    """Keep metrics of queries between the two actions that need them, where the platform can."""
+def persisted(rows: DataFrame) -> bool:
+    """Keep rows between the actions that need them, where the platform can."""
     from pyspark.errors import PySparkException
 
     try:
-        per_query.persist()
-    except PySparkException:  # some serverless platforms have no cache: the ranking then runs twice
+        rows.persist()
+    except PySparkException:  # some serverless platforms have no cache: the work is then done twice
         return False
     return True
 

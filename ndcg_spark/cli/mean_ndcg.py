@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ndcg_spark.cli.config import job_config
-from ndcg_spark.cli.grouping import GroupedCommand
+from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.conventions import CHOICES
 from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS

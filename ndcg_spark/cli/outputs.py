@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ndcg_spark.cli.accounts import written_rejects
 from ndcg_spark.cli.config import JobConfig, Target
@@ -59,16 +60,36 @@ def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> Non
     if config.per_query_output is not None:
         schema = per_query_table_schema(inputs.rankings, inputs.plan)
         planned.append(("--per-query-output", config.per_query_output, schema))
-    json_path = None if config.json_path == "-" else config.json_path
-    if json_path is None and not any(target for _, target, _ in planned):
-        return
-    readings = _readings(spark, inputs, config)
+    if any(target for _, target, _ in planned) or config.json_path not in (None, "-"):
+        refuse_outputs(spark, planned, _readings(spark, inputs, config), config.json_path)
+
+
+def refuse_outputs(
+    spark: SparkSession,
+    planned: Sequence[tuple[str, Target | None, T.StructType]],
+    readings: list[Reading],
+    json_path: str | None,
+) -> None:
+    """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    planned : sequence of (flag, Target or None, StructType)
+    readings : list of Reading
+        What the job reads; the outputs are added.
+    json_path : str or None
+
+    Raises
+    ------
+    OutputRefusedError
+    """
     for flag, target, schema in planned:
         if target is not None:
             found = check_output(spark, target.reference, target.kind, schema, name=flag, readings=readings)
             readings.append(found)
-    if json_path is not None:
-        refuse_nested(canonical(os.path.abspath(json_path)), json_path, readings)
+    if json_path not in (None, "-"):
+        refuse_nested(canonical(os.path.abspath(str(json_path))), str(json_path), readings)
 
 
 def _readings(spark: SparkSession, inputs: Inputs, config: JobConfig) -> list[Reading]:
@@ -106,16 +127,48 @@ def write_outputs(
     """
     runs = sorted({row["run"] for row in summary})
     without = sorted({row["run"] for row in summary if not row["segment_by"] and not row["n_queries"]})
-    planned: list[tuple[str, Target, DataFrame, list[str], list[str]]] = []
+    planned: list[Planned] = []
     if config.rejects is not None:
-        planned.append(("rejects", config.rejects, written_rejects(inputs), [""], [""]))
+        planned.append(Planned("rejects", config.rejects, written_rejects(inputs), [""], [""]))
     if config.per_query_output is not None and per_query is not None:
-        planned.append(("queries", config.per_query_output, per_query_rows(per_query), runs, without))
+        planned.append(Planned("queries", config.per_query_output, per_query_rows(per_query), runs, without))
     if config.output is not None:
         computed_at = datetime.now(timezone.utc).replace(microsecond=0)
         frame = metric_rows(spark, summary, outcome, computed_at)
-        planned.append(("metrics", config.output, frame, runs, []))
+        planned.append(Planned("metrics", config.output, frame, runs, []))
     partition = RunPartition(run_date=config.run_date, dataset=config.dataset)
+    shown = [{name: value for name, value in row.items() if name != "state"} for row in outcome["metrics"]]
+    write_together(planned, partition, config.json_path, {**outcome, "metrics": shown}, progress)
+
+
+class Planned(NamedTuple):
+    """A table to write: what it is called, its place, rows, runs, and those of them that may have no rows."""
+
+    what: str
+    target: Target
+    frame: DataFrame
+    runs: list[str]
+    empty: list[str]
+
+
+def write_together(
+    planned: Sequence[Planned],
+    partition: RunPartition,
+    json_path: str | None,
+    outcome: dict[str, Any],
+    progress: Progress,
+) -> None:
+    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
+
+    Parameters
+    ----------
+    planned : sequence of Planned
+    partition : RunPartition
+    json_path : str or None
+    outcome : dict
+        What the JSON file shows.
+    progress : Progress
+    """
     with ExitStack() as stack:
         staged: list[Swappable] = []
         for what, target, frame, its, empty in planned:
@@ -124,11 +177,9 @@ def write_outputs(
                     frame, target.reference, target.kind, partition, its, empty=empty, tell=progress.line
                 )
                 staged.append(stack.enter_context(closing(one)))
-        if config.json_path not in (None, "-"):
-            shown = [{name: value for name, value in row.items() if name != "state"} for row in outcome["metrics"]]
-            text = to_json({**outcome, "metrics": shown})
+        if json_path not in (None, "-"):
             # Last: of what is swapped in, it is the one thing that cannot be put back.
-            staged.append(stack.enter_context(closing(StagedFile(str(config.json_path), text))))
+            staged.append(stack.enter_context(closing(StagedFile(str(json_path), to_json(outcome)))))
         swap_in(staged)
 
 

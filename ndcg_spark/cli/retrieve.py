@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from ndcg_spark.cli.grouping import GroupedCommand, Groups
+from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.retrieve_config import retrieve_config
 from ndcg_spark.retrieval_plan import METRICS, ZERO_VECTORS
 
-GROUPS: Groups = {
+GROUPS: dict[str, list[click.Option]] = {
     "Input": [
         click.Option(["--queries"], required=True, metavar="REF", help="Query table: a path, a catalog table, or a "
                      "SQL query."),

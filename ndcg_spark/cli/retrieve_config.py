@@ -12,8 +12,8 @@ from ndcg_spark.cli.config import (
     Target,
     asked_metrics,
     dataset_of,
-    name_value_pairs,
-    named_columns,
+    names_of,
+    pairs_of,
     run_date_of,
     target_of,
 )
@@ -87,7 +87,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
         name: Source(
             reference=options[name],
             kind=options[f"{name}_format"],
-            options=name_value_pairs(options[f"{name}_option"]),
+            options=pairs_of(options[f"{name}_option"]),
         )
         for name in ("queries", "corpus")
     }
@@ -98,7 +98,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
         convention=Convention.parse(options["convention"]),
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=segment_sets_of(named_columns(options["segment_cols"])),
+        segment_sets=segment_sets_of(names_of(options["segment_cols"])),
         confidence=options["confidence"],
     )
     plan = RetrievalPlan(
@@ -122,7 +122,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
         dataset=options["dataset"] or dataset_of(options["queries"]),
         gates=tuple(Gate.parse(text, evaluation) for text in options["gate"]),
         json_path=options["json"],
-        spark_settings=name_value_pairs(options["conf"]),
+        spark_settings=pairs_of(options["conf"]),
     )
     _check(config)
     return config

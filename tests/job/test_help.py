@@ -1,29 +1,44 @@
-"""`mean-ndcg --help`: every option once, in a group, with a sentence."""
+"""`--help` of each job: every option once, in a group, with a sentence."""
 
 from __future__ import annotations
 
 import pytest
 
+from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.conventions import CHOICES
 
+JOBS = {
+    "mean-ndcg": (mean_ndcg, GROUPS),
+    "build-judgments events": (from_events, EVENT_GROUPS),
+    "build-judgments annotators": (from_annotators, RATING_GROUPS),
+}
+OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 
-def test_every_option_is_in_one_group() -> None:
-    grouped = [option.name for options in GROUPS.values() for option in options]
-    assert sorted(grouped) == sorted(option.name for option in mean_ndcg.params)
+
+@pytest.mark.parametrize(("job", "groups"), JOBS.values(), ids=JOBS)
+def test_every_option_is_in_one_group(job, groups) -> None:
+    grouped = [option.name for options in groups.values() for option in options]
+    assert sorted(grouped) == sorted(option.name for option in job.params)
     assert len(set(grouped)) == len(grouped)
 
 
-@pytest.mark.parametrize("option", mean_ndcg.params, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_has_a_sentence(option) -> None:
     assert len(option.help.split()) >= 3
     assert option.help[0].isupper()
 
 
-def test_the_help_shows_groups_and_every_value_of_a_choice(capsys) -> None:
-    assert main(["mean-ndcg", "--help"]) == 0
+@pytest.mark.parametrize("job", JOBS)
+def test_the_help_shows_the_groups(capsys, job) -> None:
+    assert main([*job.split(), "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert [title for title in GROUPS if f"{title}: --" not in shown] == []
-    assert [value for values in CHOICES.values() for value in values if value not in shown] == []
+    assert [title for title in JOBS[job][1] if f"{title}: --" not in shown] == []
     assert shown.count("--help") == 1
+
+
+def test_the_help_shows_every_value_of_a_choice(capsys) -> None:
+    main(["mean-ndcg", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [value for values in CHOICES.values() for value in values if value not in shown] == []

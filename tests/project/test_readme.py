@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click import Context
+from click import Command, Context, Group
 
 from ndcg_spark.cli.main import cli
 from ndcg_spark.conventions import PRESETS
@@ -46,15 +46,23 @@ def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSessio
         assert printed.getvalue().strip() == expected.strip(), code
 
 
-def flags_of_the_job(name: str = "mean-ndcg") -> set[str]:
-    command = cli.get_command(Context(cli), name)
-    assert command is not None
+def flags_of_the_job(*names: str) -> set[str]:
+    """Of `mean-ndcg`, or of a command within others."""
+    command: Command = cli
+    for name in names or ("mean-ndcg",):
+        assert isinstance(command, Group)
+        found = command.get_command(Context(command), name)
+        assert found is not None
+        command = found
     return {flag for option in command.params for flag in option.opts}
+
+
+OF_OTHER_JOBS = flags_of_the_job("build-judgments", "events") | flags_of_the_job("build-judgments", "annotators")
 
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    assert flag in flags_of_the_job() | flags_of_the_job("retrieve") | OF_THE_BENCH | OF_OTHER_TOOLS
+    assert flag in flags_of_the_job() | flags_of_the_job("retrieve") | OF_OTHER_JOBS | OF_THE_BENCH | OF_OTHER_TOOLS
 
 
 def test_every_flag_of_a_choice_is_in_the_readme() -> None:

@@ -42,10 +42,15 @@ class Ended:
 
 def mean_ndcg(*arguments: object) -> Ended:
     """Run `ndcg-spark mean-ndcg` in this process, in the active session; a crash ends as it ends a process."""
+    return command("mean-ndcg", *arguments)
+
+
+def command(*arguments: object) -> Ended:
+    """Run `ndcg-spark` in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            code = main(["mean-ndcg", *map(str, arguments)])
+            code = main([*map(str, arguments)])
         except Exception as error:
             code = 1
             print(f"Traceback ... {type(error).__name__}: {str(error)[:500]}", file=err)

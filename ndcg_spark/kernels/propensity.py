@@ -1,0 +1,159 @@
+"""Estimates from clicks weighted by inverse propensities, from exact sums that add up over workers and nights."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
+from ndcg_spark.kernels.ragged import FloatArray, IntArray
+
+N_SUMS = 6
+STATE_SIZE = N_SUMS * N_LIMBS
+
+
+class WeightedEstimate(NamedTuple):
+    """A mean of weighted clicks with its uncertainty; None where it is not defined."""
+
+    value: float | None
+    std_error: float | None
+    ci_low: float | None
+    ci_high: float | None
+
+
+class PropensityEstimates(NamedTuple):
+    """Inverse propensity scoring, its self-normalised form, and the effective sample size."""
+
+    ips: WeightedEstimate
+    snips: WeightedEstimate
+    n_eff: float | None
+
+
+def inverse_weights(propensity: FloatArray, *, clip: float | None = None) -> FloatArray:
+    """Weight of each impression.
+
+    Parameters
+    ----------
+    propensity : float64, shape (n,)
+        Probability that the impression is examined: above 0, up to 1.
+    clip : float or None
+        Largest weight; None is no limit. It lowers the variance and adds a bias.
+
+    Returns
+    -------
+    float64, shape (n,)
+        min(1 / propensity, clip).
+
+    Raises
+    ------
+    InputRefusedError
+        For a propensity that is NaN, not above 0, or above 1.
+
+    References
+    ----------
+    Joachims, Swaminathan and Schnabel, WSDM 2017, doi:10.1145/3018661.3018699.
+
+    Examples
+    --------
+    >>> inverse_weights(np.array([1.0, 0.5, 0.1]), clip=4.0).tolist()
+    [1.0, 2.0, 4.0]
+    """
+    bad = ~((propensity > 0) & (propensity <= 1))
+    if bad.any():
+        raise InputRefusedError(f"a propensity must lie above 0, up to 1; got {propensity[bad][0]:g}.")
+    weight = 1 / propensity
+    return weight if clip is None else np.minimum(weight, clip)
+
+
+def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) -> Limbs:
+    """State of each query by itself, to be added up.
+
+    Parameters
+    ----------
+    reward : float64, shape (n_queries,)
+        A: sum of weight times click (or gain) over the impressions of the query.
+    weight : float64, shape (n_queries,)
+        B: sum of the weights.
+    squared : float64, shape (n_queries,)
+        Sum of the squares of the weights.
+
+    Returns
+    -------
+    dict from int to int64, shape (n_queries,)
+        Limbs of A, B, A^2, AB, B^2 and the squares, by their place in a state.
+    """
+    sums = (
+        to_limbs(reward),
+        to_limbs(weight),
+        _product(reward, reward),
+        _product(reward, weight),
+        _product(weight, weight),
+        to_limbs(squared),
+    )
+    return {at * N_LIMBS + j: limb for at, limbs in enumerate(sums) for j, limb in limbs.items()}
+
+
+def _product(a: FloatArray, b: FloatArray) -> Limbs:
+    product, error = two_product(a, b)
+    return add_limbs(to_limbs(product), to_limbs(error))
+
+
+def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> PropensityEstimates:
+    """Estimates from a state, each rounded once from exact fractions.
+
+    Parameters
+    ----------
+    state : int64, shape (STATE_SIZE,)
+        Sum of the states of the queries.
+    n_queries : int
+    confidence : float
+        Level of the normal intervals.
+
+    Returns
+    -------
+    PropensityEstimates
+        IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is
+        sum A / sum B; its standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. None for
+        0 / 0, and for the error of IPS with fewer than two queries.
+
+    References
+    ----------
+    Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
+
+    Examples
+    --------
+    >>> w, r = np.array([1.0, 2.0, 5.0, 10.0]), np.array([1.0, 0.0, 1.0, 1.0])
+    >>> states = query_states(w * r, w, w * w)
+    >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
+    >>> found = estimates(state, 4)
+    >>> found.ips.value, round(found.snips.value, 12), round(found.n_eff, 12)
+    (4.0, 0.888888888889, 2.492307692308)
+    """
+    a, b, aa, ab, bb, ww = (from_limbs(part) for part in state.reshape(N_SUMS, N_LIMBS).tolist())
+    half = NormalDist().inv_cdf((1 + confidence) / 2)
+    ips = _estimate(None, None, half)
+    if n_queries:
+        spread = None
+        if n_queries > 1:
+            spread = (aa - a * a / n_queries) / ((n_queries - 1) * n_queries)
+        ips = _estimate(a / n_queries, spread, half)
+    snips, n_eff = _estimate(None, None, half), None
+    if b:
+        ratio = a / b
+        snips = _estimate(ratio, (aa - 2 * ratio * ab + ratio * ratio * bb) / (b * b), half)
+        n_eff = float(b * b / ww)
+    return PropensityEstimates(ips, snips, n_eff)
+
+
+def _estimate(value: Fraction | None, variance: Fraction | None, half: float) -> WeightedEstimate:
+    if value is None:
+        return WeightedEstimate(None, None, None, None)
+    if variance is None:
+        return WeightedEstimate(float(value), None, None, None)
+    error = math.sqrt(float(variance))
+    return WeightedEstimate(float(value), error, float(value) - half * error, float(value) + half * error)

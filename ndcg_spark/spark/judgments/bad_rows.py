@@ -1,0 +1,104 @@
+"""What happens to bad rows of the tables that judgments are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.spark.expressions import MALFORMED, key_text, named, raise_if, require_column
+
+Reasons = list[tuple[str, Column]]
+_KEYS = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
+
+
+def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
+    """Say which rows lack a query or an item. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    query : sequence of str
+    item : str
+    table : str
+        What the table is called for a person.
+
+    Returns
+    -------
+    list of (reason, Column)
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+    """
+    reasons = [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+    for column, part, reason in [
+        *((one, "query-col", "null_query") for one in query),
+        (item, "item-col", "null_item"),
+    ]:
+        kind = require_column(frame, column, part, table)
+        if not isinstance(kind, _KEYS):
+            raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+        missing = named(column).isNull()
+        if isinstance(kind, T.FloatType | T.DoubleType):
+            missing = missing | F.isnan(named(column))
+        reasons.append((reason, missing))
+    return reasons
+
+
+def first_reason(reasons: Reasons) -> Column:
+    """First reason why a row is bad, as text; null for a valid row."""
+    found = F.lit(None).cast("string")
+    for reason, bad in reversed(reasons):
+        found = F.when(bad, F.lit(reason)).otherwise(found)
+    return found
+
+
+def valid_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
+    """Keep valid rows; under `on_invalid=fail` the action raises for a bad one, with its first reason and key.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    reasons : list of (reason, Column)
+    keys : sequence of str
+        Columns that name a row for a person.
+    on_invalid : str
+
+    Returns
+    -------
+    DataFrame
+        Lazy; a filter.
+    """
+    reason = first_reason(reasons)
+    if on_invalid == "reject":
+        return frame.where(reason.isNull())
+    message = ("bad row: ", reason, " at ", key_text(keys, {}))
+    return frame.where(raise_if(F.lit(True), reason.isNotNull(), *message, kind="boolean"))
+
+
+def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: bool) -> DataFrame:
+    """Say of each row whether it is bad.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    reasons : list of (reason, Column)
+    keys : sequence of str
+    originals : bool
+        Add `row`: the row as it came, as JSON.
+
+    Returns
+    -------
+    DataFrame
+        `reason` (null: valid), `key` (null: valid) and maybe `row`; lazy.
+    """
+    reason = first_reason(reasons)
+    columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]
+    if originals:
+        row = F.struct(*[named(name) for name in frame.columns])
+        columns.append(F.to_json(row, {"ignoreNullFields": "false"}).alias("row"))
+    return frame.select(*columns)

@@ -1,0 +1,266 @@
+"""`build-judgments`: what it writes, what the main job makes of it, what it counts and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pytest
+from support.main_job import assert_refused, command, done, files_below, stored_rows, value_of, write_table
+
+NIGHT = ("--run-date", "2026-03-01", "--dataset", "shop")
+TS = pa.timestamp("us", tz="UTC")
+EVENT_NAMES = ("query_id", "item_id", "event", "ts", "event_id", "user_id")
+EVENTS = [
+    ("q", "a", "view", 26, "1", "u"),
+    ("q", "a", "purchase", 27, "2", "u"),
+    ("q", "a", "purchase", 27, "2", "u"),
+    ("q", "b", "cart", 27, "3", "u"),
+    ("q", "b", "dislike", 28, "4", "u"),
+    ("q", "c", "impression", 20, "5", "u"),
+    ("q", "d", "impression", 1, "6", "u"),
+]
+RATING_NAMES = ("query_id", "item_id", "annotator", "relevance", "weight")
+RATINGS = [
+    ("q", f"i{item}", f"a{who}", float(value), 1.0)
+    for item, values in enumerate([[3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2]])
+    for who, value in enumerate(values)
+]
+
+
+def write(path, rows, names, types=()):
+    return write_table(path, dict(zip(names, zip(*rows, strict=True), strict=True)), dict(types))
+
+
+def write_events(path, rows=EVENTS):
+    timed = [(*row[:3], row[3] and datetime(2026, 2, row[3], tzinfo=timezone.utc), *row[4:]) for row in rows]
+    return write(path, timed, EVENT_NAMES, {"ts": TS})
+
+
+def write_ratings(path, rows=RATINGS):
+    return write(path, rows, RATING_NAMES)
+
+
+def from_events(*arguments):
+    return command("build-judgments", "events", *arguments)
+
+
+def from_annotators(*arguments):
+    return command("build-judgments", "annotators", *arguments)
+
+
+GRADES = ("--grades", "view=1,cart=2,purchase=3,dislike=-1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("judgments")
+
+
+@pytest.fixture(scope="module")
+def events(folder):
+    return write_events(folder / "events.parquet")
+
+
+@pytest.fixture(scope="module")
+def ratings(folder):
+    return write_ratings(folder / "ratings.parquet")
+
+
+# ------------------------------------------------------------------------------------------------ what it writes
+
+
+@pytest.mark.usefixtures("spark")
+def test_events_become_judgments_that_the_main_job_reads(folder, events, tmp_path):
+    options = (*GRADES, "--from", "2026-02-15", "--as-of", "2026-03-01", "--dedup", "event_id", "--rule", "sum")
+    ended = from_events("--input", events, *options, *NIGHT, "--output", tmp_path / "judgments", "--json", "-")
+    assert (ended.code, ended.complaints) == (0, [])
+    found = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
+    assert {item: (row["relevance"], row["rule"]) for item, row in found.items()} == {
+        "a": (3.0, "sum"),  # 1 + 3, at most 3
+        "b": (-1.0, "negative"),
+        "c": (0.0, "impressions"),
+    }
+    assert (found["a"]["n_events"], found["a"]["n_duplicates"], found["b"]["event"]) == (2, 1, "dislike")
+    assert str(found["a"]["first_ts"]) == "2026-02-26 00:00:00"
+    assert ended.json["rows"] == {
+        **{"events": 4, "impressions": 1, "duplicates": 1},
+        **{"rejected": 0, "rejected_by_reason": {}},
+    }
+    assert ended.json["by_rule"] == {"impressions": 1, "negative": 1, "sum": 1}
+    assert "events: 6 in the window = 4 graded + 1 impressions + 1 repeated + 0 rejected" in ended.out
+    run = write(folder / "run.parquet", [("q", "b", 3.0), ("q", "a", 2.0)], ("query_id", "item_id", "score"))
+    judged = ("--input", run, "--judgments", tmp_path / "judgments", "--k", 2, "--json", "-")
+    clipped = value_of(done(*judged, "--negative", "clip").json, "ndcg", 2)
+    assert clipped == pytest.approx(0.630929753571)  # 7 / log2(3) over 7
+    kept = value_of(done(*judged, "--negative", "keep").json, "ndcg", 2)
+    assert kept == pytest.approx(0.559501182143)  # 2^-1 - 1 less, over 7
+
+
+@pytest.mark.usefixtures("spark")
+def test_ratings_become_judgments_and_disputes(folder, ratings, tmp_path):
+    outputs = (
+        "--output",
+        tmp_path / "judgments",
+        "--disputes",
+        tmp_path / "disputes",
+        "--json",
+        tmp_path / "out.json",
+    )
+    ended = from_annotators("--input", ratings, "--rule", "majority", *NIGHT, *outputs)
+    assert (ended.code, ended.complaints) == (0, [])
+    found = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
+    assert {item: row["relevance"] for item, row in found.items()} == {"i0": 3, "i1": 0, "i2": -1, "i3": 2, "i4": 2}
+    assert found["i0"]["decided_by"] == ["a0", "a1"]
+    assert stored_rows(tmp_path / "disputes") == []
+    assert "Krippendorff's alpha (ordinal) 0.8585, 11 ratings of 4 items" in ended.out
+    again = write_ratings(folder / "more.parquet", [*RATINGS, ("q", "i3", "a9", 0.0, 1.0)])
+    assert from_annotators("--input", again, *NIGHT, *outputs).code == 0
+    assert [row["item_id"] for row in stored_rows(tmp_path / "disputes")] == ["i3"]
+    assert len(stored_rows(tmp_path / "judgments")) == 5  # the night was replaced
+
+
+@pytest.mark.usefixtures("spark")
+def test_csv(folder):
+    rows = [("007", "a", "view", "2026-02-01 12:00:00"), ("007", "a", "cart", "2026-02-02T00:00:00+02:00")]
+    path = write(folder / "events.csv", rows, EVENT_NAMES[:4])
+    ended = from_events("--input", path, "--rule", "last", "--json", "-")
+    assert (ended.code, ended.json["by_rule"]) == (0, {"last": 1})
+    bad = write(folder / "bad.csv", [*rows, ("007", "a", "view", "yesterday")], EVENT_NAMES[:4])
+    assert_refused(from_events("--input", bad), "1 bad row of 3", "ts_not_a_timestamp", "query_id=007")
+
+
+@pytest.mark.usefixtures("spark")
+def test_explain_runs_nothing(events, ratings, tmp_path):
+    for ended in (
+        from_events("--input", events, "--output", tmp_path / "out", "--explain"),
+        from_annotators("--input", ratings, "--output", tmp_path / "out", "--explain"),
+    ):
+        assert ended.code == 0
+        assert f"would write  judgments to {tmp_path / 'out'}" in ended.out
+        assert ended.out.endswith("Nothing was run.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------------- bad rows
+
+BAD_EVENTS = [
+    (("q", "a", "veiw", 27, "7", "u"), "unknown_event"),
+    ((None, "a", "view", 27, "7", "u"), "null_query"),
+    (("q", None, "view", 27, "7", "u"), "null_item"),
+    (("q", "a", None, 27, "7", "u"), "null_event"),
+    (("q", "a", "view", None, "7", "u"), "null_ts"),
+]
+BAD_RATINGS = [
+    (("q", "i0", "b", float("nan"), 1.0), "nan_relevance"),
+    (("q", "i0", "b", 1.0, -1.0), "bad_weight"),
+    (("q", "i0", None, 1.0, 1.0), "null_annotator"),
+]
+
+
+@pytest.mark.usefixtures("spark")
+def test_bad_events_stop_the_job_or_are_counted(folder, tmp_path):
+    path = write_events(folder / "bad_events.parquet", [*EVENTS, *[row for row, _ in BAD_EVENTS]])
+    reasons = [reason for _, reason in BAD_EVENTS]
+    outputs = ("--output", tmp_path / "judgments", "--json", tmp_path / "out.json")
+    assert_refused(from_events("--input", path, *GRADES, *outputs), "5 bad rows of 12 in the events", *reasons)
+    assert list(tmp_path.iterdir()) == []
+    rejecting = ("--on-invalid", "reject", "--rejects", tmp_path / "rejects")
+    ended = from_events("--input", path, *GRADES, *outputs[:2], *rejecting, "--json", "-")
+    assert ended.json["rows"]["rejected_by_reason"] == dict.fromkeys(sorted(reasons), 1)
+    assert sorted(row["reason"] for row in stored_rows(tmp_path / "rejects")) == sorted(reasons)
+    assert ended.json["judgments"] == len(stored_rows(tmp_path / "judgments")) == 4
+    limited = from_events("--input", path, *GRADES, "--on-invalid", "reject", "--max-reject-fraction", 0.1)
+    assert_refused(limited, "5 bad rows of 12", "--max-reject-fraction 0.1")
+
+
+@pytest.mark.usefixtures("spark")
+def test_bad_ratings_stop_the_job_or_are_counted(folder, tmp_path):
+    path = write_ratings(folder / "bad_ratings.parquet", [*RATINGS, *[row for row, _ in BAD_RATINGS]])
+    reasons = [reason for _, reason in BAD_RATINGS]
+    options = ("--input", path, "--weight-col", "weight")
+    ended = from_annotators(*options, "--output", tmp_path / "judgments")
+    assert_refused(ended, "3 bad rows of 15 in the ratings", *reasons)
+    assert list(tmp_path.iterdir()) == []
+    ended = from_annotators(*options, "--on-invalid", "reject", "--json", "-")
+    assert ended.json["rows"] == {
+        **{"ratings": 12, "rejected": 3},
+        "rejected_by_reason": dict.fromkeys(sorted(reasons), 1),
+    }
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_annotator_who_rated_twice(folder, tmp_path):
+    path = write_ratings(folder / "twice.parquet", [*RATINGS, RATINGS[0]])
+    ended = from_annotators("--input", path, "--output", tmp_path / "judgments", "--on-invalid", "reject")
+    assert_refused(ended, "'a0' rated query_id=q, item_id=i0 twice", "Nothing was written")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_nothing_is_not_written_over_something(events, tmp_path):
+    options = ("--input", events, *GRADES, *NIGHT, "--output", tmp_path / "judgments")
+    assert from_events(*options).code == 0
+    before = files_below(tmp_path)
+    assert_refused(from_events(*options, "--from", "2026-12-01"), "no events", "--allow-empty")
+    assert files_below(tmp_path) == before
+    assert from_events(*options, "--from", "2026-12-01", "--allow-empty").code == 0
+    assert stored_rows(tmp_path / "judgments") == []
+
+
+# --------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--grades", "view"), ("'view'", "NAME=VALUE")),
+        (("--grades", "view=one"), ("--grades", "'view=one'")),
+        (("--grades", "view=1,view=2"), ("--grades", "twice")),
+        (("--grades", "view=nan"), ("'view'", "nan")),
+        (("--rule", "first"), ("--rule", "'first'", "best")),
+        (("--as-of", "today"), ("--as-of", "'today'")),
+        (("--half-life", "7"), ("half_life", "as_of")),
+        (("--dedup", "time"), ("dedup_seconds",)),
+        (("--rejects", "r"), ("--rejects", "--on-invalid reject")),
+        (("--output", "o", "--on-invalid", "reject", "--rejects", "o"), ("--output", "--rejects", "'o'")),
+        (("--json", "/no/such/folder/out.json"), ("--json",)),
+        (("--query-col", "a,a"), ("a, a",)),
+        (("--tie", "lower"), ("--tie",)),
+    ],
+    ids=" ".join,
+)
+def test_option_of_events(options, named):
+    assert_refused(from_events("--input", "nowhere/at/all", *options), *named)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--rule", "mode"), ("--rule", "'mode'", "majority")),
+        (("--tie", "random"), ("--tie", "'random'")),
+        (("--dispute-range", "0"), ("dispute_range", "0")),
+        (("--output", "o", "--disputes", "o"), ("--output", "--disputes", "'o'")),
+    ],
+    ids=" ".join,
+)
+def test_option_of_annotators(options, named):
+    assert_refused(from_annotators("--input", "nowhere/at/all", *options), *named)
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_does_not_fit_the_table(events, ratings, tmp_path):
+    refused = {
+        from_events("--input", ratings): ("'event'", "event-col"),
+        from_events("--input", events, "--ts-col", "event"): ("'event'", "not a timestamp"),
+        from_annotators("--input", events): ("'annotator'", "annotator-col"),
+        from_events("--input", events, "--output", events): (str(events),),
+        from_events("--input", "/no/such/folder"): ("'/no/such/folder'",),
+    }
+    for ended, named in refused.items():
+        assert_refused(ended, *named)
+
+
+@pytest.mark.parametrize("words", [(), ("visitors",)], ids=len)
+def test_no_command(words):
+    assert_refused(command("build-judgments", *words), *(f"'{word}'" for word in words), "ommand")

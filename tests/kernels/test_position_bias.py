@@ -1,0 +1,191 @@
+"""Position bias: worked values, and simulated clicks on which the naive label is off and the weighted one is not."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from support.clicks import N_ITEMS, N_QUERIES, simulation, u
+
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.kernels.click_model import (
+    Cells,
+    fit_click_model,
+    linked_positions,
+    pair_propensities,
+    randomized_propensities,
+)
+from ndcg_spark.kernels.propensity import STATE_SIZE, estimates, inverse_weights, query_states
+
+NEAR = {"abs": 1e-12, "rel": 0}
+
+
+def state_of(reward, weight, squared):
+    states = query_states(reward, weight, squared)
+    return np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
+
+
+@pytest.mark.parametrize(
+    ("clip", "ips", "snips", "n_eff"),
+    [
+        (None, (4, 2.273030282831), (0.888888888889, 0.120647038801), 2.492307692308),
+        (4.0, (2.25, 1.030776406404), (0.818181818182, 0.176480632265), 3.270270270270),
+    ],
+)
+def test_the_worked_values(clip, ips, snips, n_eff):
+    """SNIPS as obp 0.4.1 gives it, the rest by definition."""
+    w, r = inverse_weights(np.array([1, 0.5, 0.2, 0.1]), clip=clip), np.array([1.0, 0, 1, 1])
+    found = estimates(state_of(w * r, w, w * w), 4)
+    assert found.ips[:2] == pytest.approx(ips, **NEAR)
+    assert found.snips[:2] == pytest.approx(snips, **NEAR)
+    assert found.n_eff == pytest.approx(n_eff, **NEAR)
+    assert found.ips.ci_high == pytest.approx(ips[0] + 1.959963984540 * ips[1], abs=1e-11)
+
+
+def test_nothing_has_no_estimate():
+    zero = np.zeros(STATE_SIZE, dtype=np.int64)
+    assert estimates(zero, 0) == ((None,) * 4, (None,) * 4, None)
+    one = np.ones(1)
+    found = estimates(state_of(one, one, one), 1)
+    assert found.ips == (1.0, None, None, None)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_states_add_up_to_the_same_bits_in_any_order(seed):
+    generator = np.random.default_rng(seed)
+    w = 1 / generator.random(200)
+    a = w * generator.random(200)
+    whole, order = state_of(a, w, w * w), generator.permutation(200)
+    first, rest = order[:70], order[70:]
+    parts = [state_of(a[at], w[at], (w * w)[at]) for at in (first, rest)]
+    assert (parts[0] + parts[1] == whole).all()
+    exact = sum(map(Fraction, a.tolist())) / sum(map(Fraction, w.tolist()))
+    assert estimates(whole, 200).snips.value == float(exact)
+
+
+@pytest.mark.parametrize("propensity", [0.0, -0.1, 1.1, math.nan, math.inf])
+def test_a_bad_propensity(propensity):
+    with pytest.raises(InputRefusedError, match="propensity"):
+        inverse_weights(np.array([0.5, propensity]))
+
+
+# -------------------------------------------------------------------------------------------------- simulation
+
+
+def test_the_simulation_is_the_agreed_one():
+    assert u(7, "click", 0, 0, 0) == pytest.approx(0.688190948739, **NEAR)
+    rows = simulation().rows
+    assert (len(rows), rows[:, 3].sum()) == (60000, 13174)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit_click_model(simulation().cells(), tolerance=1e-9, max_iter=5000)
+
+
+def test_the_fitted_propensities(fitted):
+    """SciPy's L-BFGS agrees to 1e-6."""
+    assert fitted.propensity[[0, 1, 4]] == pytest.approx([1, 0.494810392287, 0.179822679039], **NEAR)
+    assert fitted.converged
+    assert not fitted.above_one.any()
+
+
+@pytest.mark.parametrize(("tolerance", "steps"), [(1e-6, 569), (1e-9, 2696)])
+def test_the_steps_it_takes(tolerance, steps):
+    found = fit_click_model(simulation().cells(), tolerance=tolerance, max_iter=5000)
+    assert len(found.log_likelihood) - 1 == steps
+
+
+def test_the_likelihood_never_falls(fitted):
+    # A step near the limit adds less than the sum of 1,500 logarithms can show.
+    assert (np.diff(fitted.log_likelihood) >= -1e-9).all()
+    assert fitted.log_likelihood[-1] > fitted.log_likelihood[0]
+
+
+def test_it_says_that_it_has_not_converged():
+    found = fit_click_model(simulation().cells(), max_iter=3)
+    assert (found.converged, len(found.log_likelihood)) == (False, 4)
+
+
+def test_propensities_of_shuffled_traffic():
+    found = randomized_propensities(simulation().cells(explored_only=True))
+    assert found[[1, 4]] == pytest.approx([0.481260647359, 0.189097103918], **NEAR)
+
+
+def test_propensities_of_items_at_two_positions():
+    """ultr-bias-toolkit 0.0.5."""
+    found = pair_propensities(simulation().cells())
+    assert found[[1, 4]] == pytest.approx([0.477104599911, 0.194416208472], **NEAR)
+
+
+def gap(labels):
+    """Mean DCG@5 of rankings A and B with gain = label, and the interval of B - A over queries."""
+    discount = 1 / np.log2(np.arange(2, N_ITEMS + 2))
+    made = simulation()
+    a, b = (
+        np.array([labels[q, order[q]] @ discount for q in range(N_QUERIES)]) for order in (made.order_a, made.order_b)
+    )
+    error = (b - a).std(ddof=1) / math.sqrt(N_QUERIES)
+    middle = (b - a).mean()
+    return a.mean(), b.mean(), middle, middle - 1.959963984540 * error, middle + 1.959963984540 * error
+
+
+def labels_by(propensity):
+    rows = simulation().rows
+    labels, shown = np.zeros((2, N_QUERIES, N_ITEMS))
+    np.add.at(labels, (rows[:, 0], rows[:, 1]), rows[:, 3] * inverse_weights(propensity)[rows[:, 2]])
+    np.add.at(shown, (rows[:, 0], rows[:, 1]), 1)
+    return labels / shown
+
+
+def test_naive_labels_are_off_and_weighted_ones_are_not(fitted):
+    truth = gap(simulation().truth)
+    assert truth[:3] == pytest.approx([1.422973601954, 1.593985502497, 0.171011900543], **NEAR)
+    naive = gap(labels_by(np.ones(N_ITEMS)))
+    weighted = gap(labels_by(1 / np.arange(1.0, N_ITEMS + 1)))
+    by_em = gap(labels_by(fitted.propensity))
+    assert naive == pytest.approx(
+        [0.784240957374, 0.738001195846, -0.046239761527, -0.069475500283, -0.023004022772], **NEAR
+    )
+    assert weighted == pytest.approx(
+        [1.404291745490, 1.562393497756, 0.158101752265, 0.119690244103, 0.196513260427], **NEAR
+    )
+    assert by_em[:3] == pytest.approx([1.437604274189, 1.607836677112, 0.170232402923], abs=1e-9)
+    assert naive[4] < truth[2]  # the truth is outside
+    assert all(found[3] < truth[2] < found[4] for found in (weighted, by_em))
+
+
+# --------------------------------------------------------------------------------------------- what can be told
+
+
+def test_positions_without_a_shared_item_have_no_propensity():
+    cells = Cells(np.array([0, 0, 1]), np.array([0, 1, 2]), np.full(3, 10.0), np.array([5.0, 3.0, 2.0]))
+    assert linked_positions(cells).tolist() == [True, True, False]
+    found = fit_click_model(cells)
+    assert np.isnan(found.propensity).tolist() == [False, False, True]
+
+
+def test_a_propensity_above_one_is_one_and_flagged():
+    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 10.0), np.array([2.0, 8.0]))
+    found = fit_click_model(cells, max_iter=100)
+    assert (found.propensity.tolist(), found.above_one.tolist()) == ([1.0, 1.0], [False, True])
+
+
+def test_cells_in_any_order_give_the_same_bits():
+    cells, order = simulation().cells(), np.random.default_rng(1).permutation(len(simulation().cells().pair))
+    found = [fit_click_model(its, max_iter=50) for its in (cells, Cells(*(column[order] for column in cells)))]
+    assert found[0].propensity.tolist() == found[1].propensity.tolist()
+    assert found[0].log_likelihood.tolist() == found[1].log_likelihood.tolist()
+
+
+def test_clicks_on_every_impression():
+    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 4.0), np.full(2, 4.0))
+    assert fit_click_model(cells).propensity.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": math.nan}, {"max_iter": 0}])
+def test_an_option_that_does_not_fit(options):
+    with pytest.raises(InvalidParameterError):
+        fit_click_model(simulation().cells(), **options)

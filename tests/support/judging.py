@@ -1,0 +1,128 @@
+"""Judgments from events by the definition: plain loops over a list, with fractions for sums."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from fractions import Fraction
+
+import numpy as np
+
+from ndcg_spark.judgment_plans import EventPlan
+
+AS_OF = datetime(2026, 3, 1, tzinfo=timezone.utc)
+EVENT_SCHEMA = "query_id string, item_id string, event string, ts timestamp, event_id string, user_id string"
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of an event log."""
+
+    event: str
+    days: float = 1.0
+    """How long before AS_OF."""
+    query: str = "q"
+    item: str = "i"
+    event_id: str = ""
+    user: str = "u"
+
+    @property
+    def ts(self) -> datetime:
+        return AS_OF - timedelta(days=self.days)
+
+    @property
+    def row(self) -> tuple[str, str, str, datetime, str, str]:
+        return self.query, self.item, self.event, self.ts, self.event_id, self.user
+
+
+def aware(instant: datetime | None) -> datetime | None:
+    return instant if instant is None or instant.tzinfo else instant.replace(tzinfo=timezone.utc)
+
+
+def judged(events: Iterable[Event], plan: EventPlan) -> dict[tuple[str, str], dict[str, object]]:
+    """Relevance, rule, deciding event and counts of each (query, item)."""
+    pairs: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    start, end = aware(plan.start), aware(plan.as_of)
+    for one in events:
+        if (start is None or one.ts >= start) and (end is None or one.ts < end):
+            pairs[one.query, one.item].append(one)
+    return {pair: _judged(its, plan) for pair, its in pairs.items()}
+
+
+def _judged(all_events: list[Event], plan: EventPlan) -> dict[str, object]:
+    events = _once(all_events, plan)
+    graded = [one for one in events if one.event != plan.impression]
+    negative = [one for one in graded if plan.grades[one.event] < 0]
+    others = [one for one in graded if plan.grades[one.event] >= 0]
+    n_impressions = len(events) - len(graded)
+
+    def value(one: Event) -> float:
+        if plan.half_life is None:
+            return float(plan.grades[one.event])
+        age = (aware(plan.as_of) - one.ts) / timedelta(days=1)
+        return plan.grades[one.event] * 0.5 ** (age / plan.half_life)
+
+    relevance, rule, event = None, "too_few_impressions", None
+    if n_impressions >= plan.min_impressions:
+        relevance, rule = 0.0, "impressions"
+    if others:
+        rule = plan.rule
+        best = max(others, key=lambda one: (value(one), plan.grades[one.event], one.event))
+        last = max(others, key=lambda one: (one.ts, value(one), one.event))
+        cap = max(plan.grades.values()) if plan.cap is None else plan.cap
+        total = sum((Fraction(value(one)) for one in others), Fraction(0))
+        relevance, event = {
+            "best": (value(best), best.event),
+            "last": (value(last), last.event),
+            "sum": (float(min(Fraction(cap), total)), None),
+        }[plan.rule]
+    if negative:
+        one = max(negative, key=lambda one: (one.ts, -plan.grades[one.event], one.event))
+        followed = any(plan.grades[other.event] > 0 and other.ts > one.ts for other in others)
+        if plan.negative == "override" or not followed:
+            relevance, rule, event = float(plan.grades[one.event]), "negative", one.event
+    return {
+        "relevance": relevance,
+        "rule": rule,
+        "event": event,
+        "n_events": len(graded),
+        "n_negative": len(negative),
+        "n_impressions": n_impressions,
+        "n_duplicates": len(all_events) - len(events),
+        "first_ts": min(one.ts for one in events),
+        "last_ts": max(one.ts for one in events),
+    }
+
+
+def _once(events: list[Event], plan: EventPlan) -> list[Event]:
+    if plan.dedup == "none":
+        return events
+    same: defaultdict[object, list[Event]] = defaultdict(list)
+    for one in events:
+        interval = int(one.ts.timestamp()) // plan.dedup_seconds if plan.dedup_seconds else None
+        same[one.event_id if plan.dedup == "event_id" else (one.user, one.event, interval)].append(one)
+    grade = {plan.impression: -np.inf, **plan.grades}
+    found = []
+    for its in same.values():
+        first, best = min(its, key=lambda one: one.ts), max(its, key=lambda one: grade[one.event])
+        found.append(Event(best.event, first.days, first.query, first.item, first.event_id, first.user))
+    return found
+
+
+def random_events(seed: int, n: int = 400) -> list[Event]:
+    """Few pairs and coarse times, so that ties, repeats and empty windows come up."""
+    generator = np.random.default_rng(seed)
+    names = ["impression", "impression", "view", "cart", "purchase", "dislike", "skip"]
+    return [
+        Event(
+            event=str(generator.choice(names)),
+            days=float(generator.integers(0, 200)) / 4,
+            query=f"q{generator.integers(12)}",
+            item=f"i{generator.integers(8)}",
+            event_id=f"e{generator.integers(60)}",
+            user=f"u{generator.integers(2)}",
+        )
+        for _ in range(n)
+    ]
