@@ -23,7 +23,14 @@ _DAY = 86_400_000_000.0
 _LIMB = 4294967296.0
 _N_LIMBS = 3
 _CODE, _MICROS, _COPIES, _BUCKET = "event code", "event micros", "event copies", "event bucket"
-_ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = "event rows", "event all copies", "event first", "event last", "event best"
+_VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
+    "event value",
+    "event rows",
+    "event all copies",
+    "event first",
+    "event last",
+    "event best",
+)
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
@@ -82,6 +89,9 @@ def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, p
         *columns_of([*keys, *_dedup_columns(plan)]), _code(plan).alias(_CODE), time.micros.alias(_MICROS)
     )
     rows = _without_repeats(rows, keys, plan)
+    if plan.rule == "sum":  # a column of its own, or Spark computes it once for each limb
+        graded = named(_CODE) >= plan.n_negative
+        rows = rows.withColumn(_VALUE, F.when(graded, _value(named(_CODE), named(_MICROS), plan)))
     state = rows.groupBy(*columns_of(keys)).agg(*_state(plan))
     return state.select(*columns_of(keys), *_judged(plan))
 
@@ -195,9 +205,8 @@ def _state(plan: EventPlan) -> Iterable[Column]:
     if plan.rule == "best" and plan.half_life is None:
         yield F.max(F.when(code >= negative, code)).alias(_BEST)
     if plan.rule == "sum":
-        value = _value(code, micros, plan)
-        for limb, whole in enumerate(_limbs(value, plan)):
-            yield F.sum(F.when(code >= negative, whole)).alias(_sum(limb))
+        for limb, whole in enumerate(_limbs(named(_VALUE), plan)):
+            yield F.sum(whole).alias(_sum(limb))
 
 
 def _latest(code: int) -> str:
