@@ -131,6 +131,8 @@ def our_contenders(timed: Callable[..., Contender]) -> dict[str, Contender]:
         f"{READ}, run + judgments": timed(judged),
         f"{READ}, run + judgments, {OFF}": timed(judged, **off),
         f"{READ}, six cutoffs": timed(on_spark.by_library_with_six_cutoffs),
+        f"{READ}, ten metrics, {OFF}": timed(on_spark.by_library_with_ten_metrics, **off),
+        f"{PATH}, ten metrics, {OFF}": timed(on_spark.by_library_with_ten_metrics, by_path=True, **off),
         f"{READ}, window, {OFF}": timed(library, strategy="window", **off),
         f"{PATH}, as by default": timed(library, by_path=True),
         f"{PATH}, {OFF}": timed(library, by_path=True, **off),

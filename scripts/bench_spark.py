@@ -38,6 +38,14 @@ def by_library_with_six_cutoffs(rows: DataFrame, k: int) -> float:
     return by_library(rows, k, cutoffs=sorted({max(1, k * part // 10) for part in (1, 2, 3, 5, 7)} | {k}))
 
 
+TEN_METRICS = ("ndcg", "p", "r", "ap", "rr", "success", "err", "rbp", "cg", "p(rel=2)")
+
+
+def by_library_with_ten_metrics(data: DataFrame | str, k: int, **options: object) -> float:
+    """Ten metrics at three cutoffs, in one pass."""
+    return by_library(data, k, cutoffs=sorted({1, max(1, k // 2), k}), metrics=TEN_METRICS, **options)
+
+
 def by_library_with_judgments(rows: DataFrame, k: int, **options: object) -> float:
     """The same rows as a run without relevances, and the relevances as judgments beside it."""
     judgments = rows.select("query_id", "item_id", "relevance")
