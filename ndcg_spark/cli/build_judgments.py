@@ -86,16 +86,16 @@ EVENT_GROUPS: Groups = {
                      help="Grade of each event; a grade below 0 makes a negative event. Other events are bad rows."),
         click.Option(["--impression"], default="impression", show_default=True, metavar="EVENT", help="Event of an "
                      "item that was shown; it has no grade."),
-        click.Option(["--rule"], type=click.Choice(EVENT_RULES), default="best", show_default=True, help="What the "
-                     "events of an item come to: the highest value, their sum, or the value of the latest."),
+        click.Option(["--rule"], type=click.Choice(EVENT_RULES), default="best", show_default=True, help="How the "
+                     "events of an item are combined: the highest value, their sum, or the value of the latest."),
         click.Option(["--cap"], type=float, metavar="X", help="Largest relevance under --rule sum.  [default: the "
                      "highest grade]"),
         click.Option(["--half-life"], type=float, metavar="DAYS", help="Days in which the value of an event halves, "
-                     "counted back from --as-of.  [default: no decay]"),
+                     "counted back from --as-of, which it needs.  [default: no decay]"),
         click.Option(["--negative"], type=click.Choice(NEGATIVE_RULES), default="override", show_default=True,
                      help="Whether a negative event always sets the relevance, or only if nothing positive follows."),
         click.Option(["--min-impressions"], type=int, default=1, show_default=True, metavar="N", help="An item shown "
-                     "so often and never acted on has relevance 0; shown less often it is unjudged."),
+                     "at least N times and never acted on has relevance 0; shown less often it is unjudged."),
     ],
     "Events that count": [
         click.Option(["--from", "start"], metavar="TIME", help="Begin of the window: 2026-01-31 or "
@@ -125,8 +125,8 @@ RATING_GROUPS: Groups = {
                      "1]"),
     ],
     "Grades": [
-        click.Option(["--rule"], type=click.Choice(RATING_RULES), default="mean", show_default=True, help="What the "
-                     "ratings of an item come to, by weight."),
+        click.Option(["--rule"], type=click.Choice(RATING_RULES), default="mean", show_default=True, help="How the "
+                     "ratings of an item are combined, by weight."),
         click.Option(["--tie"], type=click.Choice(TIE_RULES), default="lower", show_default=True, help="Which of "
                      "several grades with the most weight counts under --rule majority; null leaves the item "
                      "unjudged."),

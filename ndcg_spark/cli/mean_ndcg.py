@@ -74,7 +74,7 @@ GROUPS: dict[str, list[click.Option]] = {
     ],
     "Metric": [
         click.Option(["--k"], metavar="1,3,5,10", help="Cutoffs, computed in one pass; `all` is the whole list.  "
-                     "[default: 10; with --metrics, of names without @: all]"),
+                     "[default: 10; with --metrics, names without @ use the whole list]"),
         click.Option(["--metrics"], metavar="ndcg@10,ap,...", help="Metrics to compute in the same pass, such as "
                      "ndcg@10,ap@100,p(rel=2)@5,rr; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
         click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Named set of the "

@@ -41,8 +41,8 @@ GROUPS: dict[str, list[click.Option]] = {
         click.Option(["--metric"], type=click.Choice(METRICS), default="cosine", show_default=True, help="What items "
                      "are ranked by: cosine, inner product, squared Euclidean distance, or bits that differ."),
         click.Option(["--k"], metavar="1,10,100", help="Cutoffs, evaluated in one pass; the largest is the number of "
-                     "items retrieved. `all` evaluates whole lists.  [default: 10; with --metrics, of names without "
-                     "@: all]"),
+                     "items retrieved. `all` evaluates whole lists.  [default: 10; with --metrics, names without @ "
+                     "use the whole list]"),
         click.Option(["--metrics"], metavar="ndcg@10,ap,...", help="Metrics to compute in the same pass, such as "
                      "ndcg@10,acg@100,wap@100,ap_r; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
         click.Option(["--same-col"], metavar="NAME", help="Retrieve only items that agree with the query in this "
