@@ -130,7 +130,7 @@ def metrics_of(
     texts = [names] if isinstance(names, str) else list(names)
     elsewhere = (None,) if k is None else cutoffs_of(k)
     found: dict[MetricAt, None] = {}
-    for text in (one for several in texts for one in re.split(r",(?![^(]*\))", several)):
+    for text in (one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
         metric, at = parse_metric(text)
         ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
         found |= dict.fromkeys(MetricAt(metric, one) for one in ks)
@@ -169,7 +169,7 @@ class EvaluationOptions(TypedDict, total=False):
     """Options of `evaluate`; see there."""
 
     k: int | str | Sequence[int | str | None] | None
-    metrics: str | Sequence[str]
+    metrics: str | Sequence[str] | None
     convention: str | Convention
     segments: Sequence[str]
     query: str | Sequence[str]
@@ -223,8 +223,8 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
         if name in columns:
             columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
     convention = given.pop("convention", "default")
-    if "metrics" in given:
-        named = given.pop("metrics")
+    named = given.pop("metrics", None)
+    if named is not None:
         metrics, cutoffs = metrics_of(named, given.pop("k")) if "k" in given else metrics_of(named)
     else:
         metrics, cutoffs = (), cutoffs_of(given.pop("k", 10))

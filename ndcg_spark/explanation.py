@@ -201,7 +201,7 @@ def explain_step_by_step(
     Spark cost: as for `explain_difference`.
     """
     convention = Convention.parse(other) if isinstance(other, str) else other
-    plan = replace(plan, segment_sets=(), tie_bounds=False)
+    plan = replace(plan, segment_sets=(), tie_bounds=False, metrics=())
     steps = difference_steps(plan, convention, k)
     rankings = [
         choose_ranking(

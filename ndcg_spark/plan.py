@@ -192,11 +192,20 @@ class EvaluationPlan:
         for one in self.metrics:
             if one.k not in self.cutoffs:
                 raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
-            if one.metric.needs_order and self.convention.groups_ties and self.columns.rank is None:
+            ranks_given = self.columns.rank is not None and self.convention.unjudged != "condensed"
+            if one.metric.needs_order and self.convention.groups_ties and not ranks_given:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
                     f"input_order instead of {self.convention.ties}."
                 )
+
+        columns = {one.metric.column: str(one.metric) for one in self.metrics}
+        for one in self.metrics:
+            if columns[one.metric.column] != str(one.metric):
+                names = f"{one.metric} and {columns[one.metric.column]}"
+                raise InvalidParameterError(f"metrics {names} would share the column {one.metric.column!r}.")
+        if self.tie_bounds and self.metrics and all(one.metric.name != "ndcg" for one in self.metrics):
+            raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
 
     @property
     def companions(self) -> tuple[MetricAt, ...]:
@@ -258,8 +267,6 @@ class EvaluationPlan:
             "segments": self.segment_sets,
             "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
         }
-        if self.metrics:
-            parts["metrics"] = [str(one) for one in self.metrics]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
 
 _FORM = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -63,23 +63,20 @@ class Gate:
         if found is None:
             raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
         named, comparison, number = found.groups()
-        try:
-            metric, at = parse_metric(named)
-        except InvalidParameterError as error:
-            raise InvalidParameterError(f"gate {text!r}: {error}") from None
-        cutoffs = [k for one in plan.summed_metrics if one.name == str(metric) for k in plan.cutoffs if one.is_at(k)]
+        name, at = _name_and_cutoff(named, text)
+        cutoffs = [k for one in plan.summed_metrics if one.name == name for k in plan.cutoffs if one.is_at(k)]
         if at is None and len(cutoffs) > 1:
-            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {metric}@{_shown(cutoffs[0])}.")
+            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
         k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
         if k not in cutoffs:
             known = [f"{one.name}@{_shown(k)}" for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)]
-            wanted = f"{metric}@{_shown(k)}"
+            wanted = f"{name}@{_shown(k)}"
             raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(known)}.")
         try:
             bound = float(number)
         except ValueError:
             raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
-        return cls(text, str(metric), k, comparison, bound)
+        return cls(text, name, k, comparison, bound)
 
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Hold every run's overall mean against the gate.
@@ -104,6 +101,18 @@ class Gate:
 
     def _met(self, value: float | None) -> bool:
         return value is not None and _COMPARE[self.comparison](value, self.bound)
+
+
+def _name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
+    """The name of a metric as summaries have it, and what was written after `@`."""
+    name, _, at = named.partition("@")
+    if name in TIE_METRICS:
+        return name, at or None
+    try:
+        metric, k = parse_metric(named)
+    except InvalidParameterError as error:
+        raise InvalidParameterError(f"gate {gate!r}: {error}") from None
+    return str(metric), k
 
 
 def _shown(k: int | None) -> str:

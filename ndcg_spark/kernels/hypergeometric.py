@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ndcg_spark.kernels.ragged import FloatArray, IntArray
+from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
 
 _NUMBERS_AT_ONCE = 2**20
+_FEW = 6
+"""Bits of the places up to which items are taken value by value, which takes the third power of the places."""
 
 
 def draws_of_hits(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:
@@ -56,26 +58,37 @@ def expected_products(values: FloatArray, counts: IntArray, offsets: IntArray, m
 
     Returns
     -------
-    float64, shape (n_groups, largest m + 1)
-        Elementary symmetric functions of the values of all items, over the number of choices. Columns beyond m are
-        of no use.
+    float64, shape (sum of m + 1,)
+        Elementary symmetric functions of the values of all items, over the number of choices; those of all groups end
+        to end.
 
     Examples
     --------
     >>> one_group = np.array([0, 2])
     >>> expected_products(np.array([0.5, 1.0]), np.array([1, 1]), one_group, np.array([2])).tolist()
-    [[1.0, 0.75, 0.5]]
+    [1.0, 0.75, 0.5]
     """
-    width = int(m.max(initial=0)) + 1
-    at_once = max(1, _NUMBERS_AT_ONCE // width**2)
-    found = np.zeros((len(m), width))
-    for start in range(0, len(m), at_once):
-        part = slice(start, start + at_once)
-        found[part] = _products(values, counts, offsets[:-1][part], offsets[1:][part], width)
+    begins = offsets_of(m + 1)
+    found = np.zeros(begins[-1])
+    sizes = np.frexp(m.astype(np.float64))[1]  # groups of about one m at once: all are as wide as the widest
+    for size in np.unique(sizes):
+        some = np.flatnonzero(sizes == size)
+        width = int(m[some].max()) + 1
+        by_value = size <= _FEW  # a group's own affair: others of the batch change no bit
+        at_once = max(1, _NUMBERS_AT_ONCE // (width**2 if by_value else width))
+        for start in range(0, len(some), at_once):
+            part = some[start : start + at_once]
+            work = _products_by_value if by_value else _products_by_item
+            products = work(values, counts, offsets[part], offsets[part + 1], width)
+            there = np.arange(width) <= m[part][:, None]
+            found[(begins[part][:, None] + np.arange(width))[there]] = products[there]
     return found
 
 
-def _products(values: FloatArray, counts: IntArray, first: IntArray, end: IntArray, width: int) -> FloatArray:
+def _products_by_value(
+    values: FloatArray, counts: IntArray, first: IntArray, end: IntArray, width: int
+) -> FloatArray:
+    """All items of a value at once, however many they are."""
     products, n = np.zeros((len(first), width)), np.zeros(len(first), dtype=np.int64)
     products[:, 0] = 1.0
     places = np.arange(width)
@@ -86,9 +99,25 @@ def _products(values: FloatArray, counts: IntArray, first: IntArray, end: IntArr
         # For every j: of j items drawn from those so far, how many are of this value.
         drawn = np.minimum(places, n[some][:, None])
         chances = draws_of_hits(np.repeat(n[some], width), np.repeat(count, width), drawn.reshape(-1))
-        chances = chances.reshape(len(some), width, -1) * (value[:, None] ** np.arange(chances.shape[-1]))[:, None, :]
-        mixed = np.zeros((len(some), width))
+        chances = chances.reshape(len(some), width, -1)
+        mixed, power = np.zeros((len(some), width)), np.ones(len(some))
         for new in range(chances.shape[2]):
-            mixed[:, new:] += chances[:, new:, new] * products[some, : width - new]
+            mixed[:, new:] += chances[:, new:, new] * power[:, None] * products[some, : width - new]
+            power *= value
         products[some] = mixed
+    return products
+
+
+def _products_by_item(values: FloatArray, counts: IntArray, first: IntArray, end: IntArray, width: int) -> FloatArray:
+    """One item after the other: many places, but hardly more items than these."""
+    products = np.zeros((len(first), width))
+    products[:, 0] = 1.0
+    places = np.arange(width, dtype=np.float64)
+    for row, (begin, stop) in enumerate(zip(first.tolist(), end.tolist(), strict=True)):
+        its, n = products[row], 0
+        for value, count in zip(values[begin:stop].tolist(), counts[begin:stop].tolist(), strict=True):
+            for _ in range(count):
+                n += 1
+                last = min(n, width - 1)
+                its[1 : last + 1] += (its[:last] * value - its[1 : last + 1]) * (places[1 : last + 1] / n)
     return products

@@ -22,7 +22,7 @@ class AveragePrecision(Metric):
     rel: float = 1.0
     denominator: str = "judged"
     name = "ap"
-    aliases = ("map", "average_precision")
+    aliases = ("map", "map_cut", "average_precision")
     about = (
         "sum of the precisions at the ranks of relevant items, divided by: all relevant judged items (judged, as in "
         "trec_eval), min(k, R) (achievable, as in MLlib), k, or the relevant items found (hits)"
@@ -31,6 +31,7 @@ class AveragePrecision(Metric):
 
     def __post_init__(self) -> None:
         """Check the denominator."""
+        super().__post_init__()
         self.refuse(self.denominator not in DENOMINATORS, f"denominator must be one of {', '.join(DENOMINATORS)}")
 
     @property
@@ -77,15 +78,14 @@ class AveragePrecisionAtR(Metric):
 class WeightedAveragePrecision(Metric):
     """Mean of the average cumulative gains at the ranks of relevant items."""
 
-    rel: float = 1.0
     name = "wap"
-    about = "mean over the relevant items among the first k of acg at their ranks; 0 without any"
+    about = "mean of acg at the ranks of the items among the first k whose relevance is above 0; 0 without any"
     source = "Zhao et al., CVPR 2015, arXiv:1501.06272"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of average cumulative gains at relevant items, over their number."""
-        gains = np.where(lists.is_relevant(self.rel), np.maximum(lists.relevance, 0.0), 0.0)
-        return mean_over_hits(lists, lists.hits(self.rel), lists.by_group(gains), k)
+        gains = np.maximum(lists.relevance, 0.0)
+        return mean_over_hits(lists, lists.by_group((gains > 0).astype(np.float64)), lists.by_group(gains), k)
 
 
 def precisions(lists: RelevanceLists, hits: FloatArray, gains: FloatArray) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -47,6 +48,12 @@ class Metric(ABC):
     takes_cutoff: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        """Check parameters; subclasses check more."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            self.refuse(isinstance(value, float) and not math.isfinite(value), f"{one.name} must be a finite number")
+
     @property
     def levels(self) -> tuple[float, ...]:
         """Relevances of which it must be known how many judged items reach them, in the list or not."""
@@ -76,7 +83,7 @@ class Metric(ABC):
         given = [
             (one.name, getattr(self, one.name)) for one in fields(self) if getattr(self, one.name) != one.default
         ]
-        texts = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in given]
+        texts = [f"{name}={shortest(value)}" for name, value in given]
         return f"{self.name}({','.join(texts)})" if texts else self.name
 
     @property
@@ -88,6 +95,12 @@ class Metric(ABC):
         """Raise where a parameter has a value that it does not take."""
         if condition:
             raise InvalidParameterError(f"metric {str(self)!r}: {wanted}.")
+
+
+def shortest(value: object) -> str:
+    """The shortest text that is read as the same value: `2`, `0.8`."""
+    text = repr(value) if isinstance(value, float) else str(value)
+    return text.removesuffix(".0")
 
 
 @dataclass(frozen=True, slots=True)

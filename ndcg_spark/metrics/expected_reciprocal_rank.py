@@ -25,11 +25,12 @@ class ExpectedReciprocalRank(Metric):
 
     def __post_init__(self) -> None:
         """Check the highest grade."""
-        self.refuse(not self.max_grade > 0, "max_grade must be a relevance above 0")
+        super().__post_init__()
+        self.refuse(not 0 < self.max_grade <= 63, "max_grade must be a relevance above 0, and at most 63")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Expected over all orders of tied items."""
-        refuse_above(lists, self.max_grade)
+        refuse_above(lists, self.max_grade, k)
         return lists.sum_of_ranks(lists.kept(("err", self.max_grade), lambda: self._terms(lists)), k)
 
     def _terms(self, lists: RelevanceLists) -> FloatArray:
@@ -42,24 +43,25 @@ class ExpectedReciprocalRank(Metric):
         single = spans.size == 1
         whole[single] = 1 - stop[lists.first[single]]
         tied = np.flatnonzero(~single)
-        products = self._products(lists, stop, tied)
         inside = lists.inside(lists.max_k)[tied]
-        whole[tied] = products[np.arange(len(tied)), inside]  # a group that is cut has none after it
+        products = self._products(lists, stop, tied, inside)
+        begins = offsets_of(inside + 1)[:-1]
+        whole[tied] = products[begins + inside]  # a group that is cut has none after it
         stops = stop[lists.first[ranks.group]]
         number = np.zeros(len(spans.start), dtype=np.int64)
         number[tied] = np.arange(len(tied))
         shared = np.flatnonzero(~single[ranks.group])
-        its, place = number[ranks.group[shared]], ranks.place[shared]
-        stops[shared] = products[its, place - 1] - products[its, place]
+        at = begins[number[ranks.group[shared]]] + ranks.place[shared]
+        stops[shared] = products[at - 1] - products[at]
         return np.asarray(stops * _running_product(whole, spans.offsets)[ranks.group] / (ranks.rank + 1))
 
-    def _products(self, lists: RelevanceLists, stop: FloatArray, tied: IntArray) -> FloatArray:
-        """Chances to go on after 0, 1, ... items of each group of tied items."""
+    def _products(self, lists: RelevanceLists, stop: FloatArray, tied: IntArray, inside: IntArray) -> FloatArray:
+        """Chances to go on after 0, 1, ... items of each group of tied items, those of all groups end to end."""
         ends = np.append(lists.first, len(stop))
         lengths = ends[tied + 1] - ends[tied]
         offsets = offsets_of(lengths)
         at = np.repeat(ends[tied] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return expected_products(1 - stop[at], lists.groups.count[at], offsets, lists.inside(lists.max_k)[tied])
+        return expected_products(1 - stop[at], lists.groups.count[at], offsets, inside)
 
 
 def _running_product(values: FloatArray, offsets: IntArray) -> FloatArray:

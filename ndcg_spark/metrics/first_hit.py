@@ -52,6 +52,8 @@ class ReciprocalRank(Metric):
         start, total = lists.spans.start[group], np.zeros(len(query))
         chance = r / n
         for place in range(1, int(m.max(initial=0)) + 1):
+            if not chance.any():
+                break
             total += np.where(place <= m, chance / (start + place), 0.0)
             chance = chance * np.maximum(n - r - place + 1, 0) / np.maximum(n - place, 1)
         found = np.zeros(lists.n_queries)

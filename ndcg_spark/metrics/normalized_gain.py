@@ -37,4 +37,5 @@ class NormalizedDiscountedGain(DiscountedGain):
     """DCG over IDCG."""
 
     name = "ndcg"
+    aliases = ("ndcg_cut",)
     about = "dcg / idcg; dcg and idcg come with it"

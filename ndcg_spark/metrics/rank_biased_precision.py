@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from ndcg_spark.kernels.ties import expected_weights
 from ndcg_spark.metrics.base import Metric, QueryError
 from ndcg_spark.metrics.lists import RelevanceLists
 
+_SMALLEST = math.log(2.0**-1074)
 SOURCE = "Moffat and Zobel, TOIS 27(1), 2008, doi:10.1145/1416950.1416952"
 
 
@@ -29,6 +31,7 @@ class RankBiasedPrecision(Metric):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
+        super().__post_init__()
         self.refuse(not 0 < self.p < 1, "p must lie between 0 and 1")
         self.refuse(not self.max_grade >= 0, "max_grade must be a relevance above 0")
 
@@ -36,7 +39,7 @@ class RankBiasedPrecision(Metric):
         """Sum of weighted gains; an unjudged item gains 0."""
         gains = lists.is_relevant(self.rel).astype(np.float64)
         if self.max_grade:
-            refuse_above(lists, self.max_grade)
+            refuse_above(lists, self.max_grade, k)
             gains = lists.gains / self.max_grade
         return (1 - self.p) * segment_sum(gains * _weights(lists, self.p, k), lists.offsets)
 
@@ -47,33 +50,37 @@ class RankBiasedPrecisionResidual(Metric):
 
     p: float = 0.8
     name = "rbp_residual"
-    about = "p^min(k,n) + (1-p) * sum over unjudged items of p^(rank-1): how uncertain rbp is"
+    about = "1 - (1-p) * sum over judged items of p^(rank-1): what rbp could gain from ranks that are not judged"
     source = SOURCE
 
     def __post_init__(self) -> None:
         """Check the parameter."""
+        super().__post_init__()
         self.refuse(not 0 < self.p < 1, "p must lie between 0 and 1")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """The part of the whole weight that is on no judged item."""
-        unjudged = segment_sum(~lists.judged * _weights(lists, self.p, k), lists.offsets)
-        length = lists.lengths if k is None else np.minimum(lists.lengths, k)
-        return np.asarray(_powers(self.p, int(length.max(initial=0)) + 1)[length] + (1 - self.p) * unjudged)
+        judged = segment_sum(lists.judged * _weights(lists, self.p, k), lists.offsets)
+        return np.asarray(1 - (1 - self.p) * judged)
 
 
 def _weights(lists: RelevanceLists, p: float, k: int | None) -> FloatArray:
-    n_ranks = k if k is not None else int((lists.groups.start + lists.groups.size).max(initial=0))
-    return expected_weights(lists.groups, _powers(p, n_ranks), k=k)
+    n_ranks = int((lists.groups.start + lists.groups.size).max(initial=0))
+    weights = _powers(p, n_ranks if k is None else min(k, n_ranks))
+    return expected_weights(lists.groups, weights, k=len(weights))
 
 
 def _powers(p: float, n: int) -> FloatArray:
-    """1, p, p^2, ... by Python's power: NumPy's depends on the processor in the last bit."""
-    return np.array([p**at for at in range(n)], dtype=np.float64)
+    """1, p, p^2, ... as long as they are not 0, by Python's power: NumPy's may depend on the processor."""
+    n_above_zero = math.ceil(_SMALLEST / math.log(p)) + 1
+    return np.array([p**at for at in range(min(n, n_above_zero))], dtype=np.float64)
 
 
-def refuse_above(lists: RelevanceLists, max_grade: float) -> None:
-    """Raise for a relevance above the highest grade."""
+def refuse_above(lists: RelevanceLists, max_grade: float, k: int | None) -> None:
+    """Raise for a relevance above the highest grade that may stand on the first k ranks."""
     above = lists.relevance > max_grade
+    if k is not None:
+        above &= lists.groups.start < k
     if above.any():
         at = int(above.argmax())
         query = int(np.searchsorted(lists.offsets, at, side="right") - 1)

@@ -73,7 +73,10 @@ def parse_metric(text: str) -> tuple[Metric, str | None]:
         near = difflib.get_close_matches(name.lower(), _names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidParameterError(f"there is no metric {name!r}: {hint}{ADVICE}.")
-    metric = kind(**dict(_parameter(one, kind, text) for one in (parameters or "").split(",") if one.strip()))
+    given = [_parameter(one, kind, text) for one in (parameters or "").split(",") if one.strip()]
+    if len(dict(given)) < len(given):
+        raise InvalidParameterError(f"metric {text!r} sets a parameter twice.")
+    metric = kind(**dict(given))
     if k is not None and not metric.takes_cutoff and k != "all":
         raise InvalidParameterError(f"metric {text!r}: {metric.name} has no cutoff; leave @{k} out.")
     return metric, k

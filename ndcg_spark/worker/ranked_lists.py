@@ -113,7 +113,7 @@ def relevance_lists(
     else:
         groups, order = _groups_of_relevances(batch, relevance, lists.offsets, convention)
         relevance, judged = relevance[order], judged[order]
-    counts = int_values(batch.column("n_at_least").flatten()).reshape(batch.num_rows, -1) if levels else None
+    counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
     at_least = {} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)}
     clips = convention.negative == "clip"
     return RelevanceLists(relevance, judged, groups, lists.offsets, lists.lengths, at_least, max_k, clips)
@@ -127,7 +127,7 @@ def _groups_of_relevances(
     counts = int_values(batch.column("tied").flatten())
     groups = tie_groups(scores, counts, offsets)
     gains = relevance if convention.ties == "expected" else _gains_of(batch, convention)
-    order = np.lexsort((-relevance, gains if convention.ties == "worst" else -gains, groups.group))
+    order = np.lexsort((relevance, gains if convention.ties == "worst" else -gains, groups.group))
     counts = counts[order]
     if convention.ties == "expected":
         return tie_groups(scores, counts, offsets), order

@@ -114,6 +114,7 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
         ranked = first_tie_groups(ranked.only(SCORE, RELEVANCE, COUNT), k, everywhere=True)
         others = {"scores": ranked.numbers(SCORE), "tied": ranked.numbers(COUNT)}
     elif RANK in ranked.columns:
+        ranked = ranked if k is None else ranked.where(ranked.numbers(RANK) <= k)
         others = {"ranks": ranked.numbers(RANK)}
     else:
         ranked = ranked.first(k)

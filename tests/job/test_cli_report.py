@@ -94,6 +94,13 @@ def test_a_gate_on_another_metric_names_it_as_it_was_asked_for():
         Gate.parse("p@5>=0.4", plan)
 
 
+def test_a_gate_on_tie_bounds():
+    plan = EvaluationPlan(tie_bounds=True)
+    assert Gate.parse("tied_share@10<0.5", plan).metric == "tied_share"
+    with pytest.raises(InvalidParameterError, match="tied_share@10 is not computed"):
+        Gate.parse("tied_share@10<0.5", EvaluationPlan())
+
+
 def test_a_gate_is_on_the_overall_mean_of_every_run():
     summary = [
         row("a", value=0.5),

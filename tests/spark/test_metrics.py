@@ -169,6 +169,7 @@ def test_names_without_a_cutoff_take_those_of_k(spark, tied_rows):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"metrics": ["ap@3"], "tie_bounds": True}, "tie bounds are those of ndcg"),
         ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items; choose ties=item_asc"),
         ({"metrics": []}, "metrics must name at least one"),
         ({"metrics": ["ap@0"]}, "k must be a whole number from 1 on"),
@@ -188,3 +189,24 @@ def test_a_relevance_above_the_highest_grade_is_refused_by_name(spark):
     with pytest.raises(ndcg_spark.errors.InputRefusedError) as raised, ndcg_spark.plain_refusals():
         ndcg_spark.evaluate(table, metrics=["err@5"]).summary.collect()
     assert str(raised.value) == "query query_id=b has relevance 5, above max_grade 4 (metric err@5)."
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(spark, strategy):
+    run = spark.createDataFrame([("a", 1, 1), ("a", 2, 2), ("a", 3, 50)], "query_id string, item_id int, rank int")
+    judgments = spark.createDataFrame(
+        [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "query_id string, item_id int, relevance double"
+    )
+    convention = "default;ideal=retrieved;unjudged=error;missing_query=drop"
+    for metrics in (["rbp_residual@10"], ["rbp_residual@10", "p@100"]):
+        if len(metrics) == 1:  # the item on rank 50 is not judged, and beyond the only cutoff
+            found = ndcg_spark.evaluate(
+                run, judgments=judgments, rank="rank", metrics=metrics, convention=convention, strategy=strategy
+            )
+        else:
+            found = ndcg_spark.evaluate(
+                run, judgments=judgments, rank="rank", metrics=metrics, convention="default;missing_query=drop",
+                strategy=strategy,
+            )  # fmt: skip
+        values = {row["metric"]: row["value"] for row in found.summary.where("k = 10").collect()}
+        assert values["rbp_residual"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)

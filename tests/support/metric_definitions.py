@@ -49,11 +49,9 @@ def ap_r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> flo
     return ap(ranked, judged, sum(one >= rel for one in judged), rel)
 
 
-def wap(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    found = [max(one or 0, 0) if hit else 0 for one, hit in zip(ranked[:k], _hits(ranked[:k], rel), strict=True)]
-    hits = _hits(ranked[:k], rel)
-    total = sum(sum(found[: at + 1]) / (at + 1) for at, hit in enumerate(hits) if hit)
-    return total / sum(hits) if any(hits) else 0
+def wap(ranked: Ranked, judged: Sequence[float], k: int) -> float:
+    at_hits = [acg(ranked, judged, at + 1) for at, one in enumerate(ranked[:k]) if one is not None and one > 0]
+    return sum(at_hits) / len(at_hits) if at_hits else 0
 
 
 def err(ranked: Ranked, judged: Sequence[float], k: int, max_grade: float = 4) -> float:
@@ -66,6 +64,11 @@ def err(ranked: Ranked, judged: Sequence[float], k: int, max_grade: float = 4) -
 
 def rbp(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8, rel: float = 1) -> float:
     return (1 - p) * sum(hit * p**at for at, hit in enumerate(_hits(ranked[:k], rel)))
+
+
+def rbp_residual(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8) -> float:
+    n = min(k, len(ranked))
+    return p**n + (1 - p) * sum(p**at for at, one in enumerate(ranked[:n]) if one is None)
 
 
 def rprec(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
@@ -85,5 +88,5 @@ def bpref(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> fl
 
 
 DEFINITIONS: dict[str, Callable[..., float]] = {
-    one.__name__: one for one in (acg, ap, ap_r, bpref, cg, err, p, r, rbp, rprec, rr, success, wap)
+    one.__name__: one for one in (acg, ap, ap_r, bpref, cg, err, p, r, rbp, rbp_residual, rprec, rr, success, wap)
 }
