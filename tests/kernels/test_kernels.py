@@ -81,6 +81,7 @@ def test_first_where_names_the_first_query_with_a_flag(flags):
         ("exponential", [0.5, 1.0], [math.sqrt(2) - 1, 1]),
         ("linear", [0, 1.5, -2], [0, 1.5, -2]),
         ("power:2", [0, 3, 1.5], [0, 9, 2.25]),
+        ("power:2", [-2, -0.5], [-4, -0.25]),  # an item that is worse than nothing gains less than nothing
         ("power:0.5", [4, 2.25], [2, 1.5]),
         ("table:0=0,1=1,2=4", [2, 0, 1, 2], [4, 0, 1, 4]),
         ("table:2=4,-1=-3,0.5=1e2", [-1, 0.5, 2], [-3, 100, 4]),

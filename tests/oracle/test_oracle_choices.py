@@ -23,7 +23,7 @@ BY_HAND = Choices(gain="linear", discount="reciprocal")  # discounts 1, 1/2, 1/3
         ({"ideal": "k_ones"}, 3 - 1 / 3, 1 + 1 / 2 + 1 / 3 + 1 / 4),
         ({"pad_to_k": 1.0}, 3 - 1 / 3 + 1 / 4, 3 - 1 / 2),
         ({"gain": "exponential"}, 7 - 0.5 / 3, 7 - 0.5 / 2),
-        ({"gain": "power:2"}, 9 + 1 / 3, 9 + 1 / 2),
+        ({"gain": "power:2"}, 9 - 1 / 3, 9 - 1 / 2),
         ({"gain": "table:-1=2,3=4"}, 4 + 2 / 3, 4 + 2 / 2),
         ({"gain": lambda relevance: relevance + 1}, 4, 4),
         ({"discount": "table:5,1,3,1"}, 15 - 3, 15 - 1),
@@ -110,7 +110,6 @@ def test_the_mean_of_nothing_is_none_and_sums_are_exact():
         (ranked([1]), {}, 0, ValueError),
         (ranked([5]), {"gain": "table:0=0,1=1"}, 1, KeyError),
         (ranked([1, 1]), {"discount": "table:1"}, 2, KeyError),
-        (ranked([-1]), {"gain": "power:0.5"}, 1, ValueError),
         ([Row(query="q", score=1, relevance=n) for n in (0, 1)], {"ties": "item_asc"}, 1, ValueError),
     ],
 )
