@@ -190,6 +190,6 @@ def as_json(task: Task) -> dict[str, object]:
 
 def from_json(parts: dict[str, object]) -> Task:
     """A task from another process."""
-    task = Task(**parts)  # type: ignore[arg-type]
+    task = Task(**parts)  # type: ignore[arg-type]  # JSON, of `as_json`
     fault = None if task.fault is None else (task.fault[0], task.fault[1])
     return replace(task, night=date.fromisoformat(str(task.night)), runs=tuple(task.runs), fault=fault)

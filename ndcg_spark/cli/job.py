@@ -10,7 +10,7 @@ from ndcg_spark.cli.accounts import Accounts, account, refusal_of
 from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.explain import explain_job
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import counts_line, show_summary, sort_key, tie_warnings, to_json
+from ndcg_spark.cli.report import counted_rows, counts_line, show_summary, sort_key, tie_warnings, to_json
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
@@ -168,9 +168,7 @@ def _outcome(
     summary: list[dict[str, Any]], inputs: Inputs, config: JobConfig, accounts: Accounts | None
 ) -> dict[str, Any]:
     plan = inputs.plan
-    overall = [row for row in summary if not row["segment_by"]]
-    shown = (overall[0]["metric"], overall[0]["k"]) if overall else None  # counts are the same for all
-    overall = [row for row in overall if (row["metric"], row["k"]) == shown]
+    overall = counted_rows(summary)
 
     def total(name: str) -> int:
         return sum(int(row[name]) for row in overall)

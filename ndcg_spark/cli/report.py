@@ -102,6 +102,13 @@ def _value(row: dict[str, Any]) -> str:
     return f"{row['value']:.4f} ± {(row['ci_high'] - row['ci_low']) / 2:.4f}"
 
 
+def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Overall rows, one a run, by which rows and queries are counted: of the first metric, at its largest cutoff."""
+    overall = [row for row in summary if not row["segment_by"]]
+    of_metric = [row for row in overall if row["metric"] == overall[0]["metric"]]
+    return [row for row in of_metric if row["k"] == of_metric[-1]["k"]]
+
+
 def counts_line(outcome: dict[str, Any]) -> str:
     """Say what became of rows and queries, in a line.
 

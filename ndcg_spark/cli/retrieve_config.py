@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -11,6 +10,7 @@ from ndcg_spark.cli.config import (
     Source,
     Target,
     asked_metrics,
+    check_places,
     dataset_of,
     names_of,
     pairs_of,
@@ -139,14 +139,5 @@ def _check(config: RetrieveConfig) -> None:
             raise InvalidParameterError("there is nothing to do: name --labels-col, or --rankings-output.")
     if "rankings" in config.targets and config.evaluation.max_k is None:
         raise InvalidParameterError("--rankings-output needs a number of items: --k all is for evaluation only.")
-    places: dict[str, str] = {}
-    for name, target in config.targets.items():
-        place = os.path.abspath(target.reference)
-        if place in places:
-            raise InvalidParameterError(
-                f"{flag_of(places[place])} and {flag_of(name)} are both {target.reference!r}; give each its own "
-                "place."
-            )
-        places[place] = name
-    if config.json_path not in (None, "-") and not os.path.isdir(os.path.dirname(os.path.abspath(config.json_path))):
-        raise InvalidParameterError(f"--json {config.json_path!r} is no file in a folder that is there.")
+    read = [("--queries", config.queries.reference), ("--corpus", config.corpus.reference)]
+    check_places(read, [(flag_of(name), target) for name, target in config.targets.items()], config.json_path)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
+from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import show_summary, sort_key, to_json
+from ndcg_spark.cli.report import counted_rows, show_summary, sort_key, to_json
 from ndcg_spark.cli.retrieve_config import RetrieveConfig, flag_of
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ndcg_spark.spark.formats import Table
-    from ndcg_spark.tables import Swappable
-
-EXIT_DONE, EXIT_GATE = 0, 3
 
 
 def run_retrieve(config: RetrieveConfig) -> int:
@@ -105,7 +101,8 @@ def _results(tables: list[Table], config: RetrieveConfig) -> _Results:
 def _check_outputs(spark: SparkSession, tables: list[Table], results: _Results, config: RetrieveConfig) -> None:
     """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
     from ndcg_spark.cli.metric_table import METRIC_SCHEMA, per_query_rows
-    from ndcg_spark.tables import canonical, check_output, reading_of, refuse_nested
+    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.tables import reading_of
 
     schemas = {name: frame.schema for name, frame in results.frames.items()} | {"metrics": METRIC_SCHEMA}
     if results.per_query is not None:
@@ -116,13 +113,8 @@ def _check_outputs(spark: SparkSession, tables: list[Table], results: _Results, 
             ("--queries", "--corpus"), (config.queries, config.corpus), tables, strict=True
         )
     ]
-    for name, target in config.targets.items():
-        found = check_output(
-            spark, target.reference, target.kind, schemas[name], name=flag_of(name), readings=readings
-        )
-        readings.append(found)
-    if config.json_path not in (None, "-"):
-        refuse_nested(canonical(os.path.abspath(str(config.json_path))), str(config.json_path), readings)
+    planned = [(flag_of(name), target, schemas[name]) for name, target in config.targets.items()]
+    refuse_outputs(spark, planned, readings, config.json_path)
 
 
 def _answer(
@@ -147,7 +139,7 @@ def _answer(
     frames, kept = dict(results.frames), False
     try:
         if results.per_query is not None:
-            kept = "per_query" in config.targets and _persisted(results.per_query)
+            kept = "per_query" in config.targets and persisted(results.per_query)
             with progress.step("searching and scoring"):
                 rows = [row.asDict() for row in summarize(results.per_query, config.evaluation).collect()]
             summary = sorted(rows, key=sort_key)
@@ -163,21 +155,9 @@ def _answer(
     return outcome, all(gate["met"] for gate in outcome["gates"])
 
 
-def _persisted(per_query: DataFrame) -> bool:
-    """Keep metrics of queries between the two actions that need them, where the platform can."""
-    from pyspark.errors import PySparkException
-
-    try:
-        per_query.persist()
-    except PySparkException:  # some serverless platforms have no cache: the search then runs twice
-        return False
-    return True
-
-
 def _fill(outcome: dict[str, Any], summary: list[dict[str, Any]], config: RetrieveConfig) -> None:
     """Put means, counts of queries and gates into the outcome."""
-    last = config.evaluation.cutoffs[-1]
-    overall = [one for one in summary if not one["segment_by"] and one["metric"] == "ndcg" and one["k"] == last]
+    overall = counted_rows(summary)
     counted = {name: sum(int(row[f"n_{name}"]) for row in overall) for name in ("no_relevant", "missing", "unjudged")}
     in_mean = sum(int(row["n_queries"]) for row in overall)
     if not in_mean:
@@ -195,21 +175,13 @@ def _shown(outcome: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _write(frames: dict[str, DataFrame], outcome: dict[str, Any], config: RetrieveConfig, progress: Progress) -> None:
     """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
-    from ndcg_spark.cli.outputs import StagedFile
-    from ndcg_spark.tables import RunPartition, stage_partition, swap_in
+    from ndcg_spark.cli.outputs import Planned, write_together
+    from ndcg_spark.tables import RunPartition
 
-    partition, runs = RunPartition(run_date=config.run_date, dataset=config.dataset), [config.plan.run]
-    with ExitStack() as stack:
-        staged: list[Swappable] = []
-        for name, frame in frames.items():
-            target = config.targets[name]
-            with progress.step(f"writing {name.replace('_', ' ')} to {target.reference}"):
-                empty = runs if name == "judgments" else ()
-                one = stage_partition(
-                    frame, target.reference, target.kind, partition, runs, empty=empty, tell=progress.line
-                )
-                staged.append(stack.enter_context(closing(one)))
-        if config.json_path not in (None, "-"):
-            text = to_json({**outcome, "metrics": _shown(outcome)})
-            staged.append(stack.enter_context(closing(StagedFile(str(config.json_path), text))))
-        swap_in(staged)
+    runs = [config.plan.run]
+    planned = [
+        Planned(name.replace("_", " "), config.targets[name], frame, runs, runs if name == "judgments" else [])
+        for name, frame in frames.items()
+    ]
+    partition = RunPartition(run_date=config.run_date, dataset=config.dataset)
+    write_together(planned, partition, config.json_path, {**outcome, "metrics": _shown(outcome)}, progress)

@@ -51,7 +51,7 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
         When there is no pyspark or no Java.
     """
     try:
-        import pyspark.sql  # noqa: F401
+        import pyspark.sql  # noqa: F401  # is it there?
     except ImportError:
         raise NdcgSparkError(
             "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."

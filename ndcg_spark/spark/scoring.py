@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
@@ -28,6 +29,11 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
         (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_items`, `n_judged`, `n_relevant`, `n_rows`,
         `n_left_out` (bigint), segment columns, `weight`. All three metrics are null for a query that a rule
         drops; only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. Lazy.
+
+    Raises
+    ------
+    MissingColumnError
+        When the rankings were made without the metrics of the plan.
 
     Notes
     -----
@@ -51,6 +57,10 @@ def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
     -------
     ScoringTask
     """
+    if plan.levels and "n_at_least" not in columns:
+        raise MissingColumnError(
+            "the rankings lack column n_at_least, which the metrics need; rank with the plan that names them."
+        )
     k = plan.max_k
     return ScoringTask(
         convention=plan.convention,

@@ -29,7 +29,7 @@ from ndcg_spark.errors import OutputRefusedError
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # asked for where it is used
 
 HIDDEN = ".ndcg-spark"
 ROWS, REPLACED = "rows", "replaced"

@@ -173,7 +173,7 @@ def to_bytes(*batches: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batches[0].schema) as stream:
         for batch in batches:
             stream.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
 
 
 def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:

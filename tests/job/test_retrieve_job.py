@@ -64,6 +64,15 @@ def test_the_worked_codes_are_evaluated_and_written(codes_178, tmp_path):
     assert value_of(main_job.json, "ndcg", 8) == pytest.approx(expected[8], abs=1e-12)
 
 
+def test_metrics_without_ndcg_among_them(codes_178):
+    ended = run(*codes_178, "--labels-col", "labels", "--metrics", "acg@4,wap@4,ap_r", *NIGHT, "--json", "-",
+                "--gate", "wap@4>=1")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    found = [value_of(ended.json, *one) for one in (("acg", 4), ("wap", 4), ("ap_r", None))]
+    assert found == pytest.approx([1.083333333333, 1.152777777778, 0.56], abs=1e-12)
+    assert ended.json["queries"]["in_mean"] == 1
+
+
 def test_a_table_without_labels(codes_178, tmp_path):
     ended = run(*codes_178, "--k", 2, "--rankings-output", tmp_path / "r", *NIGHT, "--run", "h")
     assert (ended.code, ended.out, ended.complaints) == (0, "", [])
@@ -107,7 +116,7 @@ def test_bad_rows_are_refused_and_nothing_is_written(spark, tmp_path, vectors, m
         (("--rankings-output", "r", "--k", "all"), "--k all is for evaluation"),
         (("--rankings-output", "r", "--output", "r", "--labels-col", "labels"), "each its own place"),
         (("--rankings-output", "r", "--parts", "0"), "parts must lie between"),
-        (("--rankings-output", "{items}"), "lies inside --corpus"),
+        (("--rankings-output", "{items}"), "--corpus and --rankings-output are both"),
         (("--labels-col", "digit"), "column 'digit' (labels-col) is not in the query table"),
         (("--labels-col", "labels", "--convention", "default;ties=input_order"), "order"),
     ],

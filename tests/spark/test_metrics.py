@@ -11,8 +11,9 @@ from support.metric_definitions import DEFINITIONS
 from support.metric_lists import over_all_orders
 
 import ndcg_spark
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.metrics import parse_metric
+from ndcg_spark.spark.scoring import scoring_task
 
 METRICS = [
     "ndcg@3", "ap@3", "ap(denominator=hits)@3", "rr@3", "p(rel=2)@3", "r@20", "err@20", "success@1", "acg@3",
@@ -210,3 +211,9 @@ def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(spark, strategy):
             )  # fmt: skip
         values = {row["metric"]: row["value"] for row in found.summary.where("k = 10").collect()}
         assert values["rbp_residual"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)
+
+
+def test_rankings_of_a_plan_without_the_metrics_are_refused():
+    plan = ndcg_spark.evaluation_plan(metrics="r@5")
+    with pytest.raises(MissingColumnError, match="rankings lack column n_at_least"):
+        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], plan)
