@@ -8,70 +8,37 @@ import click
 
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.judgments_config import event_plan, judgments_config, rating_plan
-from ndcg_spark.judgment_plans import DEDUP_RULES, EVENT_RULES, NEGATIVE_RULES, ON_INVALID, RATING_RULES, TIE_RULES
+from ndcg_spark.cli.options import (
+    allow_empty_option,
+    bad_row_options,
+    explain_option,
+    item_column,
+    json_option,
+    query_column,
+    slice_options,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
+from ndcg_spark.judgment_plans import DEDUP_RULES, EVENT_RULES, NEGATIVE_RULES, RATING_RULES, TIE_RULES
 
 Groups = dict[str, list[click.Option]]
 
 
-def _input(what: str) -> list[click.Option]:
-    return [
-        click.Option(["--input"], required=True, metavar="REF", help=f"{what}: a path, a catalog table, or a SQL "
-                     "query."),
-        click.Option(["--input-format"], metavar="F", help="Format of the input: parquet, orc, csv, tsv, json, "
-                     "table, sql, or any other that Spark reads.  [default: guessed from the reference]"),
-        click.Option(["--input-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; may be "
-                     "repeated."),
-    ]  # fmt: skip
-
-
-def _keys() -> list[click.Option]:
-    return [
-        click.Option(["--query-col"], default="query_id", show_default=True, metavar="A,B", help="Columns that "
-                     "identify a query."),
-        click.Option(["--item-col"], default="item_id", show_default=True, metavar="NAME", help="Column that "
-                     "identifies an item."),
-    ]  # fmt: skip
-
-
 def _output() -> list[click.Option]:
     return [
-        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Date under which results are stored.  [default: "
-                     "today, UTC]"),
-        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: last "
-                     "part of --input]"),
-        click.Option(["--output"], metavar="REF", help="Judgments table to write: a folder or a catalog table."),
-        click.Option(["--output-format"], metavar="F", help="Format of the judgments table: parquet, orc, json, or "
-                     "table."),
-        click.Option(["--json"], metavar="FILE", help="Write the counts as JSON; - prints them as the last line."),
-        click.Option(["--allow-empty"], is_flag=True, help="Accept an input without data, and replace earlier "
-                     "results by none."),
-    ]  # fmt: skip
-
-
-def _checks() -> list[click.Option]:
-    return [
-        click.Option(["--on-invalid"], type=click.Choice(ON_INVALID), default="fail", show_default=True,
-                     help="What a bad row does: stop the job before anything is written, or be left out and "
-                     "counted."),
-        click.Option(["--rejects"], metavar="REF", help="Table of the rejected rows and their reasons to write."),
-        click.Option(["--rejects-format"], metavar="F", help="Format of that table: as --output-format."),
-        click.Option(["--max-reject-fraction"], type=float, metavar="X", help="Stop the job if a larger share of the "
-                     "rows is bad."),
-    ]  # fmt: skip
-
-
-def _running() -> list[click.Option]:
-    return [
-        click.Option(["--explain"], is_flag=True, help="Print what the job would do and its cost, and run nothing."),
-        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
-                     "repeated."),
-    ]  # fmt: skip
+        *slice_options(),
+        *table_to_write("--output", "Judgments table to write: a folder or a catalog table."),
+        json_option("counts"),
+        allow_empty_option(),
+    ]
 
 
 EVENT_GROUPS: Groups = {
-    "Input": _input("Event log, one row per event"),
+    "Input": table_to_read("--input", "Event log, one row per event: a path, a catalog table, or a SQL query."),
     "Columns": [
-        *_keys(),
+        query_column(),
+        item_column(),
         click.Option(["--event-col"], default="event", show_default=True, metavar="NAME", help="Column that says "
                      "what happened."),
         click.Option(["--ts-col"], default="ts", show_default=True, metavar="NAME", help="Column that says when: a "
@@ -108,15 +75,18 @@ EVENT_GROUPS: Groups = {
         click.Option(["--dedup-seconds"], type=int, metavar="N", help="Length of the intervals of --dedup time."),
     ],
     "Output": _output(),
-    "Checks": _checks(),
-    "Running": _running(),
+    "Checks": bad_row_options(),
+    "Running": [explain_option(), spark_option()],
 }  # fmt: skip
 """Options of `build-judgments events` by the group under which `--help` lists them."""
 
 RATING_GROUPS: Groups = {
-    "Input": _input("Ratings, one row per query, item and annotator"),
+    "Input": table_to_read(
+        "--input", "Ratings, one row per query, item and annotator: a path, a catalog table, or a SQL query."
+    ),
     "Columns": [
-        *_keys(),
+        query_column(),
+        item_column(),
         click.Option(["--annotator-col"], default="annotator", show_default=True, metavar="NAME", help="Column that "
                      "says who rated."),
         click.Option(["--relevance-col"], default="relevance", show_default=True, metavar="NAME", help="Ratings; a "
@@ -135,11 +105,10 @@ RATING_GROUPS: Groups = {
     ],
     "Output": [
         *_output(),
-        click.Option(["--disputes"], metavar="REF", help="Table of the items in dispute and their ratings to write."),
-        click.Option(["--disputes-format"], metavar="F", help="Format of that table: as --output-format."),
+        *table_to_write("--disputes", "Table of the items in dispute and their ratings to write."),
     ],
-    "Checks": _checks(),
-    "Running": _running(),
+    "Checks": bad_row_options(),
+    "Running": [explain_option(), spark_option()],
 }  # fmt: skip
 """Options of `build-judgments annotators` by the group under which `--help` lists them."""
 

@@ -83,16 +83,8 @@ def job_config(options: dict[str, Any]) -> JobConfig:
     """
     plan = _plan(options)
     fraction = reject_fraction_of(options)
-    source = Source(
-        reference=options["input"], kind=options["input_format"], options=pairs_of(options["input_option"])
-    )
-    judgments = None
-    if options["judgments"]:
-        judgments = Source(
-            reference=options["judgments"],
-            kind=options["judgments_format"],
-            options=pairs_of(options["judgments_option"]),
-        )
+    source = source_of(options, "input")
+    judgments = source_of(options, "judgments") if options["judgments"] else None
     config = JobConfig(
         source=source,
         judgments=judgments,
@@ -234,6 +226,13 @@ def pairs_of(texts: Sequence[str]) -> dict[str, str]:
             raise InvalidParameterError(f"{text!r} is not of the form NAME=VALUE.")
         pairs[name] = value
     return pairs
+
+
+def source_of(options: dict[str, Any], name: str) -> Source:
+    """Read what `options.table_to_read("--name", ...)` was given."""
+    return Source(
+        reference=options[name], kind=options[f"{name}_format"], options=pairs_of(options[f"{name}_option"])
+    )
 
 
 def target_of(reference: str | None, kind: str | None) -> Target | None:

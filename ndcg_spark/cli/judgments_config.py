@@ -15,6 +15,7 @@ from ndcg_spark.cli.config import (
     pairs_of,
     reject_fraction_of,
     run_date_of,
+    source_of,
     target_of,
 )
 from ndcg_spark.errors import InvalidParameterError
@@ -56,9 +57,7 @@ def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> J
     ------
     InvalidParameterError
     """
-    source = Source(
-        reference=options["input"], kind=options["input_format"], options=pairs_of(options["input_option"])
-    )
+    source = source_of(options, "input")
     config = JudgmentsConfig(
         source=source,
         plan=plan,

@@ -8,6 +8,21 @@ import click
 
 from ndcg_spark.cli.config import job_config
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.options import (
+    READ_FORMATS,
+    allow_empty_option,
+    bad_row_options,
+    confidence_option,
+    explain_option,
+    gate_option,
+    item_column,
+    json_option,
+    query_column,
+    slice_options,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
 from ndcg_spark.conventions import CHOICES
 from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
 from ndcg_spark.kernels.gains import GAIN_FORMS
@@ -39,25 +54,16 @@ def _choice(name: str) -> click.Option:
 
 GROUPS: dict[str, list[click.Option]] = {
     "Input": [
-        click.Option(["--input"], required=True, metavar="REF", help="Rankings: a path, a catalog table, or a SQL "
-                     "query."),
-        click.Option(["--input-format"], metavar="F", help="Format of the input: parquet, orc, csv, tsv, json, "
-                     "table, sql, trec-run, or any other that Spark reads.  [default: guessed from the reference]"),
-        click.Option(["--input-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; may be "
-                     "repeated."),
-        click.Option(["--judgments"], metavar="REF", help="Table with the relevances, if the input has none."),
-        click.Option(["--judgments-format"], metavar="F", help="Format of the judgments: as --input-format, or "
-                     "trec-qrels."),
-        click.Option(["--judgments-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader for "
-                     "the judgments; may be repeated."),
+        *table_to_read("--input", "Rankings: a path, a catalog table, or a SQL query.",
+                       formats=f"trec-run, {READ_FORMATS}"),
+        *table_to_read("--judgments", "Table with the relevances, if the input has none.", required=False,
+                       formats=f"trec-qrels, {READ_FORMATS}"),
         click.Option(["--sample"], type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, "
                      "chosen by hash.  [default: all]"),
     ],
     "Columns": [
-        click.Option(["--query-col"], default="query_id", show_default=True, metavar="A,B", help="Columns that "
-                     "identify a query."),
-        click.Option(["--item-col"], default="item_id", show_default=True, metavar="NAME", help="Column that "
-                     "identifies an item."),
+        query_column(),
+        item_column(),
         click.Option(["--score-col"], default="score", show_default=True, metavar="A,B", help="Scores, higher is "
                      "better; several columns are evaluated as one run each."),
         click.Option(["--rank-col"], metavar="NAME", help="Ranks from 1, used instead of scores.  [default: rank, if "
@@ -86,38 +92,23 @@ GROUPS: dict[str, list[click.Option]] = {
                      "off for none."),
         click.Option(["--tie-bounds"], is_flag=True, help="Also compute NDCG with ties in the best and in the worst "
                      "order, and the tied share at k."),
-        click.Option(["--confidence"], type=float, default=0.95, show_default=True, metavar="X", help="Level of the "
-                     "confidence intervals."),
+        confidence_option(),
     ],
     "Output": [
-        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Date under which results are stored.  [default: "
-                     "today, UTC]"),
-        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: last "
-                     "part of --input]"),
-        click.Option(["--output"], metavar="REF", help="Metric table to write: a folder or a catalog table."),
-        click.Option(["--output-format"], metavar="F", help="Format of the metric table: parquet, orc, json, or "
-                     "table."),
-        click.Option(["--per-query-output"], metavar="REF", help="Table of the metrics of every query to write."),
-        click.Option(["--per-query-format"], metavar="F", help="Format of that table: as --output-format."),
-        click.Option(["--json"], metavar="FILE", help="Write the summary as JSON; - prints it as the last line."),
-        click.Option(["--allow-empty"], is_flag=True, help="Accept an input without data, and replace earlier "
-                     "results by none."),
+        *slice_options(),
+        *table_to_write("--output", "Metric table to write: a folder or a catalog table."),
+        *table_to_write("--per-query-output", "Table of the metrics of every query to write."),
+        json_option(),
+        allow_empty_option(),
     ],
     "Checks": [
-        click.Option(["--on-invalid"], type=click.Choice(["fail", "reject"]), default="fail", show_default=True,
-                     help="What a bad row does: stop the job before anything is written, or be left out and "
-                     "counted."),
-        click.Option(["--rejects"], metavar="REF", help="Table of the rejected rows and their reasons to write."),
-        click.Option(["--rejects-format"], metavar="F", help="Format of that table: as --output-format."),
-        click.Option(["--max-reject-fraction"], type=float, metavar="X", help="Stop the job if a larger share of the "
-                     "rows is bad."),
+        *bad_row_options(),
         click.Option(["--null-score"], type=click.Choice(["bad", "unretrieved"]), default="bad", show_default=True,
                      help="Whether a row without score is bad, or a judged item that was not retrieved."),
         click.Option(["--check-duplicates"], type=click.Choice(DUPLICATE_CHECKS), default="top", show_default=True,
                      help="Where to look for items that come twice: at the top of the lists, in all rows (one more "
                      "shuffle), or nowhere (faster)."),
-        click.Option(["--gate"], multiple=True, metavar='"ndcg@10>=0.40"', help="Exit with 3 if an overall mean "
-                     "does not meet this; may be repeated."),
+        gate_option(),
     ],
     "Running": [
         click.Option(["--strategy"], type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How "
@@ -126,11 +117,10 @@ GROUPS: dict[str, list[click.Option]] = {
         click.Option(["--source"], type=click.Choice(SOURCES), default="auto", show_default=True, help="Who reads "
                      "Parquet files given by their path: Spark, or Python workers (faster); auto: workers where they "
                      "can."),
-        click.Option(["--explain"], is_flag=True, help="Print what the job would do and its cost, and run nothing."),
+        explain_option(),
         click.Option(["--explain-difference"], metavar="CONVENTION", help="Print why this convention gives another "
                      "mean, rule by rule, at one k; nothing is written."),
-        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
-                     "repeated."),
+        spark_option(),
     ],
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""

@@ -7,21 +7,22 @@ from typing import Any
 import click
 
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.options import (
+    confidence_option,
+    gate_option,
+    json_option,
+    slice_options,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
 from ndcg_spark.cli.retrieve_config import retrieve_config
 from ndcg_spark.retrieval_plan import METRICS, ZERO_VECTORS
 
 GROUPS: dict[str, list[click.Option]] = {
     "Input": [
-        click.Option(["--queries"], required=True, metavar="REF", help="Query table: a path, a catalog table, or a "
-                     "SQL query."),
-        click.Option(["--queries-format"], metavar="F", help="Format of the queries: parquet, orc, json, table, sql, "
-                     "or any other that Spark reads.  [default: guessed from the reference]"),
-        click.Option(["--queries-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; may "
-                     "be repeated."),
-        click.Option(["--corpus"], required=True, metavar="REF", help="Table of all items, as --queries."),
-        click.Option(["--corpus-format"], metavar="F", help="Format of the corpus: as --queries-format."),
-        click.Option(["--corpus-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader for "
-                     "the corpus; may be repeated."),
+        *table_to_read("--queries", "Query table: a path, a catalog table, or a SQL query."),
+        *table_to_read("--corpus", "Table of all items, as --queries."),
     ],
     "Columns": [
         click.Option(["--query-col"], default="query_id", show_default=True, metavar="NAME", help="Column that "
@@ -54,34 +55,24 @@ GROUPS: dict[str, list[click.Option]] = {
         click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Rules of the "
                      "evaluation: a name that `ndcg-spark conventions` lists, and changes, as "
                      "'default;ties=item_asc'."),
-        click.Option(["--confidence"], type=float, default=0.95, show_default=True, metavar="X", help="Level of the "
-                     "confidence intervals."),
+        confidence_option(),
     ],
     "Output": [
-        click.Option(["--rankings-output"], metavar="REF", help="Table of the items found to write: query, item, "
-                     "score, rank, and relevance where there are labels."),
-        click.Option(["--rankings-format"], metavar="F", help="Format of that table: parquet, orc, json, or table."),
-        click.Option(["--judgments-output"], metavar="REF", help="Table of the relevant items of each query in the "
-                     "whole corpus to write; it can be large."),
-        click.Option(["--judgments-format"], metavar="F", help="Format of that table: as --rankings-format."),
-        click.Option(["--output"], metavar="REF", help="Metric table to write: a folder or a catalog table."),
-        click.Option(["--output-format"], metavar="F", help="Format of the metric table: as --rankings-format."),
-        click.Option(["--per-query-output"], metavar="REF", help="Table of the metrics of every query to write."),
-        click.Option(["--per-query-format"], metavar="F", help="Format of that table: as --rankings-format."),
+        *table_to_write("--rankings-output", "Table of the items found to write: query, item, score, rank, and "
+                        "relevance where there are labels."),
+        *table_to_write("--judgments-output", "Table of the relevant items of each query in the whole corpus to "
+                        "write; it can be large."),
+        *table_to_write("--output", "Metric table to write: a folder or a catalog table."),
+        *table_to_write("--per-query-output", "Table of the metrics of every query to write."),
         click.Option(["--run"], default="", metavar="NAME", help="Name of the ranker in all results."),
-        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Date under which results are stored.  [default: "
-                     "today, UTC]"),
-        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: last "
-                     "part of --queries]"),
-        click.Option(["--json"], metavar="FILE", help="Write the summary as JSON; - prints it as the last line."),
-        click.Option(["--gate"], multiple=True, metavar='"ndcg@10>=0.40"', help="Exit with 3 if the overall mean "
-                     "does not meet this; may be repeated."),
+        *slice_options("--queries"),
+        json_option(),
+        gate_option(),
     ],
     "Running": [
         click.Option(["--parts"], type=int, default=4, show_default=True, metavar="N", help="Stripes of the corpus "
                      "that are searched in parallel; one or two for each core."),
-        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
-                     "repeated."),
+        spark_option(),
     ],
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""

@@ -15,6 +15,7 @@ from ndcg_spark.cli.config import (
     names_of,
     pairs_of,
     run_date_of,
+    source_of,
     target_of,
 )
 from ndcg_spark.cli.gates import Gate
@@ -83,14 +84,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
     ------
     InvalidParameterError
     """
-    sources = {
-        name: Source(
-            reference=options[name],
-            kind=options[f"{name}_format"],
-            options=pairs_of(options[f"{name}_option"]),
-        )
-        for name in ("queries", "corpus")
-    }
+    sources = {name: source_of(options, name) for name in ("queries", "corpus")}
     found = {output: target_of(*(options[name] for name in _names_of(output))) for output in OUTPUTS}
     metrics, cutoffs = asked_metrics(options)
     evaluation = EvaluationPlan(
