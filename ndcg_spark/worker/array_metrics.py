@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import pandas as pd
 
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal, mark_refusal
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.dcg import dcg, ndcg, sort_within_queries
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.gains import gain_function, relevance_range
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of
+from ndcg_spark.worker.batches import refusals_marked
 
 
-@contextmanager
-def _refusals_marked() -> Iterator[None]:
-    """Mark the text of our own errors, whose class is lost on the way to the driver."""
-    try:
-        yield
-    except NdcgSparkError as error:
-        if find_refusal(str(error)):
-            raise
-        raise type(error)(mark_refusal(str(error))) from error
-
-
-@_refusals_marked()
+@refusals_marked()
 def dcg_series(lists: pd.Series, *, gain: str, discount: str, k: int | None, best_first: bool) -> FloatArray:
     """DCG of each list of relevances in rank order, or put in ideal order first (`best_first`).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -57,10 +58,11 @@ def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
     return pa.array(values, mask=~known)
 
 
-def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass batches on; mark the text of our own errors, whose class is lost on the way to the driver."""
+@contextmanager
+def refusals_marked() -> Iterator[None]:
+    """Mark the text of our own errors, whose class is lost on the way to the driver."""
     try:
-        yield from batches
+        yield
     except NdcgSparkError as error:
         if find_refusal(str(error)):  # one function chained to another: marked already
             raise
@@ -71,7 +73,8 @@ def batch_function(work: BatchFunction) -> BatchFunction:
     """Wrap what a worker does such that errors are marked, and with the annotations that Spark reads."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(work(batches))
+        with refusals_marked():
+            yield from work(batches)
 
     return run
 

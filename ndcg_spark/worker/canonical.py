@@ -19,19 +19,11 @@ RANKED_LIST, RANKED_ITEMS, IDEAL_LIST, IDEAL_ITEMS = "ranked_list", "ranked_item
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The canonical names of a plan's columns.
-
-    Parameters
-    ----------
-    query, segments, scores : dict from canonical name to the user's
-        Several scores, where each score column is a run.
-    has_runs : bool
-        Whether there is a run column.
-    """
+    """The canonical names of a plan's columns, and what the user calls them."""
 
     query: dict[str, str]
     segments: dict[str, str]
-    scores: dict[str, str]
+    scores: dict[str, str]  # several, where each score column is a run
     has_runs: bool
 
     @property

@@ -33,23 +33,14 @@ QUERY = "query_0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesTask:
-    """What workers must know to read files.
-
-    Parameters
-    ----------
-    parts : tuple of FilePart
-        By number.
-    columns : dict from canonical name to the name in the files
-    schema : pyarrow schema
-        Of the canonical columns.
-    bounds : tuple of (low, high) or None
-        For each part: queries above `low` and below `high` lie in it alone. None: nothing is known.
-    """
+    """What workers must know to read files."""
 
     parts: tuple[FilePart, ...]
-    columns: dict[str, str]
-    schema: pa.Schema
-    bounds: tuple[tuple[Bound, Bound], ...] | None = None
+    columns: dict[str, str]  # canonical name to the name in the files
+    schema: pa.Schema  # of the canonical columns
+    bounds: tuple[tuple[Bound, Bound], ...] | None = (
+        None  # of each part: queries between them lie in it alone; None: unknown
+    )
     batch_rows: int = 131_072
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -29,11 +29,7 @@ Values: TypeAlias = NumberArray | pa.Array
 class Entries:
     """Entries of one list of each query, those of a query end to end.
 
-    Parameters
-    ----------
-    columns : dict from name to values, shape (n_entries,)
-        `rank` or `score`, `relevance` (NaN: unjudged), `item`, `order`, `n`, as far as rules need them.
-    offsets : int64, shape (n_queries + 1,)
+    Columns are `rank` or `score`, `relevance` (NaN: unjudged), `item`, `order`, `n`, as far as rules need them.
     """
 
     columns: dict[str, Values]

@@ -42,19 +42,12 @@ AT_LEAST = "at_least:"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    Parameters
-    ----------
-    head : dict from name to pyarrow array, shape (n_stretches,)
-        Keys, counts, and `low:NAME` and `high:NAME` of each carried column.
-    ranked : Entries or None
-        The first entries by score or rank; None for judgments.
-    ideal : Entries or None
-        The best relevances; None where the ideal list is not made of them.
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column.
     """
 
     head: dict[str, pa.Array]
-    ranked: Entries | None
-    ideal: Entries | None
+    ranked: Entries | None  # the first by score or rank; None for judgments
+    ideal: Entries | None  # the best relevances; None where no ideal list is made of them
 
     def keys(self, names: Names) -> pa.RecordBatch:
         """The columns that name the query, and its run where there are several."""

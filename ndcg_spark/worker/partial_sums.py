@@ -43,19 +43,10 @@ ESTIMATES = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummingTask:
-    """What a worker must know to add up metrics.
+    """What a worker must know to add up metrics."""
 
-    Parameters
-    ----------
-    segment_sets : tuple of tuple of str
-        Beside the overall mean.
-    weighted : bool
-        Whether the batches have a column `weight`.
-    metrics : tuple of SummedMetric
-    """
-
-    segment_sets: tuple[tuple[str, ...], ...]
-    weighted: bool
+    segment_sets: tuple[tuple[str, ...], ...]  # beside the overall mean
+    weighted: bool  # batches have a column `weight`
     metrics: tuple[SummedMetric, ...]
 
 

@@ -21,40 +21,19 @@ MOST_STRETCHES = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingTask:
-    """What workers must know to rank; small, and the same on every worker.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows, judgments : pyarrow schema
-        Canonical columns of the main table and of the judgments table, where there is one.
-    n_partitions : int
-        Partition ids of the exchange.
-    checks_duplicates : bool
-        Whether lists carry items so that duplicates among them are found.
-    counts_relevant : bool
-        Whether `n_relevant` is wanted.
-    chunk_rows : int
-        Rows grouped at once. Fewer cost more calls; half as many again gain nothing (20 M rows, 100 a query).
-    held_rows, held_bytes : int
-        Rows and bytes that a worker holds before it passes them on.
-    block_bytes : int
-        Of what has arrived, merged at once.
-    queries_at_once : int
-        Rankings of a batch.
-    """
+    """What workers must know to rank; small, and the same on every worker."""
 
     plan: EvaluationPlan
-    rows: pa.Schema
+    rows: pa.Schema  # canonical columns
     judgments: pa.Schema | None = None
-    n_partitions: int = 1
-    checks_duplicates: bool = False
-    counts_relevant: bool = True
-    chunk_rows: int = 131_072
-    held_rows: int = 2**19
+    n_partitions: int = 1  # ids of the exchange
+    checks_duplicates: bool = False  # lists carry items, so that duplicates among them are found
+    counts_relevant: bool = True  # `n_relevant` is wanted
+    chunk_rows: int = 131_072  # grouped at once; fewer cost more calls, half as many again gain nothing
+    held_rows: int = 2**19  # until they are passed on
     held_bytes: int = 2**27
-    block_bytes: int = 2**22
-    queries_at_once: int = 8192
+    block_bytes: int = 2**22  # of what has arrived, merged at once
+    queries_at_once: int = 8192  # rankings of a batch
     names: Names = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,25 +61,15 @@ def ranks_given(plan: EvaluationPlan) -> bool:
 class QueryRows:
     """Valid rows of one run, those of a query (or of a stretch of one) next to each other.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical columns.
-    offsets : int64, shape (n_queries + 1,)
-    value : numbers, shape (n_rows,)
-        Score or given rank, in the type of the column where that is narrower than a double.
-    retrieved, ranked : bool or None
-        Rows that have one, and rows that the ranking keeps. Here and below, None means all rows.
-    relevance : numbers, or None where judgments are a table of their own
-    judged : bool or None
+    Of flags, None means all rows.
     """
 
     batch: pa.RecordBatch
     offsets: IntArray
-    value: NumberArray
-    retrieved: BoolArray | None
-    ranked: BoolArray | None
-    relevance: NumberArray | None
+    value: NumberArray  # score or given rank, maybe narrower than a double
+    retrieved: BoolArray | None  # rows that have one
+    ranked: BoolArray | None  # rows that the ranking keeps
+    relevance: NumberArray | None  # None where judgments are a table of their own
     judged: BoolArray | None
 
 

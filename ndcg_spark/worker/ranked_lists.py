@@ -30,32 +30,14 @@ TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 
 @dataclass(slots=True)
 class RankedLists:
-    """One batch of rankings as ragged gains.
-
-    Parameters
-    ----------
-    ranked : float64, shape (n_entries,)
-        Gains of the ranked entries; unjudged ones gain 0.
-    offsets : int64, shape (n_queries + 1,)
-    rank : int64, shape (n_entries,)
-        0-based.
-    has_gaps : bool
-        Whether ranks were given, and so may leave some out.
-    groups : TieGroups or None
-        Where the tie rule takes tied items together.
-    lengths : int64, shape (n_queries,)
-        Ranks each list fills.
-    ideal : float64
-        Gains of the ideal list.
-    ideal_offsets : int64, shape (n_queries + 1,)
-    """
+    """One batch of rankings as ragged gains; unjudged entries gain 0."""
 
     ranked: FloatArray
     offsets: IntArray
-    rank: IntArray
-    has_gaps: bool
-    groups: TieGroups | None
-    lengths: IntArray
+    rank: IntArray  # 0-based
+    has_gaps: bool  # ranks were given, and so may leave some out
+    groups: TieGroups | None  # where the tie rule takes tied items together
+    lengths: IntArray  # ranks that each list fills
     ideal: FloatArray
     ideal_offsets: IntArray
 

@@ -24,26 +24,7 @@ TWICE = "twice"
 
 
 def rankings_batches(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Finish rankings: cut lists to K, refuse items that come twice, use the user's names.
-
-    Parameters
-    ----------
-    complete : PartialRankings
-        With all there is of each query.
-    task : RankingTask
-
-    Yields
-    ------
-    pyarrow record batch
-        `run`, the query columns, counts, segments, `weight`, `ranked` (relevances in rank order, null: unjudged),
-        `ranks` where they are given, `scores` and `tied` (how many items an entry stands for) where tied items are
-        grouped, and `ideal` (the best relevances, the best first).
-
-    Raises
-    ------
-    InputRefusedError
-        When a list has an item twice and duplicates are looked for, or a carried column is not constant in a query.
-    """
+    """Finish rankings: cut lists to K, refuse items that come twice, use the user's names. See `rank_queries`."""
     batch = _rankings(complete, task)
     for start in range(0, batch.num_rows, task.queries_at_once):
         yield batch.slice(start, task.queries_at_once)
@@ -68,25 +49,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
 
 
 def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
-    """Give the one value of a carried column in each query.
-
-    Parameters
-    ----------
-    keys : pyarrow record batch
-        Names the queries, for the message.
-    low, high : pyarrow array, shape (n_queries,)
-    name : str
-        The user's.
-    task : RankingTask
-
-    Returns
-    -------
-    pyarrow array, shape (n_queries,)
-
-    Raises
-    ------
-    InputRefusedError
-    """
+    """Give the one value of a carried column in each query; refuse a query that has several."""
     differs = flags_of(pc.not_equal(low, high))
     if pa.types.is_floating(low.type):  # to Spark, NaN equals NaN
         differs &= ~flags_of(pc.and_(pc.is_nan(low), pc.is_nan(high)))

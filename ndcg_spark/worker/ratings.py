@@ -21,7 +21,7 @@ from ndcg_spark.kernels.ratings import (
     weighted_median,
     weighty_ratings,
 )
-from ndcg_spark.worker.batches import BatchFunction, float_values, list_offsets, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets
 
 RATINGS = "ratings"
 """List of struct<relevance, annotator, weight>, sorted."""
@@ -29,20 +29,12 @@ RATINGS = "ratings"
 
 def make_judge(plan: RatingPlan) -> BatchFunction:
     """Build the function that turns rows of keys and `ratings` into judgments."""
-
-    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_judged(batch, plan) for batch in batches)
-
-    return judge
+    return batch_function(lambda batches: (_judged(batch, plan) for batch in batches))
 
 
 def make_pair_counter(plan: RatingPlan) -> BatchFunction:
     """Build the function that turns rows of keys and `ratings` into `raters`, `first`, `second`, `n`."""
-
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_counted(batch, plan) for batch in batches)
-
-    return count
+    return batch_function(lambda batches: (_counted(batch, plan) for batch in batches))
 
 
 def make_agreement() -> BatchFunction:

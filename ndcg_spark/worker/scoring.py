@@ -28,34 +28,16 @@ NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringTask:
-    """What a worker must know to score rankings; small, and the same on every worker.
-
-    Parameters
-    ----------
-    convention : Convention
-    cutoffs : tuple of int or None
-    keys : tuple of str
-        Columns that name a query: the run first.
-    carried : tuple of str
-        Columns handed through as they are.
-    tie_bounds : bool
-        Whether the metrics of the best and worst order are asked for.
-    metrics : tuple of MetricAt
-        Metrics beside NDCG, DCG and IDCG.
-    levels : tuple of float
-        Relevances whose counts of judged items are in `n_at_least`.
-    discount : float64 array or None
-        The discounts of the largest cutoff, computed once on the driver; None where there is no cutoff.
-    """
+    """What a worker must know to score rankings; small, and the same on every worker."""
 
     convention: Convention
     cutoffs: tuple[int | None, ...]
-    keys: tuple[str, ...]
-    carried: tuple[str, ...]
-    discount: FloatArray | None
-    tie_bounds: bool = False
-    metrics: tuple[MetricAt, ...] = ()
-    levels: tuple[float, ...] = ()
+    keys: tuple[str, ...]  # columns that name a query: the run first
+    carried: tuple[str, ...]  # columns handed through as they are
+    discount: FloatArray | None  # of the largest cutoff, computed once; None where there is none
+    tie_bounds: bool = False  # also the best and the worst order
+    metrics: tuple[MetricAt, ...] = ()  # beside NDCG, DCG and IDCG
+    levels: tuple[float, ...] = ()  # relevances whose counts of judged items are in `n_at_least`
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:

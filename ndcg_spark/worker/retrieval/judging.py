@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.worker.batches import BatchFunction, joined, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
 from ndcg_spark.worker.retrieval.blocks import QueryBlock, item_block, query_block
 from ndcg_spark.worker.retrieval.searching import arrivals
 from ndcg_spark.worker.retrieval.sending import QUERIES
@@ -31,11 +31,7 @@ def make_judge(task: RetrievalTask) -> BatchFunction:
         From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows (query, item, relevance). Pairs that are
         not relevant, or that a filter rules out, are left out.
     """
-
-    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_judge(batches, task))
-
-    return judge
+    return batch_function(lambda batches: _judge(batches, task))
 
 
 def _judge(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:

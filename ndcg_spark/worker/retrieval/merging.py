@@ -12,7 +12,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.kernels.top_k import repeats
-from ndcg_spark.worker.batches import BatchFunction, int_values, joined, list_offsets, marked
+from ndcg_spark.worker.batches import BatchFunction, batch_function, int_values, joined, list_offsets
 from ndcg_spark.worker.entries import Entries, entries_in, list_column, lists_of_counts
 from ndcg_spark.worker.retrieval.best import COUNT, ITEM, RELEVANCE, SCORE, Best, item_order
 from ndcg_spark.worker.retrieval.searching import BEST, LEVELS, arrivals
@@ -35,11 +35,7 @@ def make_merger(task: RetrievalTask) -> BatchFunction:
         From batches of `EXCHANGE_SCHEMA`, sorted by partition id, to rows (query, item, score, rank, relevance) or,
         for an evaluation, to rankings as `worker.scoring` reads them.
     """
-
-    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_merge(batches, task))
-
-    return merge
+    return batch_function(lambda batches: _merge(batches, task))
 
 
 def _merge(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ndcg_spark.kernels.distances import pair_scores
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 from ndcg_spark.kernels.screening import Pairs, near_pairs, screen_of
-from ndcg_spark.worker.batches import BatchFunction, joined, marked, taken
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, taken
 from ndcg_spark.worker.entries import entry_columns, list_column
 from ndcg_spark.worker.exchange import from_bytes, message, to_bytes
 from ndcg_spark.worker.hashing import column_hashes, partition_of, sorted_by_hash
@@ -37,11 +37,7 @@ def make_searcher(task: RetrievalTask) -> BatchFunction:
         From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to batches of the same schema: the best of each
         query in this stripe, and how many of its items have each relevance. The partition id is a part of the block.
     """
-
-    def search(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_search(batches, task))
-
-    return search
+    return batch_function(lambda batches: _search(batches, task))
 
 
 def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:

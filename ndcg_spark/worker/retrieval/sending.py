@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.worker.batches import BatchFunction, joined, marked, plain_texts
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, plain_texts
 from ndcg_spark.worker.exchange import message, to_bytes
 from ndcg_spark.worker.hashing import column_hashes, partition_of, sorted_by_hash
 from ndcg_spark.worker.retrieval.tables import packed_rows, refuse_widths, width_of
@@ -38,11 +38,7 @@ def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
     callable
         From canonical rows to batches of `worker.exchange.EXCHANGE_SCHEMA`; the partition id is the cell.
     """
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return marked(_send(batches, task, of_corpus=of_corpus))
-
-    return send
+    return batch_function(lambda batches: _send(batches, task, of_corpus=of_corpus))
 
 
 def _send(batches: Iterator[pa.RecordBatch], task: RetrievalTask, *, of_corpus: bool) -> Iterator[pa.RecordBatch]:
