@@ -15,7 +15,7 @@ from support.small_rankings import only, ranked
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, find_refusal
 from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
-from ndcg_spark.worker.batches import float_column, float_values, int_values, list_offsets, marked
+from ndcg_spark.worker.batches import batch_function, float_column, float_values, int_values, list_offsets
 from ndcg_spark.worker.row_view import make_row_viewer
 
 # --- Arrow columns
@@ -44,15 +44,18 @@ def test_what_is_not_known_is_null():
 
 
 def test_only_our_own_errors_are_marked():
-    def failing(error):
-        yield 1
-        raise error
+    def failing(errors):
+        for error in errors:
+            yield 1
+            raise error
+
+    run = batch_function(failing)
 
     with pytest.raises(InvalidParameterError) as caught:
-        list(marked(failing(InvalidParameterError("query 7 is bad."))))
+        list(run([InvalidParameterError("query 7 is bad.")]))
     assert find_refusal(f"at Foo.java: {caught.value}\n at Bar.java") == "query 7 is bad."
     with pytest.raises(ZeroDivisionError, match=r"^crash$"):
-        list(marked(failing(ZeroDivisionError("crash"))))
+        list(run([ZeroDivisionError("crash")]))
 
 
 # --- Single rows
