@@ -22,7 +22,9 @@ import bench_spark as on_spark
 from bench_beside import Beside
 from bench_data import KINDS, Shape, generate
 from bench_fixed import fixed_costs
+from bench_judgments import judgment_lines
 from bench_memory import PeakMemory
+from bench_retrieval import retrieval_lines
 from bench_steps import steps, time_steps
 from pyspark.sql import SparkSession
 
@@ -46,6 +48,11 @@ def main() -> None:
         print("\n".join([heading(arguments), *fixed_costs(arguments.rounds)]))
         return
     spark = on_spark.make_session(arguments.memory, arguments.k)
+    if arguments.retrieval or arguments.judgments:
+        make = retrieval_lines if arguments.retrieval else judgment_lines
+        print("\n".join([heading(arguments), *make(spark, arguments.rows, arguments.folder, arguments.rounds)]))
+        spark.stop()
+        return
     if arguments.steps:
         print("\n".join([heading(arguments), *steps_of(spark, arguments)]))
         spark.stop()
@@ -74,6 +81,8 @@ def parser() -> argparse.ArgumentParser:
         "--steps", action="store_true", help="time what ranking takes, operation by operation, instead"
     )
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
+    options.add_argument("--retrieval", action="store_true", help="time the 100 nearest of --rows items instead")
+    options.add_argument("--judgments", action="store_true", help="time judgments from --rows events instead")
     options.add_argument(
         "--only", nargs="+", default=[], help="contenders or steps whose names have one of these texts"
     )
@@ -201,17 +210,16 @@ def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_up
 
 def heading(arguments: argparse.Namespace) -> str:
     found = []
-    for package in ("pyspark", "duckdb", "polars", "recommenders"):
+    for package in ("pyspark", "numpy", "duckdb", "polars", "recommenders", "faiss-cpu"):
         try:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    what = (
-        f"Mean NDCG@{arguments.k}, {arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids, "
-        f"local[2], {arguments.memory} heap"
-    )
+    data = f"{arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids"
+    others = {"Whole processes": arguments.fixed, "Retrieval": arguments.retrieval, "Judgments": arguments.judgments}
+    what = next((name for name, asked in others.items() if asked), f"Mean NDCG@{arguments.k}, {data}")
     return (
-        f"{'Whole processes' if arguments.fixed else what}, median of {arguments.rounds}; "
+        f"{what}, local[2], {arguments.memory} heap, median of {arguments.rounds}; "
         f"ndcg-spark {ndcg_spark.__version__}, {', '.join(found)}, Python {platform.python_version()}; "
         f"`{shlex.join(['scripts/bench', *sys.argv[1:]])}`\n"
     )
