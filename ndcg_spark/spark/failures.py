@@ -19,6 +19,8 @@ else:
 
 _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]*\] ([^\n]*)")
 """The conditions under which Spark cannot read a file (the latter until 3.5), and what they say."""
+_NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
+"""What Spark 3.5 says of such a file in a task, without a condition."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
@@ -126,7 +128,8 @@ def unreadable_file(error: Exception) -> str | None:
     text = str(error)
     found = _UNREADABLE.search(text)
     if found is None:
-        return None
+        old = _NO_PARQUET.search(text)
+        return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or leave it out." if old else None
     line = _SQLSTATE.sub("", found.group(1)).strip().rstrip(".")
     cause = _CAUSE.search(text, found.end())
     why = f" ({cause.group(1).strip().rstrip('.')})" if cause else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import PySparkException
 
 from ndcg_spark import Convention, EvaluationPlan, evaluate, evaluation_plan
 from ndcg_spark.errors import InvalidParameterError, find_refusal
 from ndcg_spark.evaluation import EvaluationOptions
+from ndcg_spark.spark.failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ def run_and_judgments(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 def test_a_missing_query_without_a_weight_is_refused_by_name(spark: SparkSession) -> None:
     run, judgments = run_and_judgments(spark)
     found = evaluate(run, judgments=judgments, weight="w")
-    with pytest.raises(PySparkException) as raised:
+    with pytest.raises(SPARK_ERRORS) as raised:
         found.summary.collect()
     message = find_refusal(str(raised.value)) or ""
     assert message.startswith("query query_id=q2 is judged but not in the run")
@@ -79,7 +79,7 @@ def test_a_gain_that_a_function_makes_infinite_is_refused_by_query(spark: SparkS
         [("q1", 1, 0.5, 1.0), ("q7", 1, 0.5, 3.0)], "query_id string, item_id int, score double, relevance double"
     )
     found = evaluate(data, convention=Convention(gain=lambda level: 1.0 / (3.0 - level)))
-    with pytest.raises(PySparkException) as raised:
+    with pytest.raises(SPARK_ERRORS) as raised:
         found.per_query.collect()
     message = find_refusal(str(raised.value)) or ""
     assert message.startswith("query query_id=q7 has relevance 3, whose gain is not finite")

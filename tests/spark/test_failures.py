@@ -56,6 +56,10 @@ SPARK_3_5 = """An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 1 times: org.apache.spark.SparkException: [CANNOT_READ_FILE_FOOTER] Could not read footer for file: file:///x/b.parquet.
 \tat x
 """  # noqa: E501
+SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: Job aborted: Lost task 1.0 in stage 2.0 (TID 2) (10.0.0.1 executor driver): java.lang.RuntimeException: file:/x/b.parquet is not a Parquet file. Expected magic number at tail, but found [1, 2]
+\tat x
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -66,8 +70,12 @@ SPARK_3_5 = """An error occurred while calling o1.collectToPython.
             "Encountered error while reading file file:///x/b.parquet (file:/x/b.parquet is not a Parquet file)",
         ),
         (SPARK_3_5, "Could not read footer for file: file:///x/b.parquet"),
+        (
+            SPARK_3_5_TASK,
+            "file:/x/b.parquet is not a Parquet file (Expected magic number at tail, but found [1, 2])",
+        ),
     ],
-    ids=["4", "3.5"],
+    ids=["4", "3.5", "3.5 in a task"],
 )
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PySparkException
 
 from ndcg_spark import EvaluationPlan, evaluate, rank_rows
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal
+from ndcg_spark.spark.failures import SPARK_ERRORS
 
 THIRD = 1 / np.log2(3)
 """Discount of rank 2."""
@@ -60,7 +60,7 @@ def test_evaluations_in_threads_see_their_own_rows(spark, tmp_path):
 
 def test_a_cached_frame_is_evaluated_as_it_was_cached(spark, tmp_path):
     path = str(tmp_path / "rows")
-    spark.createDataFrame(small_table(4)).write.parquet(path)
+    spark.createDataFrame(small_table(4).to_pandas()).write.parquet(path)
     frame = spark.read.parquet(path)
     _ = evaluate(frame)  # a plan of it is made before it is cached
     frame.cache()
@@ -91,7 +91,7 @@ def test_files_that_change_after_the_evaluation_was_planned_are_refused(spark, t
     pq.write_table(small_table(40), tmp_path / "rows.parquet")
     evaluation = evaluate(str(tmp_path), source="parquet")
     pq.write_table(small_table(20), tmp_path / "rows.parquet")
-    with pytest.raises(PySparkException) as caught:
+    with pytest.raises(SPARK_ERRORS) as caught:
         evaluation.summary.collect()
     assert "changed after the evaluation was planned; evaluate again." in str(find_refusal(str(caught.value)))
 
@@ -184,7 +184,7 @@ LONG = "query_id string, item_id string, score double, relevance int"
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])
 def test_an_item_twice_across_the_cutoff_is_refused(spark, strategy):
-    with pytest.raises(PySparkException) as caught:
+    with pytest.raises(SPARK_ERRORS) as caught:
         evaluate(spark.createDataFrame(TWICE, LONG), k=1, strategy=strategy).summary.collect()
     assert "an item comes twice in the ranking of query query_id=q" in str(find_refusal(str(caught.value)))
 
@@ -250,7 +250,7 @@ def test_gains_times_discounts_of_rows_add_up_to_dcg_and_idcg(spark, ties, ideal
 
 def test_rank_rows_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
-    with pytest.raises(PySparkException) as caught:
+    with pytest.raises(SPARK_ERRORS) as caught:
         rank_rows(frame, EvaluationPlan()).collect()
     assert "comes twice" in str(find_refusal(str(caught.value)))
     best = replace(EvaluationPlan(), convention=Convention(duplicates="best"))
