@@ -122,7 +122,7 @@ def checked_events(
     """
     time, reasons = _checks(events, plan, parse_text)
     keys = [*plan.columns.query, plan.columns.item, plan.columns.event]
-    return checked(_in_window(events, time, plan), reasons, keys, originals=originals)
+    return checked(_in_window(events, time, plan), reasons, keys, originals=events.columns if originals else ())
 
 
 def _checks(events: DataFrame, plan: EventPlan, parse_text: bool) -> tuple[TimeColumn, Reasons]:
