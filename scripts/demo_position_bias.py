@@ -75,7 +75,8 @@ def main() -> int:
         "is looked at follows from the clicks alone:"
     )
     propensities, labels = folder / "propensities", folder / "labels"
-    run("ndcg-spark", "position-bias", "propensities", "--input", log, "--output", propensities, *night)
+    written = ("--output", propensities, *night)
+    run("ndcg-spark", "position-bias", "propensities", "--input", log, "--max-iter", "5000", *written)
     explain("Each click is weighted by the inverse of that:")
     given = ("--propensities", propensities / "run_date=2026-02-01")
     run("ndcg-spark", "position-bias", "judgments", "--input", log, *given, "--output", labels, *night)

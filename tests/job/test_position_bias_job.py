@@ -90,7 +90,7 @@ def test_estimates(four, tmp_path):
     assert (row["ips"], row["snips"], row["n_eff"]) == pytest.approx((4, 8 / 9, 2.492307692308), abs=1e-12)
     (stored,) = stored_rows(tmp_path / "estimates")
     assert stored["ips_std_error"] == pytest.approx(2.273030282831, abs=1e-12)
-    assert ended.out.startswith("overall queries=4  ips 4.000000 [-0.455058, 8.455058]  snips 0.888889 ")
+    assert ended.out.startswith("overall queries=4  ips 4.000000 [-0.455057, 8.455057]  snips 0.888889 ")
     ended = position_bias(
         *(
             "estimates",

@@ -86,42 +86,47 @@ def weighted_impressions(
     plan.check_source(table=propensities is not None)
     columns = plan.columns
     reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
-    for name in dict.fromkeys(
-        [*([plan.run] if plan.run else []), *(one for its in plan.segment_sets for one in its)]
-    ):
-        require_column(impressions, name, "run-col" if name == plan.run else "segment-cols", TABLE)
+    for name in (name for names in plan.segment_sets for name in names):
+        require_column(impressions, name, "segment-cols", TABLE)
     if plan.run is not None:
+        require_column(impressions, plan.run, "run-col", TABLE)
         reasons.append(("null_run", named(plan.run).isNull()))
     frame = impressions
+    of_propensity: Reasons = []
     if columns.propensity is not None:
         propensity = number(impressions, columns.propensity, "propensity-col", TABLE, parse_text=parse_text)
         of_propensity = [
             ("null_propensity", named(columns.propensity).isNull()),
             ("propensity_not_a_number", propensity.isNull()),
+            *_range(propensity),
         ]
     else:
         position, of_position = _position(impressions, columns, parse_text)
         reasons += of_position
         if propensities is None:
-            power = float(plan.power or 0)
-            propensity, of_propensity = F.lit(1.0) / (position if power == 1 else F.pow(position, F.lit(power))), []
+            power, there = float(plan.power or 0), F.when(position >= 1, position)
+            propensity = F.lit(1.0) / (there if power == 1 else F.pow(there, F.lit(power)))
         else:
             frame, propensity = _with_given(impressions, position, propensities), named(_GIVEN)
             of_propensity = [
                 ("position_without_propensity", propensity.isNull()),
                 ("position_with_two_propensities", named(_TIMES) > 1),
+                *_range(propensity),
             ]
+    if plan.clip is None:
+        of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_WEIGHT)))
     click, of_click = _click(impressions, columns, parse_text)
     reasons += [*of_click, *of_propensity]
-    reasons += [
+    weight = F.lit(1.0) / F.when(propensity > 0, propensity)  # a division by 0 would raise even in a bad row
+    return Impressions(frame=frame, reasons=reasons, click=click, weight=weight, columns=impressions.columns)
+
+
+def _range(propensity: Column) -> Reasons:
+    return [
         ("nan_propensity", F.isnan(propensity)),
         ("propensity_not_above_0", propensity <= 0),
         ("propensity_above_1", propensity > 1),
     ]
-    if plan.clip is None:
-        reasons.append(("propensity_too_small", propensity < F.lit(1 / MAX_WEIGHT)))
-    weight = F.lit(1.0) / propensity
-    return Impressions(frame=frame, reasons=reasons, click=click, weight=weight, columns=impressions.columns)
 
 
 def checked_impressions(found: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
