@@ -50,11 +50,6 @@ class Cells(NamedTuple):
     clicked: FloatArray
     pairs: FloatArray
 
-    @property
-    def n_pairs(self) -> FloatArray:
-        """Pairs of each cell, shape (n_cells,)."""
-        return self.pairs[self.pattern]
-
 
 class Totals(NamedTuple):
     """What a fit must know of all cells beforehand. Totals of parts of the cells add up with `add_totals`.
@@ -144,12 +139,15 @@ def totals_of(cells: Cells, n_positions: int) -> Totals:
     >>> totals_of(cells, 3).linked.tolist()
     [True, False, True]
     """
-    shown, clicked = np.zeros((2, n_positions), dtype=np.int64)
-    np.add.at(shown, cells.position, (cells.shown * cells.n_pairs).astype(np.int64))
-    np.add.at(clicked, cells.position, (cells.clicked * cells.n_pairs).astype(np.int64))
-    same = cells.pattern[1:] == cells.pattern[:-1]
-    edges = np.unique(cells.position[:-1][same] * n_positions + cells.position[1:][same])
-    return Totals(shown, clicked, _chains(edges // n_positions, edges % n_positions, n_positions))
+    totals = Totals(*np.zeros((2, n_positions), dtype=np.int64), np.arange(n_positions))
+    for its in _blocks(cells):
+        pairs = its.pairs[its.pattern]
+        counts = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
+        same = its.pattern[1:] == its.pattern[:-1]
+        edges = np.unique(its.position[:-1][same] * n_positions + its.position[1:][same])
+        chain = _chains(edges // n_positions, edges % n_positions, n_positions)
+        totals = add_totals(totals, Totals(*counts, chain))
+    return totals
 
 
 def add_totals(first: Totals, second: Totals) -> Totals:
@@ -343,16 +341,16 @@ def pair_sums(cells: Cells, n_positions: int) -> IntArray:
         By position, limbs of the sums of click-through there and, of the same items, at the first position. Sums of
         parts of the cells add up.
     """
-    rate = cells.clicked / cells.shown
-    at_first = cells.position == 0
-    of_first = np.full(len(cells.pairs), np.nan)
-    of_first[cells.pattern[at_first]] = rate[at_first]
-    both = ~np.isnan(of_first[cells.pattern])
-    position, pairs = cells.position[both], cells.n_pairs[both].astype(np.int64)
     found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
-    for at, values in enumerate((rate[both], of_first[cells.pattern][both])):
-        for limb, whole in to_limbs(values).items():
-            np.add.at(found[:, at, limb], position, whole * pairs)
+    for its in _blocks(cells):
+        rate, at_first = its.clicked / its.shown, its.position == 0
+        of_first = np.full(len(its.pairs), np.nan)
+        of_first[its.pattern[at_first]] = rate[at_first]
+        both = ~np.isnan(of_first[its.pattern])
+        position, pairs = its.position[both], its.pairs[its.pattern[both]].astype(np.int64)
+        for at, values in enumerate((rate[both], of_first[its.pattern[both]])):
+            for limb, whole in to_limbs(values).items():
+                np.add.at(found[:, at, limb], position, whole * pairs)
     return found
 
 

@@ -98,33 +98,38 @@ def held_counts(batches: Iterable[pa.RecordBatch], *, limit: int | None) -> Coun
     ------
     InputRefusedError
     """
-    lengths, pairs, parts, n_cells = [], [], [], 0
+    # Columns are put together one after the other, so that only one of them is there twice.
+    lengths: list[Any] = []
+    pairs: list[Any] = []
+    columns: dict[str, list[Any]] = {"position": [], "shown": [], "clicked": []}
+    found, n_cells = {1}, 0
     for batch in batches:
-        column = batch.column(PATTERN)
-        flat = column.flatten()
+        patterns = batch.column(PATTERN)
+        flat = patterns.flatten()
         n_cells += len(flat)
         if limit is not None and n_cells > limit:
             raise InputRefusedError(
                 f"the log has more than {limit:,} different counts of impressions and clicks, too many for one "
                 "worker; fit=distributed holds them in all workers."
             )
-        lengths.append(np.diff(list_offsets(column)))
-        pairs.append(int_values(batch.column(PAIRS)).astype(np.float64))
-        parts.append([int_values(flat.field(at)) for at in range(3)])
-    position, shown, clicked = (_joined([part[at] for part in parts]) for at in range(3))
-    positions = known_positions(position)
+        lengths.append(np.diff(list_offsets(patterns)))
+        pairs.append(int_values(batch.column(PAIRS)))
+        for at, parts in enumerate(columns.values()):
+            parts.append(int_values(flat.field(at)).astype(np.int32 if at == 0 else np.float64))
+        found.update(np.unique(columns["position"][-1]).tolist())
+    positions = known_positions(list(found))
+    shown, clicked = (_joined(columns.pop(name)).astype(np.float64, copy=False) for name in ("shown", "clicked"))
+    number = np.searchsorted(np.array(positions, dtype=np.int32), _joined(columns.pop("position")))
     pattern = query_of_rows(offsets_of(_joined(lengths)))
-    number = np.searchsorted(positions, position)
-    cells = Cells(pattern, number, shown.astype(np.float64), clicked.astype(np.float64), _joined(pairs) * 1.0)
-    return Counts(cells, positions)
+    return Counts(Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), positions)
 
 
-def known_positions(position: IntArray | list[int]) -> list[int]:
+def known_positions(position: Iterable[int]) -> list[int]:
     """Different positions, sorted, and the first in any case."""
-    found = np.union1d(np.array(position, dtype=np.int64), [1])
+    found = {1, *position}
     if len(found) > MAX_POSITIONS:
         raise InputRefusedError(f"the log has more than {MAX_POSITIONS:,} different positions; leave deep ones out.")
-    return [int(one) for one in found]
+    return sorted(found)
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -285,6 +285,17 @@ def test_a_log_without_its_first_position(spark):
             assert [(one["propensity"], one["reason"]) for one in found] == [(None, reason)] * 2, method
 
 
+def test_keys_may_have_the_names_of_counts(spark):
+    schema = "shown string, clicked string, n string, position int, click int"
+    rows = spark.createDataFrame([("q", "n", item, k, c) for _, item, k, c in shown("a", 1, 2)], schema)
+    columns = ImpressionColumns(query=("shown", "clicked"), item="n")
+    (one,) = fit(rows, columns=columns)["positions"]
+    assert (one["n_impressions"], one["n_clicks"]) == (10, 2)
+    plan = WeightPlan(columns=columns, power=1, segment_sets=(("n",),))
+    assert {row["ips"] for row in inverse_propensity_estimates(rows, plan).collect()} == {2.0}
+    assert [row["relevance"] for row in judgments_from_impressions(rows, plan).collect()] == [0.2]
+
+
 def test_nothing_is_a_fit_without_positions(spark):
     nothing = impressions(spark, [])
     assert [row["positions"] for row in fit_propensities(nothing).collect()] in ([], [[]])

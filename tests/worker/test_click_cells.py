@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from support.clicks import simulation
@@ -74,6 +73,6 @@ def test_no_pattern_is_no_block():
 
 
 def test_too_many_positions():
-    assert known_positions(np.array([3, 2, 3])) == [1, 2, 3]
+    assert known_positions([3, 2, 3]) == [1, 2, 3]
     with pytest.raises(InputRefusedError, match=f"more than {MAX_POSITIONS:,} different positions"):
-        known_positions(np.arange(MAX_POSITIONS + 1) + 1)
+        known_positions(range(1, MAX_POSITIONS + 2))

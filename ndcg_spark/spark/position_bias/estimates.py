@@ -26,6 +26,8 @@ _COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impres
 _STATE = T.StructField("state", T.ArrayType(T.LongType()))
 _PARTIAL = T.StructType([*_KEYS, *_COUNTS, _STATE])
 _ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *[T.StructField(name, T.DoubleType()) for name in ESTIMATES], _STATE])
+_N, _QUERY = "number of impressions", "the query"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
@@ -78,12 +80,12 @@ def inverse_propensity_estimates(
     runs = [plan.run] if plan.run is not None else []
     keys = list(dict.fromkeys([*runs, *segments, *plan.columns.query]))
     rows = weighted_rows(found, plan, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
-    aggregates = [F.count(F.lit(1)).alias("n")]
+    aggregates = [F.count(F.lit(1)).alias(_N)]
     aggregates += [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
     queries = rows.groupBy(*columns_of(keys)).agg(*aggregates)
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
-    values = grouped.select(*GROUP_KEYS, named("n").alias("n_impressions"), *sums)
+    values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
     return _finished(values.mapInArrow(make_partial_summer(), schema=_PARTIAL), plan.confidence)
 
 
@@ -122,17 +124,17 @@ def _overall(plan: WeightPlan) -> list[Column]:
 
 def _limbs() -> list[Column]:
     names = [limb_name(name, at) for name in _SUMS for at in range(N_LIMBS)]
-    return columns_of(["n", *names])
+    return columns_of([_N, *names])
 
 
 def _by_segment(queries: DataFrame, plan: WeightPlan) -> DataFrame:
     """Add up the parts of each query for all impressions, and for each segment set."""
     groups = F.array(*[_segment(names) for names in ((), *plan.segment_sets)])
     # Queries as a struct under a name of our own: one of their columns may be called `segment`.
-    query = F.struct(*columns_of(plan.columns.query)).alias("the query")
+    query = F.struct(*columns_of(plan.columns.query)).alias(_QUERY)
     run = _overall(plan)[0]
     parts = queries.select(run, query, F.explode(groups).alias("group"), *_limbs())
-    keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), named("the query")]
+    keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), named(_QUERY)]
     added = [F.sum(named(name)).alias(name) for name in parts.columns[3:]]
     return parts.groupBy(*keys).agg(*added)
 

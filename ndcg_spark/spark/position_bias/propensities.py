@@ -34,7 +34,8 @@ _FIT = (
 _BLOCK = "payload binary, attractive binary, positions array<bigint>"
 _TOTALS = "shown array<bigint>, clicked array<bigint>, chain array<bigint>, n_patterns bigint, sums array<bigint>"
 _STEP = "seen array<bigint>, log_likelihood bigint"
-_SHOWN_AT, _CLICKED = "shown at", "was clicked"
+_SHOWN_AT, _CLICKED, _TIMES, _CLICKS = "shown at", "was clicked", "times shown", "times clicked"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
 _STORED_EVERY = 4
 """Steps of EM that are taken anew in each job before the state is stored. To store it costs about as much as two."""
 
@@ -136,9 +137,9 @@ def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: 
     rows = valid.select(
         *columns_of(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)
     )
-    counted = [F.count(F.lit(1)).alias("shown"), F.sum(named(_CLICKED)).alias("clicked")]
+    counted = [F.count(F.lit(1)).alias(_TIMES), F.sum(named(_CLICKED)).alias(_CLICKS)]
     counts = rows.groupBy(*columns_of([*keys, _SHOWN_AT])).agg(*counted)
-    one = F.struct(named(_SHOWN_AT).alias("position"), "shown", "clicked")
+    one = F.struct(named(_SHOWN_AT).alias("position"), named(_TIMES).alias("shown"), named(_CLICKS).alias("clicked"))
     pairs = counts.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(one)).alias(PATTERN))
     return pairs.groupBy(PATTERN).agg(F.count(F.lit(1)).alias(PAIRS))
 
