@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
+    from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPlan
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
         judgments_from_ratings,
         rating_agreement,
         rating_pairs,
+    )
+    from ndcg_spark.spark.position_bias import (
+        fit_propensities,
+        inverse_propensity_estimates,
+        judgments_from_impressions,
+        merge_estimates,
+        propensity_table,
     )
     from ndcg_spark.spark.ranking import rank_queries
     from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
@@ -38,21 +46,29 @@ _HOMES = {
     "EvaluationPlan": "plan",
     "EventColumns": "judgment_plans",
     "EventPlan": "judgment_plans",
+    "ImpressionColumns": "position_plan",
     "PRESETS": "conventions",
+    "PropensityPlan": "position_plan",
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
     "RetrievalPlan": "retrieval_plan",
+    "WeightPlan": "position_plan",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
     "evaluation_plan": "evaluation",
     "explain_difference": "explanation",
+    "fit_propensities": "spark.position_bias",
+    "inverse_propensity_estimates": "spark.position_bias",
     "judge_by_labels": "spark.retrieval",
     "judgments_from_events": "spark.judgments",
+    "judgments_from_impressions": "spark.position_bias",
     "judgments_from_ratings": "spark.judgments",
+    "merge_estimates": "spark.position_bias",
     "merge_summaries": "spark.summary",
     "ndcg": "spark.functions",
     "plain_refusals": "spark.failures",
+    "propensity_table": "spark.position_bias",
     "rank_by_retrieval": "spark.retrieval",
     "rank_queries": "spark.ranking",
     "rank_rows": "spark.inspection",
@@ -72,21 +88,29 @@ __all__ = [
     "EvaluationPlan",
     "EventColumns",
     "EventPlan",
+    "ImpressionColumns",
+    "PropensityPlan",
     "RatingColumns",
     "RatingPlan",
     "RetrievalPlan",
+    "WeightPlan",
     "__version__",
     "dcg",
     "disputed_items",
     "evaluate",
     "evaluation_plan",
     "explain_difference",
+    "fit_propensities",
+    "inverse_propensity_estimates",
     "judge_by_labels",
     "judgments_from_events",
+    "judgments_from_impressions",
     "judgments_from_ratings",
+    "merge_estimates",
     "merge_summaries",
     "ndcg",
     "plain_refusals",
+    "propensity_table",
     "rank_by_retrieval",
     "rank_queries",
     "rank_rows",

@@ -60,7 +60,7 @@ class EventColumns:
     user: str = "user_id"
 
     def __post_init__(self) -> None:
-        _check_keys(self.query, self.item, EVENT_RESERVED)
+        check_keys(self.query, self.item, EVENT_RESERVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ class RatingColumns:
     weight: str | None = None
 
     def __post_init__(self) -> None:
-        _check_keys(self.query, self.item, RATING_RESERVED)
+        check_keys(self.query, self.item, RATING_RESERVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +255,20 @@ class RatingPlan:
             raise InvalidParameterError(f"dispute_range must be a number above 0; got {self.dispute_range:g}.")
 
 
-def _check_keys(query: tuple[str, ...], item: str, reserved: tuple[str, ...]) -> None:
+def check_keys(query: tuple[str, ...], item: str, reserved: tuple[str, ...]) -> None:
+    """Refuse query and item columns that are the same, or have the name of a column that is made.
+
+    Parameters
+    ----------
+    query : tuple of str
+    item : str
+    reserved : tuple of str
+        Names of columns that are made, in lower case.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
     if not query:
         raise InvalidParameterError("query-col must name at least one column.")
     keys = (*query, item)

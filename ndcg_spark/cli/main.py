@@ -12,6 +12,7 @@ from ndcg_spark.cli.build_judgments import build_judgments
 from ndcg_spark.cli.conventions import conventions
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.cli.metrics import metrics
+from ndcg_spark.cli.position_bias import position_bias
 from ndcg_spark.cli.retrieve import retrieve
 from ndcg_spark.errors import NdcgSparkError, find_refusal
 
@@ -27,6 +28,7 @@ def cli() -> None:
 cli.add_command(mean_ndcg)
 cli.add_command(retrieve)
 cli.add_command(build_judgments)
+cli.add_command(position_bias)
 cli.add_command(conventions)
 cli.add_command(metrics)
 

@@ -2,35 +2,88 @@
 
 Only the product t * g can be told from clicks, so propensities are t relative to that of the first position, and only
 for positions that a chain of shared items links to it.
+
+Pairs of query and item with the same counts at the same positions have the same g at every step, so they are one
+*pattern* with a number of pairs. Sums over patterns are whole numbers of a fixed unit: they add up to the same bits
+whatever the order of patterns, and whichever worker holds them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.kernels.exact import N_LIMBS, from_limbs, to_limbs
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
+
+BLOCK_CELLS = 1 << 16
+"""Cells that a step computes at once; their temporary arrays then stay in the caches of a core."""
+_SUM_BITS = 61
+"""Sums over all cells stay below 2^61 units, so they fit into 64 bits."""
+_LOG_BITS = 10
+"""A logarithm of a double is below 2^10 in size."""
+_HALF = 2.0**31
 
 
 class Cells(NamedTuple):
-    """Impressions and clicks by (query, item) and position.
+    """Impressions and clicks by pattern and position.
 
     Parameters
     ----------
-    pair : int64, shape (n_cells,)
-        Number of the (query, item), from 0.
+    pattern : int64, shape (n_cells,)
+        Number of the pattern, from 0, in rising order.
     position : int64, shape (n_cells,)
         Number of the position, from 0; 0 is the first.
     shown, clicked : float64, shape (n_cells,)
-        Whole numbers; 0 <= clicked <= shown, shown > 0.
+        Whole numbers of one (query, item); 0 <= clicked <= shown, shown > 0.
+    pairs : float64, shape (n_patterns,)
+        How many (query, item) have these counts; whole numbers.
     """
 
-    pair: IntArray
+    pattern: IntArray
     position: IntArray
     shown: FloatArray
     clicked: FloatArray
+    pairs: FloatArray
+
+
+class Totals(NamedTuple):
+    """What a fit must know of all cells beforehand. Totals of parts of the cells add up with `add_totals`.
+
+    Parameters
+    ----------
+    shown, clicked : int64, shape (n_positions,)
+    chain : int64, shape (n_positions,)
+        For each position the lowest that a chain of shared (query, item) links it to.
+    """
+
+    shown: IntArray
+    clicked: IntArray
+    chain: IntArray
+
+    @property
+    def linked(self) -> BoolArray:
+        """Positions that a chain links to the first, shape (n_positions,)."""
+        return np.asarray((self.chain == 0) & (self.shown > 0))
+
+
+class StepSums(NamedTuple):
+    """What a step of EM finds, in whole numbers; sums of parts of the cells add up.
+
+    Parameters
+    ----------
+    seen : int64, shape (n_positions,)
+        Expected number of impressions that were examined, in units of `sum_unit`.
+    log_likelihood : int
+        Of the parameters that the step started from, in units of `log_unit`.
+    """
+
+    seen: IntArray
+    log_likelihood: int
 
 
 class ClickModel(NamedTuple):
@@ -38,28 +91,183 @@ class ClickModel(NamedTuple):
 
     Parameters
     ----------
-    propensity : float64, shape (n_positions,)
-        t_k / t_1, at most 1; NaN where it cannot be told from clicks.
-    above_one : bool, shape (n_positions,)
-        Where the fit was above 1, and 1 was taken.
+    ratio : float64, shape (n_positions,)
+        t_k / t_1; NaN where it cannot be told from clicks.
     log_likelihood : float64, shape (n_iterations + 1,)
-        At the start and after each iteration; it never falls.
+        At the start and after each iteration, up to binomial coefficients; it never falls. Empty if the first
+        position has no clicks, so that nothing can be told.
     converged : bool
         Whether no t_k / t_1 moved by the tolerance in the last iteration.
     """
 
-    propensity: FloatArray
-    above_one: BoolArray
+    ratio: FloatArray
     log_likelihood: FloatArray
     converged: bool
 
+    @property
+    def propensity(self) -> FloatArray:
+        """t_k / t_1, at most 1; NaN where it cannot be told."""
+        return np.minimum(self.ratio, 1.0)
 
-def fit_click_model(cells: Cells, *, tolerance: float = 1e-6, max_iter: int = 1000) -> ClickModel:
-    """Fit examination and attractiveness by expectation maximisation, both from 0.5.
+
+def sum_unit(n_shown: int) -> float:
+    """Unit of sums over cells of so many impressions; a power of two."""
+    return 2.0 ** (n_shown.bit_length() - _SUM_BITS)
+
+
+def log_unit(n_shown: int) -> float:
+    """Unit of log-likelihoods; a power of two."""
+    return sum_unit(n_shown) * 2.0**_LOG_BITS
+
+
+def totals_of(cells: Cells, n_positions: int) -> Totals:
+    """Count impressions and clicks by position, and find which positions share items.
 
     Parameters
     ----------
     cells : Cells
+    n_positions : int
+
+    Returns
+    -------
+    Totals
+
+    Examples
+    --------
+    >>> one = np.ones(4)
+    >>> cells = Cells(np.array([0, 0, 1, 2]), np.array([0, 2, 2, 1]), one, one, np.ones(3))
+    >>> totals_of(cells, 3).linked.tolist()
+    [True, False, True]
+    """
+    totals = Totals(*np.zeros((2, n_positions), dtype=np.int64), np.arange(n_positions))
+    for its in _blocks(cells):
+        pairs = its.pairs[its.pattern]
+        counts = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
+        same = its.pattern[1:] == its.pattern[:-1]
+        edges = np.unique(its.position[:-1][same] * n_positions + its.position[1:][same])
+        chain = _chains(edges // n_positions, edges % n_positions, n_positions)
+        totals = add_totals(totals, Totals(*counts, chain))
+    return totals
+
+
+def add_totals(first: Totals, second: Totals) -> Totals:
+    """Totals of two parts of the cells, of the same positions."""
+    position = np.arange(len(first.chain))
+    begin, end = np.r_[position, position], np.r_[first.chain, second.chain]
+    chain = _chains(begin, end, len(position))
+    return Totals(first.shown + second.shown, first.clicked + second.clicked, chain)
+
+
+def _chains(begin: IntArray, end: IntArray, n_positions: int) -> IntArray:
+    chain = np.arange(n_positions)
+    while True:
+        lowest = np.minimum(chain[begin], chain[end])
+        reached = chain.copy()
+        np.minimum.at(reached, begin, lowest)
+        np.minimum.at(reached, end, lowest)
+        if (reached == chain).all():
+            return chain
+        chain = reached
+
+
+def _counts_by(position: IntArray, counts: FloatArray, n_positions: int) -> IntArray:
+    """Sums of up to 2^22 whole numbers by position, exactly: `bincount` adds doubles, so halves are added alone."""
+    high = np.floor(counts / _HALF)
+    parts = [np.bincount(position, its, n_positions).astype(np.int64) for its in (high, counts - high * _HALF)]
+    return np.asarray(parts[0] * int(_HALF) + parts[1])
+
+
+class Expectation:
+    """Steps of EM over the cells that one worker holds; it keeps the attractiveness g of their patterns.
+
+    Parameters
+    ----------
+    cells : Cells
+    n_positions : int
+    n_shown : int
+        Impressions of all cells, of all workers: it decides the unit of sums.
+    attractive : float64, shape (n_patterns,), or None
+        g; None starts at 0.5.
+    """
+
+    def __init__(self, cells: Cells, n_positions: int, n_shown: int, attractive: FloatArray | None = None) -> None:
+        self._blocks = list(_blocks(cells))
+        self._n_positions = n_positions
+        self._per_unit, self._per_log_unit = 1 / sum_unit(n_shown), 1 / log_unit(n_shown)
+        self.attractive = np.full(len(cells.pairs), 0.5) if attractive is None else attractive.copy()
+
+    def step(self, examined: FloatArray) -> StepSums:
+        """Take one step of EM: changes g, and returns the sums that the new t follows from.
+
+        Parameters
+        ----------
+        examined : float64, shape (n_positions,)
+            t.
+
+        Returns
+        -------
+        StepSums
+
+        References
+        ----------
+        Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
+        """
+        seen, likelihood = np.zeros(self._n_positions, dtype=np.int64), 0
+        for its in self._blocks:
+            shown, clicked, pairs = its.shown, its.clicked, its.pairs[its.pattern]
+            missed = shown - clicked
+            t, g = examined[its.position], self.attractive[its.patterns][its.pattern]
+            both = t * g
+            likelihood += self._log_likelihood(both, clicked, missed, pairs)
+            # Where every impression was clicked there is nothing to divide, even if t g = 1.
+            unseen = missed / ((1 - both) + (missed == 0))
+            units = np.rint(pairs * (clicked + unseen * (t * (1 - g))) * self._per_unit)
+            seen += _counts_by(its.position, units, self._n_positions)
+            attracted = np.bincount(its.pattern, clicked + unseen * ((1 - t) * g))
+            self.attractive[its.patterns] = attracted / np.bincount(its.pattern, shown)
+        return StepSums(seen, likelihood)
+
+    def _log_likelihood(self, both: FloatArray, clicked: FloatArray, missed: FloatArray, pairs: FloatArray) -> int:
+        # The comparisons keep logarithms of 0 out, whose factor is 0.
+        found = clicked * np.log(both + (clicked == 0)) + missed * np.log1p(-both * (missed > 0))
+        units = np.rint(pairs * found * self._per_log_unit)
+        return int(units.astype(np.int64).sum())
+
+
+class _Block(NamedTuple):
+    """Cells of some patterns, numbered from 0; `patterns` are their numbers among all."""
+
+    patterns: slice
+    pattern: IntArray
+    position: IntArray
+    shown: FloatArray
+    clicked: FloatArray
+    pairs: FloatArray
+
+
+def _blocks(cells: Cells) -> Iterator[_Block]:
+    n_cells, begin = len(cells.pattern), 0
+    while begin < n_cells:
+        # A block ends where a pattern ends.
+        first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + BLOCK_CELLS, n_cells) - 1])
+        end = int(np.searchsorted(cells.pattern, last, side="right"))
+        patterns, rows = slice(first, last + 1), slice(begin, end)
+        columns = (cells.position[rows], cells.shown[rows], cells.clicked[rows])
+        yield _Block(patterns, cells.pattern[rows] - first, *columns, cells.pairs[patterns])
+        begin = end
+
+
+def fit_click_model(
+    totals: Totals, step: Callable[[FloatArray], StepSums], *, tolerance: float = 1e-6, max_iter: int = 1000
+) -> ClickModel:
+    """Fit examination and attractiveness by expectation maximisation, both from 0.5.
+
+    Parameters
+    ----------
+    totals : Totals
+        Of all cells.
+    step : function from t to StepSums
+        `Expectation.step`, or the sum of those of several workers.
     tolerance : float
         Above 0. EM takes small steps: a step of this size does not mean that the limit is as near.
     max_iter : int
@@ -81,129 +289,78 @@ def fit_click_model(cells: Cells, *, tolerance: float = 1e-6, max_iter: int = 10
         raise InvalidParameterError(f"tolerance must be above 0; got {tolerance:g}.")
     if max_iter < 1:
         raise InvalidParameterError(f"max_iter must be at least 1; got {max_iter}.")
-    order = np.lexsort((cells.position, cells.pair))  # sums then do not depend on the order of cells
-    cells = Cells(cells.pair[order], cells.position[order], cells.shown[order], cells.clicked[order])
-    n_positions, n_pairs = int(cells.position.max(initial=0)) + 1, int(cells.pair.max(initial=-1)) + 1
-    known = linked_positions(cells)
-    examined, attractive = np.full(n_positions, 0.5), np.full(n_pairs, 0.5)
-    likelihood = [log_likelihood(cells, examined, attractive)]
+    known, shown = totals.linked, totals.shown > 0
+    n_shown = int(totals.shown.sum())
+    if not totals.clicked[0]:
+        return ClickModel(np.full(len(shown), np.nan), np.zeros(0), False)
+    examined = np.full(len(shown), 0.5)
+    likelihood: list[float] = []
     converged = False
-    while not converged and len(likelihood) <= max_iter:
-        before = examined
-        examined, attractive = em_step(cells, examined, attractive)
-        likelihood.append(log_likelihood(cells, examined, attractive))
-        moved = np.abs(examined / examined[0] - before / before[0]) if examined[0] > 0 else np.zeros(n_positions)
+    while not converged and len(likelihood) < max_iter:
+        found, before = step(examined), examined
+        likelihood.append(found.log_likelihood * log_unit(n_shown))
+        examined = before.copy()
+        examined[shown] = found.seen[shown] * sum_unit(n_shown) / totals.shown[shown]
+        moved = np.abs(examined / examined[0] - before / before[0])
         converged = bool((moved[known] < tolerance).all())
-    ratio = np.full(n_positions, np.nan)
-    if examined[0] > 0:
-        ratio[known] = examined[known] / examined[0]
-    return ClickModel(np.minimum(ratio, 1.0), ratio > 1, np.array(likelihood), converged)
+    likelihood.append(step(examined).log_likelihood * log_unit(n_shown))
+    return ClickModel(np.where(known, examined / examined[0], np.nan), np.array(likelihood), converged)
 
 
-def em_step(cells: Cells, examined: FloatArray, attractive: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """One step of EM.
-
-    Parameters
-    ----------
-    cells : Cells
-    examined : float64, shape (n_positions,)
-        t.
-    attractive : float64, shape (n_pairs,)
-        g.
-
-    Returns
-    -------
-    tuple of float64 arrays
-        New t and g. A position without cells keeps its t.
-    """
-    t, g = examined[cells.position], attractive[cells.pair]
-    missed = np.zeros(len(t))
-    some = cells.shown > cells.clicked
-    missed[some] = (cells.shown - cells.clicked)[some] / (1 - t * g)[some]
-    by_position = np.bincount(cells.position, cells.clicked + missed * t * (1 - g), minlength=len(examined))
-    by_pair = np.bincount(cells.pair, cells.clicked + missed * (1 - t) * g, minlength=len(attractive))
-    shown_at = np.bincount(cells.position, cells.shown, minlength=len(examined))
-    shown_of = np.bincount(cells.pair, cells.shown, minlength=len(attractive))
-    there = shown_at > 0
-    moved = examined.copy()
-    moved[there] = by_position[there] / shown_at[there]
-    return moved, by_pair / shown_of
-
-
-def log_likelihood(cells: Cells, examined: FloatArray, attractive: FloatArray) -> float:
-    """Logarithm of the probability of the clicks, up to binomial coefficients.
-
-    Parameters
-    ----------
-    cells : Cells
-    examined : float64, shape (n_positions,)
-    attractive : float64, shape (n_pairs,)
-
-    Returns
-    -------
-    float
-    """
-    p = examined[cells.position] * attractive[cells.pair]
-    clicked, missed = cells.clicked > 0, cells.shown > cells.clicked
-    found = (cells.clicked[clicked] * np.log(p[clicked])).sum()
-    return float(found + ((cells.shown - cells.clicked)[missed] * np.log1p(-p[missed])).sum())
-
-
-def linked_positions(cells: Cells) -> BoolArray:
-    """Positions that a chain of (query, item) shown at two positions links to the first.
-
-    Parameters
-    ----------
-    cells : Cells
-
-    Returns
-    -------
-    bool, shape (n_positions,)
-
-    Examples
-    --------
-    >>> one = np.ones(4)
-    >>> linked_positions(Cells(np.array([0, 0, 1, 2]), np.array([0, 2, 2, 1]), one, one)).tolist()
-    [True, False, True]
-    """
-    linked = np.zeros(int(cells.position.max(initial=0)) + 1, dtype=np.bool_)
-    linked[0] = True
-    pairs = np.zeros(int(cells.pair.max(initial=-1)) + 1, dtype=np.bool_)
-    while True:
-        pairs[cells.pair[linked[cells.position]]] = True
-        reached = linked.copy()
-        reached[cells.position[pairs[cells.pair]]] = True
-        if (reached == linked).all():
-            return linked
-        linked = reached
-
-
-def randomized_propensities(cells: Cells) -> FloatArray:
+def randomized_propensities(totals: Totals) -> FloatArray:
     """Propensities from traffic whose order was shuffled: the click-through at a position over that at the first.
 
     Parameters
     ----------
-    cells : Cells
+    totals : Totals
 
     Returns
     -------
     float64, shape (n_positions,)
         NaN for a position that was not shown, and where the first has no clicks.
     """
-    shown = np.bincount(cells.position, cells.shown)
-    clicked = np.bincount(cells.position, cells.clicked)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rate = clicked / shown
-        return rate / rate[0] if len(rate) and rate[0] > 0 else np.full(len(rate), np.nan)
+    found = np.full(len(totals.shown), np.nan)
+    if totals.clicked[0] > 0:
+        shown = totals.shown > 0
+        found[shown] = (totals.clicked[shown] / totals.shown[shown]) / (totals.clicked[0] / totals.shown[0])
+    return found
 
 
-def pair_propensities(cells: Cells) -> FloatArray:
-    """Propensities from items shown at position k and at the first: sums of their click-through, divided.
+def pair_sums(cells: Cells, n_positions: int) -> IntArray:
+    """Add up click-through of items that were shown at the first position and at others.
 
     Parameters
     ----------
     cells : Cells
-        Each (pair, position) once.
+        Less than 2^31 pairs.
+    n_positions : int
+
+    Returns
+    -------
+    int64, shape (n_positions, 2, N_LIMBS)
+        By position, limbs of the sums of click-through there and, of the same items, at the first position. Sums of
+        parts of the cells add up.
+    """
+    found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
+    for its in _blocks(cells):
+        rate, at_first = its.clicked / its.shown, its.position == 0
+        of_first = np.full(len(its.pairs), np.nan)
+        of_first[its.pattern[at_first]] = rate[at_first]
+        both = ~np.isnan(of_first[its.pattern])
+        position, pairs = its.position[both], its.pairs[its.pattern[both]].astype(np.int64)
+        for at, values in enumerate((rate[both], of_first[its.pattern[both]])):
+            for limb, whole in to_limbs(values).items():
+                np.add.at(found[:, at, limb], position, whole * pairs)
+    return found
+
+
+def pair_propensities(sums: IntArray) -> FloatArray:
+    """Propensities from items shown at position k and at the first: sums of their click-through, divided.
+
+    Parameters
+    ----------
+    sums : int64, shape (n_positions, 2, N_LIMBS)
+        From `pair_sums`.
 
     Returns
     -------
@@ -214,13 +371,5 @@ def pair_propensities(cells: Cells) -> FloatArray:
     ----------
     Agarwal, Zaitsev, Wang, Li, Najork and Joachims, WSDM 2019, doi:10.1145/3289600.3291017.
     """
-    n_positions, n_pairs = int(cells.position.max(initial=0)) + 1, int(cells.pair.max(initial=-1)) + 1
-    rate = np.full((n_pairs, n_positions), np.nan)
-    rate[cells.pair, cells.position] = cells.clicked / cells.shown
-    found = np.full(n_positions, np.nan)
-    for k in range(n_positions):
-        both = ~np.isnan(rate[:, 0]) & ~np.isnan(rate[:, k])
-        at_first = rate[both, 0].sum()
-        if at_first > 0:
-            found[k] = rate[both, k].sum() / at_first
-    return found
+    pairs = [[from_limbs(part) for part in both] for both in sums.tolist()]
+    return np.array([float(here / first) if first else math.nan for here, first in pairs])

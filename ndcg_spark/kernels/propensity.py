@@ -7,9 +7,6 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
-import numpy as np
-
-from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 
@@ -32,42 +29,6 @@ class PropensityEstimates(NamedTuple):
     ips: WeightedEstimate
     snips: WeightedEstimate
     n_eff: float | None
-
-
-def inverse_weights(propensity: FloatArray, *, clip: float | None = None) -> FloatArray:
-    """Weight of each impression.
-
-    Parameters
-    ----------
-    propensity : float64, shape (n,)
-        Probability that the impression is examined: above 0, up to 1.
-    clip : float or None
-        Largest weight; None is no limit. It lowers the variance and adds a bias.
-
-    Returns
-    -------
-    float64, shape (n,)
-        min(1 / propensity, clip).
-
-    Raises
-    ------
-    InputRefusedError
-        For a propensity that is NaN, not above 0, or above 1.
-
-    References
-    ----------
-    Joachims, Swaminathan and Schnabel, WSDM 2017, doi:10.1145/3018661.3018699.
-
-    Examples
-    --------
-    >>> inverse_weights(np.array([1.0, 0.5, 0.1]), clip=4.0).tolist()
-    [1.0, 2.0, 4.0]
-    """
-    bad = ~((propensity > 0) & (propensity <= 1))
-    if bad.any():
-        raise InputRefusedError(f"a propensity must lie above 0, up to 1; got {propensity[bad][0]:g}.")
-    weight = 1 / propensity
-    return weight if clip is None else np.minimum(weight, clip)
 
 
 def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) -> Limbs:
@@ -127,6 +88,7 @@ def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> P
 
     Examples
     --------
+    >>> import numpy as np
     >>> w, r = np.array([1.0, 2.0, 5.0, 10.0]), np.array([1.0, 0.0, 1.0, 1.0])
     >>> states = query_states(w * r, w, w * w)
     >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])

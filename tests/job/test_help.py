@@ -7,12 +7,16 @@ import pytest
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
+from ndcg_spark.cli.position_bias import ESTIMATE_GROUPS, JUDGMENT_GROUPS, PROPENSITY_GROUPS, position_bias
 from ndcg_spark.conventions import CHOICES
 
 JOBS = {
     "mean-ndcg": (mean_ndcg, GROUPS),
     "build-judgments events": (from_events, EVENT_GROUPS),
     "build-judgments annotators": (from_annotators, RATING_GROUPS),
+    "position-bias propensities": (position_bias.commands["propensities"], PROPENSITY_GROUPS),
+    "position-bias judgments": (position_bias.commands["judgments"], JUDGMENT_GROUPS),
+    "position-bias estimates": (position_bias.commands["estimates"], ESTIMATE_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 

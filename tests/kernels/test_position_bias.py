@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 from support.clicks import N_ITEMS, N_QUERIES, simulation, u
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.kernels import click_model
 from ndcg_spark.kernels.click_model import (
     Cells,
+    Expectation,
+    StepSums,
+    add_totals,
     fit_click_model,
-    linked_positions,
     pair_propensities,
+    pair_sums,
     randomized_propensities,
+    totals_of,
 )
-from ndcg_spark.kernels.propensity import STATE_SIZE, estimates, inverse_weights, query_states
+from ndcg_spark.kernels.propensity import STATE_SIZE, estimates, query_states
 
 NEAR = {"abs": 1e-12, "rel": 0}
 
@@ -36,7 +41,7 @@ def state_of(reward, weight, squared):
 )
 def test_the_worked_values(clip, ips, snips, n_eff):
     """SNIPS as obp 0.4.1 gives it, the rest by definition."""
-    w, r = inverse_weights(np.array([1, 0.5, 0.2, 0.1]), clip=clip), np.array([1.0, 0, 1, 1])
+    w, r = np.minimum([1.0, 2, 5, 10], clip or math.inf), np.array([1.0, 0, 1, 1])
     found = estimates(state_of(w * r, w, w * w), 4)
     assert found.ips[:2] == pytest.approx(ips, **NEAR)
     assert found.snips[:2] == pytest.approx(snips, **NEAR)
@@ -65,12 +70,6 @@ def test_states_add_up_to_the_same_bits_in_any_order(seed):
     assert estimates(whole, 200).snips.value == float(exact)
 
 
-@pytest.mark.parametrize("propensity", [0.0, -0.1, 1.1, math.nan, math.inf])
-def test_a_bad_propensity(propensity):
-    with pytest.raises(InputRefusedError, match="propensity"):
-        inverse_weights(np.array([0.5, propensity]))
-
-
 # -------------------------------------------------------------------------------------------------- simulation
 
 
@@ -80,21 +79,27 @@ def test_the_simulation_is_the_agreed_one():
     assert (len(rows), rows[:, 3].sum()) == (60000, 13174)
 
 
+def fit(cells, **options):
+    n_positions = int(cells.position.max()) + 1
+    totals = totals_of(cells, n_positions)
+    return fit_click_model(totals, Expectation(cells, n_positions, int(totals.shown.sum())).step, **options)
+
+
 @pytest.fixture(scope="module")
 def fitted():
-    return fit_click_model(simulation().cells(), tolerance=1e-9, max_iter=5000)
+    return fit(simulation().cells(), tolerance=1e-9, max_iter=5000)
 
 
 def test_the_fitted_propensities(fitted):
     """SciPy's L-BFGS agrees to 1e-6."""
     assert fitted.propensity[[0, 1, 4]] == pytest.approx([1, 0.494810392287, 0.179822679039], **NEAR)
     assert fitted.converged
-    assert not fitted.above_one.any()
+    assert (fitted.ratio[1:] < 1).all()
 
 
 @pytest.mark.parametrize(("tolerance", "steps"), [(1e-6, 569), (1e-9, 2696)])
 def test_the_steps_it_takes(tolerance, steps):
-    found = fit_click_model(simulation().cells(), tolerance=tolerance, max_iter=5000)
+    found = fit(simulation().cells(), tolerance=tolerance, max_iter=5000)
     assert len(found.log_likelihood) - 1 == steps
 
 
@@ -105,18 +110,18 @@ def test_the_likelihood_never_falls(fitted):
 
 
 def test_it_says_that_it_has_not_converged():
-    found = fit_click_model(simulation().cells(), max_iter=3)
+    found = fit(simulation().cells(), max_iter=3)
     assert (found.converged, len(found.log_likelihood)) == (False, 4)
 
 
 def test_propensities_of_shuffled_traffic():
-    found = randomized_propensities(simulation().cells(explored_only=True))
+    found = randomized_propensities(totals_of(simulation().cells(explored_only=True), N_ITEMS))
     assert found[[1, 4]] == pytest.approx([0.481260647359, 0.189097103918], **NEAR)
 
 
 def test_propensities_of_items_at_two_positions():
     """ultr-bias-toolkit 0.0.5."""
-    found = pair_propensities(simulation().cells())
+    found = pair_propensities(pair_sums(simulation().cells(), N_ITEMS))
     assert found[[1, 4]] == pytest.approx([0.477104599911, 0.194416208472], **NEAR)
 
 
@@ -135,7 +140,7 @@ def gap(labels):
 def labels_by(propensity):
     rows = simulation().rows
     labels, shown = np.zeros((2, N_QUERIES, N_ITEMS))
-    np.add.at(labels, (rows[:, 0], rows[:, 1]), rows[:, 3] * inverse_weights(propensity)[rows[:, 2]])
+    np.add.at(labels, (rows[:, 0], rows[:, 1]), rows[:, 3] / propensity[rows[:, 2]])
     np.add.at(shown, (rows[:, 0], rows[:, 1]), 1)
     return labels / shown
 
@@ -161,31 +166,80 @@ def test_naive_labels_are_off_and_weighted_ones_are_not(fitted):
 
 
 def test_positions_without_a_shared_item_have_no_propensity():
-    cells = Cells(np.array([0, 0, 1]), np.array([0, 1, 2]), np.full(3, 10.0), np.array([5.0, 3.0, 2.0]))
-    assert linked_positions(cells).tolist() == [True, True, False]
-    found = fit_click_model(cells)
-    assert np.isnan(found.propensity).tolist() == [False, False, True]
+    cells = Cells(np.array([0, 0, 1]), np.array([0, 1, 2]), np.full(3, 10.0), np.array([5.0, 3.0, 2.0]), np.ones(2))
+    assert totals_of(cells, 3).linked.tolist() == [True, True, False]
+    assert np.isnan(fit(cells).propensity).tolist() == [False, False, True]
 
 
-def test_a_propensity_above_one_is_one_and_flagged():
-    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 10.0), np.array([2.0, 8.0]))
-    found = fit_click_model(cells, max_iter=100)
-    assert (found.propensity.tolist(), found.above_one.tolist()) == ([1.0, 1.0], [False, True])
+def test_a_chain_through_other_positions_links():
+    pattern, position, ten = np.array([0, 0, 1, 1, 2]), np.array([2, 3, 0, 3, 1]), np.full(5, 10.0)
+    cells = Cells(pattern, position, ten, ten / 2, np.ones(3))
+    assert totals_of(cells, 4).linked.tolist() == [True, False, True, True]
+    halves = [totals_of(its, 4) for its in split(cells, np.array([1, 0, 0]))]
+    assert [its.linked.tolist() for its in halves] == [[True, False, False, True], [False] * 4]
+    assert add_totals(*halves).linked.tolist() == [True, False, True, True]
 
 
-def test_cells_in_any_order_give_the_same_bits():
-    cells, order = simulation().cells(), np.random.default_rng(1).permutation(len(simulation().cells().pair))
-    found = [fit_click_model(its, max_iter=50) for its in (cells, Cells(*(column[order] for column in cells)))]
-    assert found[0].propensity.tolist() == found[1].propensity.tolist()
-    assert found[0].log_likelihood.tolist() == found[1].log_likelihood.tolist()
+def test_a_ratio_above_one_is_a_propensity_of_one():
+    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 10.0), np.array([2.0, 8.0]), np.ones(1))
+    found = fit(cells, max_iter=100)
+    assert found.propensity.tolist() == [1.0, 1.0]
+    assert found.ratio[1] > 1
+
+
+def test_nothing_can_be_told_without_clicks_at_the_first_position():
+    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 10.0), np.array([0.0, 8.0]), np.ones(1))
+    assert np.isnan(fit(cells).ratio).all()
+    assert np.isnan(randomized_propensities(totals_of(cells, 2))).all()
+    assert np.isnan(pair_propensities(pair_sums(cells, 2))).all()
+
+
+def split(cells, part):
+    """Cells of the patterns of part 0 and of part 1, numbered anew."""
+    found = []
+    for which in (0, 1):
+        mine = part[cells.pattern] == which
+        number = np.cumsum(part == which) - 1
+        kept = (number[cells.pattern[mine]], *(column[mine] for column in cells[1:4]), cells.pairs[part == which])
+        found.append(Cells(*kept))
+    return found
+
+
+@pytest.mark.parametrize("block", [1, 100, 1 << 16])
+def test_two_workers_in_any_order_and_blocks_of_any_size_give_the_same_bits(monkeypatch, block):
+    cells = simulation().cells()
+    expected = fit(cells, max_iter=50)
+    monkeypatch.setattr(click_model, "BLOCK_CELLS", block)
+    order = np.random.default_rng(block).permutation(len(cells.pairs))  # pattern p becomes order[p]
+    moved = np.argsort(order[cells.pattern], kind="stable")
+    turned = Cells(order[cells.pattern][moved], *(column[moved] for column in cells[1:4]), cells.pairs)
+    parts = split(turned, (np.arange(len(order)) % 3 == 0).astype(int))
+    totals = add_totals(*(totals_of(its, N_ITEMS) for its in parts))
+    workers = [Expectation(its, N_ITEMS, int(totals.shown.sum())) for its in parts]
+
+    def step(examined):
+        first, second = (worker.step(examined) for worker in workers)
+        return StepSums(first.seen + second.seen, first.log_likelihood + second.log_likelihood)
+
+    found = fit_click_model(totals, step, max_iter=50)
+    assert found.ratio.tolist() == expected.ratio.tolist()
+    assert found.log_likelihood.tolist() == expected.log_likelihood.tolist()
+
+
+def test_equal_pairs_are_one_pattern():
+    shown, clicked = np.array([5.0, 4.0]), np.array([3.0, 1.0])
+    one = Cells(np.zeros(2, int), np.arange(2), shown, clicked, np.array([3.0]))
+    three = Cells(np.repeat(np.arange(3), 2), np.tile([0, 1], 3), np.tile(shown, 3), np.tile(clicked, 3), np.ones(3))
+    assert fit(one, max_iter=20).ratio.tolist() == fit(three, max_iter=20).ratio.tolist()
+    assert (pair_sums(one, 2) == pair_sums(three, 2)).all()
 
 
 def test_clicks_on_every_impression():
-    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 4.0), np.full(2, 4.0))
-    assert fit_click_model(cells).propensity.tolist() == [1.0, 1.0]
+    cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 4.0), np.full(2, 4.0), np.ones(1))
+    assert fit(cells).propensity.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": math.nan}, {"max_iter": 0}])
 def test_an_option_that_does_not_fit(options):
     with pytest.raises(InvalidParameterError):
-        fit_click_model(simulation().cells(), **options)
+        fit(simulation().cells(), **options)

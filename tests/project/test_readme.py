@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 OF_OTHER_TOOLS = {"--help", "--py-files", "--master"}
+OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
 OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -57,12 +58,14 @@ def flags_of_the_job(*names: str) -> set[str]:
     return {flag for option in command.params for flag in option.opts}
 
 
-OF_OTHER_JOBS = flags_of_the_job("build-judgments", "events") | flags_of_the_job("build-judgments", "annotators")
+OTHERS = {"build-judgments": ("events", "annotators"), "position-bias": ("propensities", "judgments", "estimates")}
+OF_OTHER_JOBS = {flag for job, its in OTHERS.items() for one in its for flag in flags_of_the_job(job, one)}
 
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    assert flag in flags_of_the_job() | flags_of_the_job("retrieve") | OF_OTHER_JOBS | OF_THE_BENCH | OF_OTHER_TOOLS
+    of_jobs = flags_of_the_job() | flags_of_the_job("retrieve") | OF_OTHER_JOBS
+    assert flag in of_jobs | OF_THE_BENCH | OF_THE_DEMO | OF_OTHER_TOOLS
 
 
 def test_every_flag_of_a_choice_is_in_the_readme() -> None:

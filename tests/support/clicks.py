@@ -34,7 +34,7 @@ class Simulation:
         np.add.at(shown, (pair, rows[:, 2]), 1)
         np.add.at(clicked, (pair, rows[:, 2]), rows[:, 3])
         pairs, positions = np.nonzero(shown)
-        return Cells(pairs, positions, shown[pairs, positions], clicked[pairs, positions])
+        return Cells(pairs, positions, shown[pairs, positions], clicked[pairs, positions], np.ones(len(shown)))
 
 
 @cache

@@ -15,13 +15,25 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark import dcg, evaluate, ndcg, plain_refusals
+from ndcg_spark import (
+    PropensityPlan,
+    WeightPlan,
+    dcg,
+    evaluate,
+    fit_propensities,
+    inverse_propensity_estimates,
+    judgments_from_impressions,
+    ndcg,
+    plain_refusals,
+    propensity_table,
+)
 from support.main_job import mean_ndcg
 
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
 NAN = [("q7", "a", math.nan, 1.0), ("q7", "b", 2.0, 0.0)]
 TWICE = [("q7", "a", 2.0, 1.0), ("q7", "a", 1.0, 0.0)]
+CLICKS = [("q", item, k, int(n < clicks)) for item, k, clicks in (("a", 1, 6), ("a", 2, 3)) for n in range(10)]
 NOTHING = [("q7", "a", 2.0, 0.0)]
 
 
@@ -33,6 +45,21 @@ def raised(action: Callable[[], object]) -> list[str]:
     except Exception as error:
         return [type(error).__name__, str(error)]
     return []
+
+
+def clicks(log: DataFrame) -> dict[str, Any]:
+    """A click model in one worker and in all of them, corrected labels, an estimate."""
+    fitted = {
+        where: fit_propensities(log, PropensityPlan(fit=where, max_iter=6)) for where in ("worker", "distributed")
+    }
+    table = propensity_table(fit_propensities(log, PropensityPlan(method="pairs")))
+    labels = judgments_from_impressions(log, WeightPlan(), table)
+    (estimate,) = inverse_propensity_estimates(log, WeightPlan(power=1)).collect()
+    return {
+        "fitted": {where: [row.asDict(recursive=True) for row in its.collect()] for where, its in fitted.items()},
+        "labels": {row["item_id"]: row["relevance"] for row in labels.collect()},
+        "estimate": [estimate["ips"], estimate["snips"]],
+    }
 
 
 def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
@@ -68,6 +95,7 @@ def main(url: str) -> None:
             "nan": raised(hostile.select(ndcg("nan")).collect),
             "large": raised(hostile.select(dcg("large")).collect),
         },
+        "clicks": clicks(spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")),
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -80,7 +80,7 @@ def valid_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_inval
     return frame.where(raise_if(F.lit(True), reason.isNotNull(), *message, kind="boolean"))
 
 
-def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: bool) -> DataFrame:
+def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: Sequence[str]) -> DataFrame:
     """Say of each row whether it is bad.
 
     Parameters
@@ -88,8 +88,8 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     frame : DataFrame
     reasons : list of (reason, Column)
     keys : sequence of str
-    originals : bool
-        Add `row`: the row as it came, as JSON.
+    originals : sequence of str
+        Add `row`, these columns as JSON: the row as it came. Empty: do not.
 
     Returns
     -------
@@ -99,6 +99,6 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     reason = first_reason(reasons)
     columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]
     if originals:
-        row = F.struct(*[named(name) for name in frame.columns])
+        row = F.struct(*[named(name) for name in originals])
         columns.append(F.to_json(row, {"ignoreNullFields": "false"}).alias("row"))
     return frame.select(*columns)

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.judgment_plans import EventPlan
+from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, valid_rows
 from ndcg_spark.spark.timestamps import TimeColumn, time_column
@@ -20,7 +21,6 @@ from ndcg_spark.spark.timestamps import TimeColumn, time_column
 TABLE = "events"
 """What the table is called for a person."""
 _DAY = 86_400_000_000.0
-_LIMB = 4294967296.0
 _N_LIMBS = 3
 _CODE, _MICROS, _COPIES, _BUCKET = "event code", "event micros", "event copies", "event bucket"
 _VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
@@ -122,7 +122,7 @@ def checked_events(
     """
     time, reasons = _checks(events, plan, parse_text)
     keys = [*plan.columns.query, plan.columns.item, plan.columns.event]
-    return checked(_in_window(events, time, plan), reasons, keys, originals=originals)
+    return checked(_in_window(events, time, plan), reasons, keys, originals=events.columns if originals else ())
 
 
 def _checks(events: DataFrame, plan: EventPlan, parse_text: bool) -> tuple[TimeColumn, Reasons]:
@@ -205,7 +205,7 @@ def _state(plan: EventPlan) -> Iterable[Column]:
     if plan.rule == "best" and plan.half_life is None:
         yield F.max(F.when(code >= negative, code)).alias(_BEST)
     if plan.rule == "sum":
-        for limb, whole in enumerate(_limbs(named(_VALUE), plan)):
+        for limb, whole in enumerate(limbs(named(_VALUE), _n_limbs(plan))):
             yield F.sum(whole).alias(_sum(limb))
 
 
@@ -234,24 +234,10 @@ def _decayed(grade: Column, micros: Column, plan: EventPlan) -> Column:
     return grade * F.pow(F.lit(0.5), days / F.lit(float(plan.half_life)))
 
 
-def _limbs(value: Column, plan: EventPlan) -> Iterable[Column]:
-    """Cut values of 0 and more into whole numbers of units 1, 2^-32 and 2^-64; one does for whole grades."""
+def _n_limbs(plan: EventPlan) -> int:
+    """Number of limbs of a value of 0 and more, in units 1, 2^-32 and 2^-64; one does for whole grades."""
     whole_grades = all(grade == int(grade) for _, grade in plan.ranked_grades)
-    for _ in range(1 if plan.half_life is None and whole_grades else _N_LIMBS):
-        yield value.cast("bigint")
-        value = (value % F.lit(1.0)) * F.lit(_LIMB)
-
-
-def _summed(plan: EventPlan) -> Column:
-    """Put limbs together: carries are passed up as whole numbers, then the parts are added from the smallest."""
-    n_limbs = len(list(_limbs(F.lit(1.0), plan)))
-    carried, total = F.lit(0).cast("bigint"), F.lit(0.0)
-    for limb in range(n_limbs - 1, -1, -1):
-        whole = named(_sum(limb)) + carried
-        if limb:
-            carried, whole = F.shiftright(whole, 32), whole.bitwiseAND(F.lit(int(_LIMB) - 1))
-        total = total + whole.cast("double") * F.lit(_LIMB**-limb)
-    return F.least(total, F.lit(plan.highest))
+    return 1 if plan.half_life is None and whole_grades else _N_LIMBS
 
 
 def _judged(plan: EventPlan) -> Iterable[Column]:
@@ -287,7 +273,8 @@ def _positive(plan: EventPlan) -> tuple[Column, Column]:
     grades = F.array(*[F.lit(grade) for _, grade in events])
     names = F.array(*[F.lit(name) for name, _ in events])
     if plan.rule == "sum":
-        return _summed(plan), F.lit(None).cast("string")
+        summed = from_limbs([named(_sum(limb)) for limb in range(_n_limbs(plan))])
+        return F.least(summed, F.lit(plan.highest)), F.lit(None).cast("string")
     if not _needs_times(plan):
         return F.get(grades, named(_BEST)), F.get(names, named(_BEST))
     found = []

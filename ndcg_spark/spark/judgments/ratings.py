@@ -142,7 +142,7 @@ def checked_ratings(
     MissingColumnError, InputRefusedError
     """
     keys = [*plan.columns.query, plan.columns.item, plan.columns.annotator]
-    return checked(ratings, _reasons(ratings, plan, parse_text), keys, originals=originals)
+    return checked(ratings, _reasons(ratings, plan, parse_text), keys, originals=ratings.columns if originals else ())
 
 
 def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:

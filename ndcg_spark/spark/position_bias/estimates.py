@@ -1,0 +1,145 @@
+"""Estimates of clicks per query, weighted by inverse propensities."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.position_plan import WeightPlan
+from ndcg_spark.spark.expressions import columns_of, named
+from ndcg_spark.spark.position_bias.impressions import weighted_impressions
+from ndcg_spark.spark.position_bias.labels import (
+    N_LIMBS,
+    SQUARED,
+    WEIGHT,
+    WEIGHTED,
+    limb_name,
+    summed,
+    total,
+    weighted_rows,
+)
+from ndcg_spark.worker.propensity_estimates import ESTIMATES, GROUP_KEYS, make_estimator, make_partial_summer
+
+_KEYS = [T.StructField(name, T.StringType()) for name in GROUP_KEYS]
+_COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impressions")]
+_STATE = T.StructField("state", T.ArrayType(T.LongType()))
+_PARTIAL = T.StructType([*_KEYS, *_COUNTS, _STATE])
+_ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *[T.StructField(name, T.DoubleType()) for name in ESTIMATES], _STATE])
+_N, _QUERY = "number of impressions", "the query"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+_SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
+
+
+def inverse_propensity_estimates(
+    impressions: DataFrame,
+    plan: WeightPlan,
+    propensities: DataFrame | None = None,
+    *,
+    parse_text: bool = False,
+) -> DataFrame:
+    """Estimate clicks per query, or a gain, as if every impression had been examined.
+
+    Parameters
+    ----------
+    impressions, plan, propensities, parse_text
+        As for `judgments_from_impressions`. With propensities of *showing* an item, as a randomised policy logs them,
+        the estimate is that of showing every item alike.
+
+    Returns
+    -------
+    DataFrame
+        One row per (run, segment), lazy, with the columns
+
+        - `run` (empty without a run column); `segment_by`, the columns of the segment set joined by `+` (empty: all
+          impressions); `segment`, the value as text, a JSON list for several columns, null for null. A segment holds
+          the impressions that have its value,
+        - `n_queries`, `n_impressions` (bigint),
+        - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
+          B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
+          (double; null where there is no such number, as the error of IPS of a single query),
+        - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
+        - `state`: the exact sums, for `merge_estimates`.
+
+    Raises
+    ------
+    InvalidParameterError, MissingColumnError, InputRefusedError
+        The action raises for a bad row under `on_invalid=fail`.
+
+    Notes
+    -----
+    Spark cost: one shuffle of sums by query and partition, with segments one more; a small one of groups; no action;
+    two passes of queries and groups through Python workers. Sums are exact, so bits do not depend on partitions.
+
+    References
+    ----------
+    Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
+    """
+    found = weighted_impressions(impressions, plan, propensities, parse_text=parse_text)
+    segments = list(dict.fromkeys(name for its in plan.segment_sets for name in its))
+    runs = [plan.run] if plan.run is not None else []
+    keys = list(dict.fromkeys([*runs, *segments, *plan.columns.query]))
+    rows = weighted_rows(found, plan, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
+    aggregates = [F.count(F.lit(1)).alias(_N)]
+    aggregates += [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
+    queries = rows.groupBy(*columns_of(keys)).agg(*aggregates)
+    sums = [total(name).alias(name) for name in _SUMS]
+    grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
+    values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
+    return _finished(values.mapInArrow(make_partial_summer(), schema=_PARTIAL), plan.confidence)
+
+
+def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFrame:
+    """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
+
+    Parameters
+    ----------
+    estimates : DataFrame
+        Rows of one or more tables from `inverse_propensity_estimates`, with the same clip.
+    confidence : float
+        Level of the new intervals.
+
+    Returns
+    -------
+    DataFrame
+        As for `inverse_propensity_estimates`: the same bits as if all queries had been estimated together. Lazy.
+
+    Notes
+    -----
+    Spark cost: one small shuffle, no action, one pass through Python workers.
+    """
+    return _finished(estimates.select(*[one.name for one in _PARTIAL]), confidence)
+
+
+def _finished(partial: DataFrame, confidence: float) -> DataFrame:
+    aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
+    aggregates.append(F.collect_list("state").alias("states"))
+    return partial.groupBy(*GROUP_KEYS).agg(*aggregates).mapInArrow(make_estimator(confidence), schema=_ESTIMATES)
+
+
+def _overall(plan: WeightPlan) -> list[Column]:
+    run = named(plan.run).cast("string") if plan.run is not None else F.lit("")
+    return [run.alias("run"), F.lit("").alias("segment_by"), F.lit("").alias("segment")]
+
+
+def _limbs() -> list[Column]:
+    names = [limb_name(name, at) for name in _SUMS for at in range(N_LIMBS)]
+    return columns_of([_N, *names])
+
+
+def _by_segment(queries: DataFrame, plan: WeightPlan) -> DataFrame:
+    """Add up the parts of each query for all impressions, and for each segment set."""
+    groups = F.array(*[_segment(names) for names in ((), *plan.segment_sets)])
+    # Queries as a struct under a name of our own: one of their columns may be called `segment`.
+    query = F.struct(*columns_of(plan.columns.query)).alias(_QUERY)
+    run = _overall(plan)[0]
+    parts = queries.select(run, query, F.explode(groups).alias("group"), *_limbs())
+    keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), named(_QUERY)]
+    added = [F.sum(named(name)).alias(name) for name in parts.columns[3:]]
+    return parts.groupBy(*keys).agg(*added)
+
+
+def _segment(names: tuple[str, ...]) -> Column:
+    texts = [named(name).cast("string") for name in names] or [F.lit("")]
+    text = texts[0] if len(texts) == 1 else F.to_json(F.array(*texts))
+    return F.struct(F.lit("+".join(names)).alias("segment_by"), text.alias("segment"))

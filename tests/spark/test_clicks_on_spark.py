@@ -1,0 +1,429 @@
+"""Position bias on Spark: worked values, simulated clicks, the same bits however rows lie, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.clicks import N_ITEMS, N_QUERIES, simulation
+
+from ndcg_spark import (
+    ImpressionColumns,
+    PropensityPlan,
+    WeightPlan,
+    evaluate,
+    fit_propensities,
+    inverse_propensity_estimates,
+    judgments_from_impressions,
+    merge_estimates,
+    plain_refusals,
+    propensity_table,
+)
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.worker.click_cells import held_counts
+
+NEAR = {"abs": 1e-12, "rel": 0}
+LOG = "query_id int, item_id int, position int, click int, explored boolean"
+Z = 1.959963984540
+
+
+@pytest.fixture(scope="module")
+def log(spark):
+    """The 60,000 simulated impressions, in many partitions."""
+    rows = [(q, x, k + 1, c, bool(e)) for q, x, k, c, e in simulation().rows.tolist()]
+    return spark.createDataFrame(rows, LOG).repartition(5).cache()
+
+
+def fit(log, **options):
+    (row,) = fit_propensities(log, PropensityPlan(**options)).collect()
+    return row.asDict(recursive=True)
+
+
+def propensities_of(row):
+    return {one["position"]: one["propensity"] for one in row["positions"]}
+
+
+# ----------------------------------------------------------------------------------------------------- estimates
+
+WEIGHTED = "query_id string, item_id string, click double, propensity double, country string"
+FOUR = [
+    ("q1", "a", 1.0, 1.0, "DE"),
+    ("q2", "a", 0.0, 0.5, "DE"),
+    ("q3", "a", 1.0, 0.2, "FR"),
+    ("q4", "a", 1.0, 0.1, None),
+]
+BY_PROPENSITY = ImpressionColumns(propensity="propensity")
+
+
+@pytest.mark.parametrize(
+    ("clip", "ips", "snips", "n_eff"),
+    [
+        (None, (4, 2.273030282831), (0.888888888889, 0.120647038801), 2.492307692308),
+        (4.0, (2.25, 1.030776406404), (0.818181818182, 0.176480632265), 3.270270270270),
+    ],
+)
+def test_the_worked_estimates(spark, clip, ips, snips, n_eff):
+    """SNIPS as obp 0.4.1 computes it, the rest by definition."""
+    plan = WeightPlan(columns=BY_PROPENSITY, clip=clip)
+    (found,) = inverse_propensity_estimates(spark.createDataFrame(FOUR, WEIGHTED), plan).collect()
+    assert (found["n_queries"], found["n_impressions"]) == (4, 4)
+    assert (found["ips"], found["ips_std_error"]) == pytest.approx(ips, **NEAR)
+    assert (found["snips"], found["snips_std_error"]) == pytest.approx(snips, **NEAR)
+    assert found["n_eff"] == pytest.approx(n_eff, **NEAR)
+    assert found["snips_ci_high"] == pytest.approx(snips[0] + Z * snips[1], abs=1e-11)
+
+
+def test_estimates_by_run_and_segment(spark):
+    rows = [(*row, run) for run in ("a", "b") for row in FOUR]
+    frame = spark.createDataFrame(rows, f"{WEIGHTED}, run string")
+    plan = WeightPlan(columns=BY_PROPENSITY, run="run", segment_sets=(("country",), ("country", "item_id")))
+    found = {
+        (row["run"], row["segment_by"], row["segment"]): (row["n_queries"], row["ips"])
+        for row in inverse_propensity_estimates(frame, plan).collect()
+    }
+    expected = {
+        ("", ""): (4, 4.0),
+        ("country", "DE"): (2, 0.5),
+        ("country", "FR"): (1, 5.0),
+        ("country", None): (1, 10),
+    }
+    expected |= {
+        ("country+item_id", '["DE","a"]'): (2, 0.5),
+        ("country+item_id", '["FR","a"]'): (1, 5.0),
+        ("country+item_id", '[null,"a"]'): (1, 10.0),
+    }
+    assert found == {(run, *group): value for run in ("a", "b") for group, value in expected.items()}
+
+
+def test_a_query_is_one_observation_whatever_its_segments(spark):
+    """Both impressions of q: A = 2 + 1, in one segment each."""
+    rows = [("q", "a", 1.0, 0.5, "DE"), ("q", "b", 1.0, 1.0, "FR")]
+    plan = WeightPlan(columns=BY_PROPENSITY, segment_sets=(("country",),))
+    found = inverse_propensity_estimates(spark.createDataFrame(rows, WEIGHTED), plan).collect()
+    values = {row["segment"]: (row["n_queries"], row["n_impressions"], row["ips"]) for row in found}
+    assert values == {"": (1, 2, 3.0), "DE": (1, 1, 2.0), "FR": (1, 1, 1.0)}
+
+
+def test_nights_merge_to_the_bits_of_all(spark, log):
+    plan = WeightPlan(power=0.7)
+    whole = inverse_propensity_estimates(log, plan).collect()
+    nights = [inverse_propensity_estimates(log.where(f"query_id % 3 = {night}"), plan) for night in range(3)]
+    merged = merge_estimates(nights[0].union(nights[1]).union(nights[2])).collect()
+    assert merged == whole
+    assert whole[0]["n_queries"] == N_QUERIES
+
+
+# -------------------------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize(("clip", "dcg", "idcg"), [(None, 4.0, 4.261859507143), (2.0, 3.0, 3.261859507143)])
+def test_the_worked_labels(spark, clip, dcg, idcg):
+    """Clicks 1, 0, 1 logged at 3, 1, 2; the ranking evaluated has them in this order."""
+    rows = [("q", "a", 3, 1, False), ("q", "b", 1, 0, False), ("q", "c", 2, 1, False)]
+    frame = spark.createDataFrame(rows, LOG.replace("int,", "string,", 2))
+    judgments = judgments_from_impressions(frame, WeightPlan(power=1, clip=clip))
+    run = spark.createDataFrame(
+        [("q", "a", 3.0), ("q", "b", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
+    )
+    (found,) = evaluate(run, judgments=judgments, k=3, convention="linear").per_query.collect()
+    assert (found["dcg"], found["idcg"]) == pytest.approx((dcg, idcg), **NEAR)
+
+
+def test_what_a_judgment_says(spark):
+    """Weights 1, 4 (of 10) and 2: relevance (1 * 1 + 4 * 1 + 2 * 0) / 3."""
+    rows = [("q", "a", 1.0, 1.0, ""), ("q", "a", 1.0, 0.1, ""), ("q", "a", 0.0, 0.5, "")]
+    plan = WeightPlan(columns=BY_PROPENSITY, clip=4)
+    (found,) = judgments_from_impressions(spark.createDataFrame(rows, WEIGHTED), plan).collect()
+    assert found.asDict() == {
+        **{"query_id": "q", "item_id": "a", "relevance": 5 / 3, "rule": "ips", "uncorrected": 2 / 3},
+        **{"n_impressions": 3, "n_clipped": 1, "weight_sum": 7.0, "largest_weight": 4.0},
+    }
+
+
+def test_gains_may_be_negative_and_sums_are_exact(spark):
+    """0.1 ten times and -1: left to right the sum of doubles is -1.1e-16."""
+    rows = [("q", "a", 0.1, 1.0, "")] * 10 + [("q", "a", -1.0, 1.0, "")]
+    plan = WeightPlan(columns=BY_PROPENSITY)
+    (found,) = judgments_from_impressions(spark.createDataFrame(rows, WEIGHTED), plan).collect()
+    assert found["relevance"] == pytest.approx(math.fsum([0.1] * 10 + [-1.0]) / 11, rel=1e-3, abs=0)
+    assert found["relevance"] > 0
+
+
+# ---------------------------------------------------------------------------------------------------- simulation
+
+
+@pytest.fixture(scope="module")
+def by_em(log):
+    return fit(log, tolerance=1e-9, max_iter=5000)
+
+
+def test_propensities_by_em(by_em):
+    """SciPy's L-BFGS agrees to 1e-6."""
+    found = propensities_of(by_em)
+    assert [found[k] for k in (1, 2, 5)] == pytest.approx([1, 0.494810392287, 0.179822679039], **NEAR)
+    assert (by_em["converged"], by_em["n_iterations"]) == (True, 2696)
+    likelihood = by_em["log_likelihood"]
+    assert len(likelihood) == 2697
+    assert (np.diff(likelihood) >= -1e-9).all()
+    assert likelihood[-1] > likelihood[0]
+    assert sum(one["n_impressions"] for one in by_em["positions"]) == 60000
+    assert sum(one["n_clicks"] for one in by_em["positions"]) == 13174
+
+
+def test_propensities_of_shuffled_traffic(log):
+    found = propensities_of(fit(log.where("explored"), method="randomized"))
+    assert [found[k] for k in (1, 2, 5)] == pytest.approx([1, 0.481260647359, 0.189097103918], **NEAR)
+
+
+@pytest.mark.parametrize("where", ["worker", "distributed"])
+def test_propensities_of_items_at_two_positions(log, where):
+    """ultr-bias-toolkit 0.0.5."""
+    found = propensities_of(fit(log, method="pairs", fit=where))
+    assert [found[k] for k in (1, 2, 5)] == pytest.approx([1, 0.477104599911, 0.194416208472], **NEAR)
+
+
+def mean_dcg(spark, judgments, order):
+    """Mean DCG@5 with the label as gain, and DCG of each query."""
+    rows = [(q, x, -float(at)) for q, items in enumerate(order) for at, x in enumerate(items)]
+    run = spark.createDataFrame(rows, "query_id int, item_id int, score double")
+    found = evaluate(run, judgments=judgments, k=N_ITEMS, convention="linear").per_query.collect()
+    return np.array([row["dcg"] for row in sorted(found, key=lambda row: row["query_id"])])
+
+
+def gap(spark, judgments):
+    a, b = (mean_dcg(spark, judgments, order) for order in (simulation().order_a, simulation().order_b))
+    error = (b - a).std(ddof=1) / math.sqrt(N_QUERIES)
+    middle = (b - a).mean()
+    return a.mean(), b.mean(), middle, middle - Z * error, middle + Z * error
+
+
+TRUE_GAP = 0.171011900543
+
+
+def test_naive_labels_are_off_and_corrected_ones_are_not(spark, log, by_em):
+    by_position = judgments_from_impressions(log, WeightPlan(power=1)).cache()
+    naive = gap(spark, by_position.select("query_id", "item_id", by_position["uncorrected"].alias("relevance")))
+    corrected = gap(spark, by_position)
+    assert naive == pytest.approx(
+        [0.784240957374, 0.738001195846, -0.046239761527, -0.069475500283, -0.023004022772], **NEAR
+    )
+    assert corrected == pytest.approx(
+        [1.404291745490, 1.562393497756, 0.158101752265, 0.119690244103, 0.196513260427], **NEAR
+    )
+    table = spark.createDataFrame(list(propensities_of(by_em).items()), "position int, propensity double")
+    fitted = gap(spark, judgments_from_impressions(log, WeightPlan(), table))
+    assert fitted == pytest.approx(
+        [1.437604274189, 1.607836677112, 0.170232402923, 0.130115879829, 0.210348926018], abs=1e-9
+    )
+    assert naive[4] < TRUE_GAP  # outside of the interval
+    assert all(found[3] < TRUE_GAP < found[4] for found in (corrected, fitted))
+
+
+# ------------------------------------------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 64])
+def test_partitions_and_order_do_not_change_a_bit(spark, log, by_em, partitions):
+    rows = log.orderBy("click", "item_id") if partitions == 7 else log
+    rows = rows.repartition(partitions)
+    labels = WeightPlan(power=0.7, clip=2.5)
+    keys = ("query_id", "item_id")
+    expected = judgments_from_impressions(log.coalesce(1), labels).orderBy(*keys).collect()
+    assert judgments_from_impressions(rows, labels).orderBy(*keys).collect() == expected
+    whole = inverse_propensity_estimates(log.coalesce(1), labels).collect()
+    assert inverse_propensity_estimates(rows, labels).collect() == whole
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        spark.conf.set("spark.sql.shuffle.partitions", str(min(partitions, 7)))
+        assert fit(rows, tolerance=1e-9, max_iter=5000) == by_em
+        assert fit(rows, method="pairs") == fit(log, method="pairs")
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.mark.parametrize("method", ["pbm", "pairs"])
+def test_all_workers_find_the_bits_of_one(log, method):
+    """In six steps the state is stored once."""
+    options = {"method": method, "max_iter": 6}
+    assert fit(log.repartition(3), fit="distributed", **options) == fit(log, **options)
+
+
+# ----------------------------------------------------------------------------------------------- what can be told
+
+
+def impressions(spark, rows):
+    return spark.createDataFrame(rows, "query_id string, item_id string, position int, click int")
+
+
+def shown(item, position, clicks, n=10):
+    return [("q", item, position, int(at < clicks)) for at in range(n)]
+
+
+def test_positions_without_propensity_and_above_one(spark):
+    rows = [*shown("a", 1, 2), *shown("a", 2, 4), *shown("b", 3, 5), *shown("a", 4, 0)]
+    found = {
+        method: {
+            one["position"]: (one["propensity"], one["reason"]) for one in fit(frame, method=method)["positions"]
+        }
+        for frame in [impressions(spark, rows)]
+        for method in ("pbm", "pairs", "randomized")
+    }
+    assert found["pairs"] == {1: (1, None), 2: (1, "above_1"), 3: (None, "no_pairs"), 4: (None, "no_clicks")}
+    assert found["randomized"] == {1: (1, None), 2: (1, "above_1"), 3: (1, "above_1"), 4: (None, "no_clicks")}
+    assert found["pbm"] == {1: (1, None), 2: (1, "above_1"), 3: (None, "no_chain"), 4: (None, "no_clicks")}
+    ratio = propensity_table(fit_propensities(impressions(spark, rows), PropensityPlan(method="pairs")))
+    assert [row["ratio"] for row in ratio.where("position = 2").collect()] == [2.0]
+
+
+def test_a_log_without_its_first_position(spark):
+    for position, clicks, reason in ((2, 5, "first_not_shown"), (1, 0, "first_not_clicked")):
+        rows = [*shown("a", position, clicks), *shown("a", 3, 5)]
+        for method in ("pbm", "pairs", "randomized"):
+            found = fit(impressions(spark, rows), method=method)["positions"]
+            assert [(one["propensity"], one["reason"]) for one in found] == [(None, reason)] * 2, method
+
+
+def test_keys_may_have_the_names_of_counts(spark):
+    schema = "shown string, clicked string, n string, position int, click int"
+    rows = spark.createDataFrame([("q", "n", item, k, c) for _, item, k, c in shown("a", 1, 2)], schema)
+    columns = ImpressionColumns(query=("shown", "clicked"), item="n")
+    (one,) = fit(rows, columns=columns)["positions"]
+    assert (one["n_impressions"], one["n_clicks"]) == (10, 2)
+    plan = WeightPlan(columns=columns, power=1, segment_sets=(("n",),))
+    assert {row["ips"] for row in inverse_propensity_estimates(rows, plan).collect()} == {2.0}
+    assert [row["relevance"] for row in judgments_from_impressions(rows, plan).collect()] == [0.2]
+
+
+def test_nothing_is_a_fit_without_positions(spark):
+    nothing = impressions(spark, [])
+    assert [row["positions"] for row in fit_propensities(nothing).collect()] in ([], [[]])
+    assert fit(nothing, fit="distributed")["positions"] == []
+    assert judgments_from_impressions(nothing, WeightPlan(power=1)).collect() == []
+    assert inverse_propensity_estimates(nothing, WeightPlan(power=1)).collect() == []
+
+
+# ------------------------------------------------------------------------------------------------------ refusals
+
+TABLE = "position double, propensity double"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"query_id": None}, "null_query"),
+        ({"item_id": None}, "null_item"),
+        ({"position": None}, "null_position"),
+        ({"position": 0.0}, "position_below_1"),
+        ({"position": 1.5}, "position_not_whole"),
+        ({"position": 2e6}, "position_too_large"),
+        ({"click": None}, "null_click"),
+        ({"click": math.nan}, "nan_click"),
+        ({"click": math.inf}, "infinite_click"),
+        ({"click": 2e6}, "click_too_large"),
+        ({"position": 9.0}, "position_without_propensity"),
+        ({"position": 3.0}, "position_without_propensity"),
+        ({"position": 4.0}, "position_with_two_propensities"),
+        ({"position": 5.0}, "propensity_above_1"),
+    ],
+    ids=str,
+)
+def test_a_bad_row(spark, change, reason):
+    good = {"query_id": "q", "item_id": "a", "position": 1.0, "click": 1.0}
+    rows = spark.createDataFrame(
+        [tuple((good | change).values())], "query_id string, item_id string, position double, click double"
+    )
+    given = spark.createDataFrame([(1.0, 1.0), (2.0, 0.5), (3.0, None), (4.0, 0.3), (4.0, 0.3), (5.0, 1.5)], TABLE)
+    with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id="), plain_refusals():
+        judgments_from_impressions(rows, WeightPlan(), given).collect()
+    assert judgments_from_impressions(rows, WeightPlan(on_invalid="reject"), given).collect() == []
+
+
+@pytest.mark.parametrize(
+    ("propensity", "reason"),
+    [
+        (None, "null_propensity"),
+        (math.nan, "nan_propensity"),
+        (0.0, "propensity_not_above_0"),
+        (-0.1, "propensity_not_above_0"),
+        (1.1, "propensity_above_1"),
+        (math.inf, "propensity_above_1"),
+        (1e-10, "propensity_too_small"),
+    ],
+)
+def test_a_bad_propensity(spark, propensity, reason):
+    rows = spark.createDataFrame([("q", "a", 1.0, propensity, "")], WEIGHTED)
+    for made in (judgments_from_impressions, inverse_propensity_estimates):
+        with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id=q, item_id=a"), plain_refusals():
+            made(rows, WeightPlan(columns=BY_PROPENSITY)).collect()
+    if reason == "propensity_too_small":
+        clipped = judgments_from_impressions(rows, WeightPlan(columns=BY_PROPENSITY, clip=10)).collect()
+        assert [row["relevance"] for row in clipped] == [10.0]
+
+
+def test_a_click_model_needs_clicks(spark):
+    rows = spark.createDataFrame([("q", "a", 1, 3)], "query_id string, item_id string, position int, click int")
+    for method in ("pbm", "pairs", "randomized"):
+        with pytest.raises(InputRefusedError, match="bad row: click_not_0_or_1"), plain_refusals():
+            fit(rows, method=method)
+
+
+def test_a_log_that_one_worker_cannot_hold():
+    cell = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])
+    cells = pa.array([[(1, 3, 1), (2, 3, 0)]] * 3, pa.list_(cell))
+    batch = pa.RecordBatch.from_arrays([cells, pa.array([1, 1, 1])], names=["cells", "pairs"])
+    assert len(held_counts([batch], limit=6).cells.position) == 6
+    with pytest.raises(InputRefusedError, match=r"more than 5 different counts.*fit=distributed"):
+        held_counts([batch], limit=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"method": "em"}, "method"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"fit": "driver"}, "fit"),
+        ({"on_invalid": "skip"}, "on_invalid"),
+    ],
+)
+def test_an_option_of_a_fit(options, named):
+    with pytest.raises(InvalidParameterError, match=named):
+        PropensityPlan(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"clip": 0.5}, "clip"),
+        ({"clip": math.nan}, "clip"),
+        ({"power": -1}, "power"),
+        ({"power": math.inf}, "power"),
+        ({"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_an_option_of_weights(options, named):
+    with pytest.raises(InvalidParameterError, match=named):
+        WeightPlan(**options)
+
+
+def test_a_key_with_the_name_of_a_result():
+    with pytest.raises(InvalidParameterError, match="segment"):
+        ImpressionColumns(query=("segment",))
+
+
+def test_propensities_come_from_one_place(spark):
+    rows = impressions(spark, [("q", "a", 1, 1)])
+    table = spark.createDataFrame([(1.0, 1.0)], TABLE)
+    for plan, given in (
+        (WeightPlan(), None),
+        (WeightPlan(power=1), table),
+        (WeightPlan(power=1, columns=BY_PROPENSITY), None),
+    ):
+        with pytest.raises(InvalidParameterError, match="one of a column, a table, or a power"):
+            judgments_from_impressions(rows, plan, given)
+    with pytest.raises(MissingColumnError, match="'propensity'"):
+        judgments_from_impressions(rows, WeightPlan(columns=BY_PROPENSITY))
+    with pytest.raises(MissingColumnError, match=r"'propensity'.*table of propensities"):
+        judgments_from_impressions(rows, WeightPlan(), table.drop("propensity"))

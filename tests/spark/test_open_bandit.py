@@ -1,0 +1,98 @@
+"""Impressions of a real shop, from the sample of the Open Bandit data that `obp` brings along.
+
+Two policies showed one of 80 items at one of three positions: one at random, one by Thompson sampling, which logged
+the probability of what it showed. Weighted by its inverse, the clicks of the latter estimate those of the former.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ndcg_spark import (
+    ImpressionColumns,
+    PropensityPlan,
+    WeightPlan,
+    fit_propensities,
+    inverse_propensity_estimates,
+    judgments_from_impressions,
+)
+
+NEAR = {"abs": 0, "rel": 1e-12}
+N_ITEMS = 80
+PLAN = WeightPlan(columns=ImpressionColumns(query=("row",), propensity="propensity_score"))
+
+
+def sample(policy: str) -> Path:
+    found = importlib.util.find_spec("obp")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("no Open Bandit sample: pip install --no-deps obp==0.4.1 (with its dependencies it needs torch)")
+    path = Path(found.submodule_search_locations[0]) / "dataset" / "obd" / policy / "all" / "all.csv"
+    if not path.is_file():
+        pytest.skip(f"this obp has no sample at {path}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def logs(spark, tmp_path_factory):
+    """10,000 rows of each policy; the first column of the files, the number of the row, has no name."""
+    frames = {}
+    for policy in ("bts", "random"):
+        with sample(policy).open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+        path = tmp_path_factory.mktemp("obd") / f"{policy}.parquet"
+        kinds = {"item_id": int, "position": int, "click": int, "propensity_score": float}
+        columns = {name: [kind(row[name]) for row in rows] for name, kind in kinds.items()}
+        pq.write_table(pa.table({"row": list(range(len(rows))), **columns}), path)
+        frames[policy] = spark.read.parquet(str(path))
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("policy", "ips", "snips", "n_eff"),
+    [
+        # InverseProbabilityWeighting and SelfNormalizedInverseProbabilityWeighting of obp 0.4.1 for the policy that
+        # shows each item alike; IPS times 80. n_eff by definition, in NumPy.
+        ("bts", 0.18877116134768054, 0.002333713893161734, 340.3783411325946),
+        ("random", 0.304, 0.0038, 10000.0),
+    ],
+)
+def test_estimates_of_obp(logs, policy, ips, snips, n_eff):
+    (found,) = inverse_propensity_estimates(logs[policy], PLAN).collect()
+    assert (found["n_queries"], found["n_impressions"]) == (10000, 10000)
+    assert (found["ips"], found["snips"], found["n_eff"]) == pytest.approx((ips, snips, n_eff), **NEAR)
+
+
+def test_weights_bring_two_policies_together(logs):
+    """The random policy's click-through lies in the interval from the other's clicks."""
+    (found,) = inverse_propensity_estimates(logs["bts"], PLAN).collect()
+    (truth,) = inverse_propensity_estimates(logs["random"], PLAN).collect()
+    assert found["snips_ci_low"] < truth["snips"] < found["snips_ci_high"]
+    assert truth["ips"] / N_ITEMS == pytest.approx(38 / 10000, **NEAR)
+
+
+def test_positions_of_random_traffic(logs):
+    """Counted in the file: 13 clicks of 3,322, 14 of 3,412, 11 of 3,266."""
+    columns = ImpressionColumns(query=("row",))
+    (row,) = fit_propensities(logs["random"], PropensityPlan(method="randomized", columns=columns)).collect()
+    found = [(one["position"], one["n_clicks"], one["n_impressions"], one["reason"]) for one in row["positions"]]
+    assert found == [(1, 13, 3322, None), (2, 14, 3412, "above_1"), (3, 11, 3266, None)]
+    assert row["positions"][2]["propensity"] == pytest.approx((11 / 3266) / (13 / 3322), **NEAR)
+
+
+def test_labels_of_the_items(logs, spark):
+    """One query: each item's label is the mean of click / propensity, as loops over the file find it."""
+    plan = WeightPlan(columns=ImpressionColumns(query=("shop",), propensity="propensity_score"), clip=200)
+    labels = judgments_from_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), plan).collect()
+    sums: dict[int, list[float]] = {}
+    for row in logs["bts"].collect():
+        sums.setdefault(row["item_id"], []).append(row["click"] * min(1 / row["propensity_score"], 200))
+    assert {row["item_id"]: row["relevance"] for row in labels} == {
+        item: pytest.approx(sum(its) / len(its), abs=1e-12) for item, its in sums.items()
+    }
+    assert len(labels) == N_ITEMS
