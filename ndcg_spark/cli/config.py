@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
 
-from ndcg_spark.cli.gates import Gate
+from ndcg_spark.gates import Gate
 from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of

@@ -18,7 +18,7 @@ from ndcg_spark.cli.config import (
     source_of,
     target_of,
 )
-from ndcg_spark.cli.gates import Gate
+from ndcg_spark.gates import Gate
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import segment_sets_of

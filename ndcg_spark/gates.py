@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,17 +59,36 @@ class Gate:
         ------
         InvalidParameterError
         """
+        return cls.among(text, [(one.name, k) for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)])
+
+    @classmethod
+    def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:
+        """Read a gate on one of some metrics.
+
+        Parameters
+        ----------
+        text : str
+        computed : sequence of (metric, k)
+
+        Returns
+        -------
+        Gate
+
+        Raises
+        ------
+        InvalidParameterError
+        """
         found = _FORM.fullmatch(text)
         if found is None:
             raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
         named, comparison, number = found.groups()
         name, at = _name_and_cutoff(named, text)
-        cutoffs = [k for one in plan.summed_metrics if one.name == name for k in plan.cutoffs if one.is_at(k)]
+        cutoffs = [k for metric, k in computed if metric == name]
         if at is None and len(cutoffs) > 1:
             raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
         k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
         if k not in cutoffs:
-            known = [f"{one.name}@{_shown(k)}" for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)]
+            known = [f"{metric}@{_shown(k)}" for metric, k in computed]
             wanted = f"{name}@{_shown(k)}"
             raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(known)}.")
         try:
