@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
+    from ndcg_spark.reporting import Limits, Report, report
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
@@ -38,9 +39,11 @@ _HOMES = {
     "EvaluationPlan": "plan",
     "EventColumns": "judgment_plans",
     "EventPlan": "judgment_plans",
+    "Limits": "reporting",
     "PRESETS": "conventions",
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
+    "Report": "reporting",
     "RetrievalPlan": "retrieval_plan",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
@@ -58,6 +61,7 @@ _HOMES = {
     "rank_rows": "spark.inspection",
     "rating_agreement": "spark.judgments",
     "rating_pairs": "spark.judgments",
+    "report": "reporting",
     "retrieve": "spark.retrieval",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
@@ -72,8 +76,10 @@ __all__ = [
     "EvaluationPlan",
     "EventColumns",
     "EventPlan",
+    "Limits",
     "RatingColumns",
     "RatingPlan",
+    "Report",
     "RetrievalPlan",
     "__version__",
     "dcg",
@@ -92,6 +98,7 @@ __all__ = [
     "rank_rows",
     "rating_agreement",
     "rating_pairs",
+    "report",
     "retrieve",
     "score_queries",
     "summarize",

@@ -82,15 +82,7 @@ class Gate:
         if found is None:
             raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
         named, comparison, number = found.groups()
-        name, at = _name_and_cutoff(named, text)
-        cutoffs = [k for metric, k in computed if metric == name]
-        if at is None and len(cutoffs) > 1:
-            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
-        k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
-        if k not in cutoffs:
-            known = [f"{metric}@{_shown(k)}" for metric, k in computed]
-            wanted = f"{name}@{_shown(k)}"
-            raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(known)}.")
+        name, k = find_metric(named, computed, f"gate {text!r}")
         try:
             bound = float(number)
         except ValueError:
@@ -122,7 +114,38 @@ class Gate:
         return value is not None and _COMPARE[self.comparison](value, self.bound)
 
 
-def _name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
+def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
+    """Find a metric among those that were computed, by the name that a user gave.
+
+    Parameters
+    ----------
+    named : str
+        `name` or `name@k`; the cutoff may be missing where there is only one.
+    computed : sequence of (metric, k)
+    what : str
+        What the user wrote, for messages.
+
+    Returns
+    -------
+    tuple of str and int or None
+        As in `computed`.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    name, at = _name_and_cutoff(named, what)
+    cutoffs = [k for metric, k in computed if metric == name]
+    if at is None and len(cutoffs) > 1:
+        raise InvalidParameterError(f"{what}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
+    k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
+    if k not in cutoffs:
+        known = ", ".join(f"{metric}@{_shown(k)}" for metric, k in computed)
+        raise InvalidParameterError(f"{what}: {name}@{_shown(k)} is not computed; there are {known}.")
+    return name, k
+
+
+def _name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
     """The name of a metric as summaries have it, and what was written after `@`."""
     name, _, at = named.partition("@")
     if name in TIE_METRICS:
@@ -130,7 +153,7 @@ def _name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
     try:
         metric, k = parse_metric(named)
     except InvalidParameterError as error:
-        raise InvalidParameterError(f"gate {gate!r}: {error}") from None
+        raise InvalidParameterError(f"{what}: {error}") from None
     return str(metric), k
 
 
