@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
-    from ndcg_spark.reporting import Limits, Report, report
+    from ndcg_spark.reporting import Report, ReportLimits, report
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
@@ -39,11 +39,11 @@ _HOMES = {
     "EvaluationPlan": "plan",
     "EventColumns": "judgment_plans",
     "EventPlan": "judgment_plans",
-    "Limits": "reporting",
     "PRESETS": "conventions",
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
     "Report": "reporting",
+    "ReportLimits": "reporting",
     "RetrievalPlan": "retrieval_plan",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
@@ -76,10 +76,10 @@ __all__ = [
     "EvaluationPlan",
     "EventColumns",
     "EventPlan",
-    "Limits",
     "RatingColumns",
     "RatingPlan",
     "Report",
+    "ReportLimits",
     "RetrievalPlan",
     "__version__",
     "dcg",

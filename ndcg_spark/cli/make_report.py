@@ -30,7 +30,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "largest cutoff]"),
         click.Option(["--baseline"], metavar="RUN", help="Show the queries that lose the most against this run.  "
                      "[default: since the night before]"),
-        click.Option(["--queries"], type=int, default=20, show_default=True, metavar="N", help="Queries to list of "
+        click.Option(["--queries"], type=int, default=10, show_default=True, metavar="N", help="Queries to list of "
                      "each run, the lowest and those that lost the most."),
         click.Option(["--segments"], type=int, default=500, show_default=True, metavar="N", help="Segments to list, "
                      "those with the most queries."),

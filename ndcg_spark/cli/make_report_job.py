@@ -11,7 +11,7 @@ from ndcg_spark.cli.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.reporting import Limits, Report
+    from ndcg_spark.reporting import Report, ReportLimits
     from ndcg_spark.spark.formats import Table
 
 EXIT_DONE, EXIT_GATE = 0, 3
@@ -34,9 +34,9 @@ def run_report_job(config: ReportConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    from ndcg_spark.reporting import Limits
+    from ndcg_spark.reporting import ReportLimits
 
-    limits = Limits(nights=config.n_nights, segments=config.n_segments, queries=config.n_queries)
+    limits = ReportLimits(nights=config.n_nights, segments=config.n_segments, queries=config.n_queries)
     if config.output is not None:
         # What is not installed is missed here, before Spark starts.
         import ndcg_spark.reporting.figures
@@ -46,7 +46,7 @@ def run_report_job(config: ReportConfig) -> int:
     return EXIT_DONE if all(gate.met for gate in found.contents.gates) else EXIT_GATE
 
 
-def _read(spark: SparkSession, config: ReportConfig, limits: Limits, progress: Progress) -> Report:
+def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progress: Progress) -> Report:
     from ndcg_spark.cli.outputs import write_text
     from ndcg_spark.reporting import report
     from ndcg_spark.spark.failures import plain_refusals

@@ -299,6 +299,7 @@ def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
             xytext=(2, 4),
             textcoords="offset points",
             color=LIGHT["bad"],
+            bbox={"facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )
 
 
@@ -381,20 +382,10 @@ def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:
         median = one.quartiles[1]
         if median is not None and one.low <= median <= one.high:
             axes.axvline(median, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 2)))
-            right = median > (one.low + one.high) / 2
-            axes.annotate(
-                f"median {median:.3g}",
-                (median, 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(-5 if right else 5, -2),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                va="top",
-                color=LIGHT["ink"],
-            )
+            axes.set_title(f"median {median:.3g}", loc="right", color=LIGHT["muted"], size=shape.text)
         if len(shown) > 1:
             axes.set_title(
-                shortened(run_name(one.run), 2 * shape.labels), loc="left", color=LIGHT["ink"], size=shape.text
+                shortened(run_name(one.run), shape.labels + 8), loc="left", color=LIGHT["ink"], size=shape.text
             )
         axes.set_xlim(one.low, one.high)
         axes.yaxis.set_major_locator(MaxNLocator(4, steps=_STEPS))

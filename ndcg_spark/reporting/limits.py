@@ -8,7 +8,7 @@ from ndcg_spark.errors import InvalidParameterError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ReportLimits:
     """The most that a report shows. It states what it leaves out.
 
     Parameters
@@ -29,7 +29,7 @@ class Limits:
     nights: int = 400
     segments: int = 500
     comparisons: int = 300
-    queries: int = 20
+    queries: int = 10
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -33,7 +33,7 @@ from ndcg_spark.reporting.building import (
     trend_of,
 )
 from ndcg_spark.reporting.contents import Contents, Night, Standing, level_of
-from ndcg_spark.reporting.limits import Limits
+from ndcg_spark.reporting.limits import ReportLimits
 from ndcg_spark.reporting.reading import Rows, Scope
 from ndcg_spark.reporting.wording import day, listed, metric_name, plain
 
@@ -109,7 +109,7 @@ def report(
     gates: Sequence[str] = (),
     baseline: str | None = None,
     title: str | None = None,
-    limits: Limits | None = None,
+    limits: ReportLimits | None = None,
 ) -> Report:
     """Read what a person wants to know about one night out of the tables that jobs have written. Runs actions.
 
@@ -139,7 +139,7 @@ def report(
     baseline : str or None
         Queries are shown that lose the most against this run. None: since the night before.
     title : str or None
-    limits : Limits or None
+    limits : ReportLimits or None
         How much is shown.
 
     Returns
@@ -157,7 +157,7 @@ def report(
     table; with queries three more, one of which shuffles the queries of two nights; one for comparisons, one for
     flags. Rows are filtered and cut by Spark; what comes to the driver is bounded by `limits`.
     """
-    limits = limits or Limits()
+    limits = limits or ReportLimits()
     table = reading.metric_table(metrics)
     place = _place(reading.datasets_of(table), dataset, run_date)
     rows = _night(table, place, runs)
@@ -218,7 +218,7 @@ def _night(table: DataFrame, place: _Place, runs: Sequence[str]) -> Rows:
 
 
 def _runs_to_show(
-    rows: Rows, found: tuple[str, int | None], limits: Limits, *, asked: bool
+    rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool
 ) -> tuple[tuple[str, ...], list[str]]:
     """Runs with the highest values, and a sentence about those that do not fit."""
     its = [row for row in rows if (row["metric"], row["k"]) == found]
@@ -237,7 +237,7 @@ class _Parts:
     """The parts of a report while they are read."""
 
     scope: Scope
-    limits: Limits
+    limits: ReportLimits
     rows: Rows
     left_out: list[str]
     trend: dict[str, tuple[Night, ...]] = field(default_factory=dict)

@@ -94,12 +94,11 @@ def attention(contents: Contents) -> list[str]:
             found.append(f"{_capital(name)} is flagged tonight: {one.flag}.")
         if one.change.kind == "incomparable":
             found.append(f"{_capital(name)} was computed differently before: numbers cannot be compared.")
-        if one.mean.is_small:
-            found.append(
-                f"{_capital(name)} has only {count(one.mean.n_queries)} queries: the interval is a rough guide."
-            )
         if not one.mean.n_queries:
             found.append(f"{_capital(name)} has no query in the mean.")
+        elif one.mean.is_small:
+            n = count(one.mean.n_queries)
+            found.append(f"{_capital(name)} has only {n} queries: the interval is a rough guide.")
     for row in contents.comparisons:
         if not row.by and row.verdict == "worse":
             found.append(f"{_capital(difference_text(row, contents))}")
@@ -108,6 +107,20 @@ def attention(contents: Contents) -> list[str]:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.startswith("the ") else text
+
+
+def changes(contents: Contents) -> list[tuple[str, str]]:
+    """Sentences about runs that went up or down, where there are several: `up` or `down`, and the sentence."""
+    if len(contents.standings) < 2:
+        return []
+    return [
+        (
+            one.change.kind,
+            f"{run_name(one.mean.run)} is {change_text(one.change, contents.run_date, contents.decimals)}.",
+        )
+        for one in contents.standings
+        if one.change.kind in ARROWS
+    ]
 
 
 def gates_met(contents: Contents) -> str:
@@ -209,6 +222,6 @@ def accounting_text(accounting: Accounting) -> str:
 def change_note(contents: Contents) -> str:
     """State the rule by which a change is called one."""
     return (
-        f"A night is called up or down only where the difference exceeds its {contents.level:.0%} interval, nights "
+        f"A night is called up or down only where the difference exceeds its {100 * contents.level:.4g} % interval, nights "
         "taken as independent; where nights share queries, this is cautious."
     )

@@ -30,6 +30,8 @@ def print_report(contents: Contents, console: Console | None = None) -> None:
     when = f", {day(contents.run_date)}" if contents.run_date else ""
     out.print(Text(contents.title + when, style="bold"))
     out.print(Text(sentences.headline(contents)))
+    for _, line in sentences.changes(contents):
+        out.print(Text(line))
     for line in sentences.attention(contents):
         out.print(Text(f"! {line}"))
     if sentences.gates_met(contents) and all(one.met for one in contents.gates):
@@ -50,7 +52,7 @@ def print_report(contents: Contents, console: Console | None = None) -> None:
             out.print(table)
     out.print()
     out.print(Text(sentences.accounting_text(contents.accounting)))
-    out.print(Text(", ".join(f"{count(n)} queries {name}" for name, n in contents.accounting.queries)))
+    out.print(Text("queries: " + ", ".join(f"{count(n)} {name}" for name, n in contents.accounting.queries)))
     for one in contents.provenance:
         out.print(Text(f"convention {one.convention or 'unknown'}, configuration {one.config_hash or 'unknown'}"))
     for line in contents.left_out:
