@@ -80,17 +80,10 @@ def commands(folder: Path) -> list[list[str]]:
              "digit,shape,digit+shape", "--k", "1,3,5,10,100", "--run-date", f"{when}", "--dataset", "digits",
              "--output", metrics, "--per-query-output", per_query, "--json", summary]
         )  # fmt: skip
-    tables = [
-        "--metrics",
-        f"{folder}/metrics",
-        "--per-query",
-        f"{folder}/per_query",
-        "--summary",
-        f"{folder}/summary.json",
-    ]
-    shown = ["--run", "pixels", "--run", "thumbnail", "--gate", "ndcg@10>=0.9"]
+    tables = ["--metrics", metrics, "--per-query", per_query, "--summary", summary]
+    shown = ["--baseline", "thumbnail", "--gate", "ndcg@10>=0.8"]
     typed.append(["report", *tables, *shown, "--output", f"{folder}/report.html"])
-    typed.append(["report", "--metrics", f"{folder}/metrics", "--run", "pixels", "--format", "text"])
+    typed.append(["report", "--metrics", metrics, "--run", "pixels", "--format", "text"])
     return typed
 
 

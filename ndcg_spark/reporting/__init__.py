@@ -5,7 +5,7 @@ in tables come from anywhere: `wording.plain` takes control characters out where
 escapes them.
 """
 
+from ndcg_spark.reporting.assembly import Report, report
 from ndcg_spark.reporting.limits import ReportLimits
-from ndcg_spark.reporting.report import Report, report
 
 __all__ = ["Report", "ReportLimits", "report"]

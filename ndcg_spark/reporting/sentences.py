@@ -113,14 +113,12 @@ def changes(contents: Contents) -> list[tuple[str, str]]:
     """Sentences about runs that went up or down, where there are several: `up` or `down`, and the sentence."""
     if len(contents.standings) < 2:
         return []
-    return [
-        (
-            one.change.kind,
-            f"{run_name(one.mean.run)} is {change_text(one.change, contents.run_date, contents.decimals)}.",
-        )
-        for one in contents.standings
-        if one.change.kind in ARROWS
-    ]
+    found = []
+    for one in contents.standings:
+        if one.change.kind in ARROWS:
+            change = change_text(one.change, contents.run_date, contents.decimals)
+            found.append((one.change.kind, f"{run_name(one.mean.run)} is {change}."))
+    return found
 
 
 def gates_met(contents: Contents) -> str:
@@ -221,7 +219,8 @@ def accounting_text(accounting: Accounting) -> str:
 
 def change_note(contents: Contents) -> str:
     """State the rule by which a change is called one."""
+    level = f"{100 * contents.level:.4g} %"
     return (
-        f"A night is called up or down only where the difference exceeds its {100 * contents.level:.4g} % interval, nights "
-        "taken as independent; where nights share queries, this is cautious."
+        f"A night is called up or down only where the difference exceeds its {level} interval, nights taken as "
+        "independent; where nights share queries, this is cautious."
     )
