@@ -366,7 +366,7 @@ def missing_nights(trend: Mapping[str, Sequence[Night]]) -> list[date]:
     """Days between the nights of the trend that no run has, where nights are mostly a day apart."""
     days = sorted({night.run_date for nights in trend.values() for night in nights})
     gaps = sorted((after - before).days for before, after in pairwise(days))
-    if not gaps or gaps[len(gaps) // 2] != 1:
+    if not gaps or gaps[(len(gaps) - 1) // 2] != 1:
         return []
     have = set(days)
     return [

@@ -266,7 +266,7 @@ def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
     list of list of Night
     """
     gaps = sorted(after.run_date - before.run_date for before, after in pairwise(nights))
-    usual = gaps[len(gaps) // 2] if gaps else timedelta(days=1)
+    usual = gaps[(len(gaps) - 1) // 2] if gaps else timedelta(days=1)
     parts: list[list[Night]] = []
     for night in nights:
         before = parts[-1][-1] if parts else None

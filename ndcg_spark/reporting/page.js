@@ -4,7 +4,7 @@
   function valueOf(row, at) {
     const cell = row.cells[at];
     const stored = cell.getAttribute("data-sort");
-    if (stored === null) return cell.textContent.trim().toLowerCase();
+    if (stored === null) return (cell.querySelector("bdi") || cell).textContent.trim().toLowerCase();
     return stored === "" ? null : Number(stored);
   }
 

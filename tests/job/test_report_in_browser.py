@@ -1,4 +1,4 @@
-"""The page in a real Chromium, headless: it renders, sorts, filters, runs nothing of the data, and can be read by all.
+"""The page in a real Chromium, headless: it renders, sorts, filters, and runs nothing of the data.
 
 Skipped where no Chromium is installed (Debian: apt-get install chromium).
 """
@@ -71,7 +71,7 @@ every_screen = pytest.mark.parametrize(
 def column(page, at, table="segment-table"):
     """Texts of a column, of the rows that are shown."""
     return page.locator(f"#{table} tbody tr:visible").evaluate_all(
-        "(rows, at) => rows.map((row) => row.cells[at].getAttribute('data-sort') ?? row.cells[at].textContent)", at
+        "(rows, at) => rows.map((row) => row.cells[at].getAttribute('data-sort') ?? row.cells[at].innerText)", at
     )
 
 

@@ -76,7 +76,7 @@ def test_the_plain_form(folder):
         (("--output", "r.html", "--run-date", "31.1.2026"), "--run-date must be a date"),
         (("--output", "r.html", "--dataset", "web"), "there is no data set 'web'"),
         (("--output", "r.html", "--run", "best"), "there is no run 'best'"),
-        (("--output", "r.html", "--metric", "mrr@10"), "there is no metric 'mrr'"),
+        (("--output", "r.html", "--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; there are ndcg@1"),
         (("--output", "r.html", "--per-query", "{folder}/nothing"), "there is no path"),
         (("--output", "r.html", "--comparison", "{folder}/metrics"), "'baseline'"),
         (

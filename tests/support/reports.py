@@ -182,7 +182,8 @@ def _screenshots() -> Any:
     from support.source_rules import PROJECT_ROOT
 
     spec = importlib.util.spec_from_file_location("screenshots", PROJECT_ROOT / "scripts" / "screenshots.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
