@@ -288,13 +288,14 @@ class _Parts:
             distribution_of(row) for row in sorted(counted, key=lambda row: places[row["run"]])
         )
         most = self.limits.queries
-        lowest = reading.lowest_queries(table, self.scope, most)
+        lowest = sorted(reading.lowest_queries(table, self.scope, most), key=lambda row: places[row["run"]])
         self.found["lowest"] = tuple(query_row(row, table.keys) for row in lowest)
         changed = any(one.change.kind == "incomparable" for one in self.standings)
         before = self.before if table.has_nights and not changed else None
         if baseline is None and before is None:
             return
         lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
+        lost.sort(key=lambda row: places[row["run"]])
         self.found["losses"] = tuple(query_row(row, table.keys) for row in lost)
         self.losses_against = day(before) if baseline is None else plain(baseline)
 

@@ -296,10 +296,10 @@ def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
             f"gate {shortened(text, shape.labels)}",
             (0, bound),
             xycoords=("axes fraction", "data"),
-            xytext=(2, 4),
+            xytext=(2, 5),
             textcoords="offset points",
             color=LIGHT["bad"],
-            bbox={"facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8, "pad": 1},
+            bbox={"facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8, "pad": 0},
         )
 
 
@@ -381,7 +381,7 @@ def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:
         axes.bar(middles, heights, width=width * 0.92, color=run_colour(contents.runs.index(one.run)), linewidth=0)
         median = one.quartiles[1]
         if median is not None and one.low <= median <= one.high:
-            axes.axvline(median, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 2)))
+            axes.axvline(median, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 2)), clip_on=False)
             axes.set_title(f"median {median:.3g}", loc="right", color=LIGHT["muted"], size=shape.text)
         if len(shown) > 1:
             axes.set_title(

@@ -37,7 +37,8 @@
           (run === null || row.dataset.run === run) &&
           !(small && "small" in row.dataset);
         found += fits;
-        row.hidden = !fits || (!all && found > first);
+        row.hidden = !fits;
+        row.classList.toggle("later", !all && found > first);
       }
       const noun = form.dataset.noun;
       form.querySelector("output").textContent =

@@ -185,10 +185,10 @@ def share(part: int, whole: int) -> str:
         return NOTHING
     percent = 100 * part / whole
     if part and percent < 0.1:
-        return "< 0.1 %"
+        return "<\u00a00.1\u00a0%"
     if part != whole and percent > 99.9:
-        return "> 99.9 %"
-    return f"{percent:.1f} %"
+        return ">\u00a099.9\u00a0%"
+    return f"{percent:.1f}\u00a0%"
 
 
 def p_value(value: float | None) -> str:

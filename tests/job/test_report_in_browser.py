@@ -175,6 +175,9 @@ def test_a_long_table_shows_its_first_rows(browser, spark, tmp_path):
     page = browser.new_page()
     page.goto(address(path))
     assert len(column(page, 0)) == 25
+    page.emulate_media(media="print")
+    assert len(column(page, 0)) == 40
+    page.emulate_media(media="screen")
     page.get_by_role("button", name="Show all 40 segments").click()
     assert len(column(page, 0)) == 40
     page.close()
