@@ -6,6 +6,8 @@ import pytest
 
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
 from ndcg_spark.cli.main import main
+from ndcg_spark.cli.make_report import GROUPS as REPORT_GROUPS
+from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.conventions import CHOICES
 
@@ -13,6 +15,7 @@ JOBS = {
     "mean-ndcg": (mean_ndcg, GROUPS),
     "build-judgments events": (from_events, EVENT_GROUPS),
     "build-judgments annotators": (from_annotators, RATING_GROUPS),
+    "report": (report, REPORT_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 

@@ -9,9 +9,6 @@ import pytest
 from support.main_job import assert_refused, command, done, files_below, write_table
 from support.reports import SUMMARY, comparison_table, metrics_table, query_table
 
-from ndcg_spark.cli.main import main
-from ndcg_spark.cli.make_report import GROUPS, report
-
 ROWS = {
     "query_id": ["a", "a", "b", "b"],
     "item_id": ["x", "y", "x", "y"],
@@ -116,12 +113,3 @@ def test_what_is_not_installed_is_named(folder, tmp_path, monkeypatch, package, 
     monkeypatch.delitem(sys.modules, f"ndcg_spark.reporting.{module}", raising=False)
     ended = command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
     assert_refused(ended, package, "pip install 'ndcg-spark[report]'")
-
-
-def test_every_option_is_in_one_group_and_has_a_sentence(capsys):
-    grouped = [option for options in GROUPS.values() for option in options]
-    assert sorted(one.name for one in grouped) == sorted({one.name for one in report.params})
-    assert [one.name for one in grouped if len(one.help.split()) < 3 or not one.help[0].isupper()] == []
-    assert main(["report", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert [title for title in GROUPS if f"{title}: --" not in shown] == []

@@ -15,8 +15,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark import dcg, evaluate, ndcg, plain_refusals
+from ndcg_spark import dcg, evaluate, ndcg, plain_refusals, report
+from ndcg_spark.reporting.sentences import headline
 from support.main_job import mean_ndcg
+from support.reports import comparison_table, metrics_table, query_table
 
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
@@ -49,6 +51,14 @@ def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
     return found
 
 
+def reported(spark: SparkSession) -> list[Any]:
+    """What a report says of literal tables."""
+    found = report(metrics_table(spark), per_query=query_table(spark), comparison=comparison_table(spark)).contents
+    (lost,) = found.losses
+    counts = [sum(one.counts) for one in found.distributions]
+    return [headline(found), len(found.segments), counts, lost.query, len(found.comparisons)]
+
+
 def main(url: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
     good, bad, twice, nothing = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN, TWICE, NOTHING))
@@ -70,6 +80,7 @@ def main(url: str) -> None:
         },
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
+    found["report"] = reported(spark)
     with tempfile.TemporaryDirectory() as folder:
         found["jobs"] = jobs(Path(folder), bad)
     json.dump(found, sys.stdout)
