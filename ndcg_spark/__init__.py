@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPlan
+    from ndcg_spark.reporting import Report, ReportLimits, report
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
@@ -51,6 +52,8 @@ _HOMES = {
     "PropensityPlan": "position_plan",
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
+    "Report": "reporting",
+    "ReportLimits": "reporting",
     "RetrievalPlan": "retrieval_plan",
     "WeightPlan": "position_plan",
     "dcg": "spark.functions",
@@ -74,6 +77,7 @@ _HOMES = {
     "rank_rows": "spark.inspection",
     "rating_agreement": "spark.judgments",
     "rating_pairs": "spark.judgments",
+    "report": "reporting",
     "retrieve": "spark.retrieval",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
@@ -92,6 +96,8 @@ __all__ = [
     "PropensityPlan",
     "RatingColumns",
     "RatingPlan",
+    "Report",
+    "ReportLimits",
     "RetrievalPlan",
     "WeightPlan",
     "__version__",
@@ -116,6 +122,7 @@ __all__ = [
     "rank_rows",
     "rating_agreement",
     "rating_pairs",
+    "report",
     "retrieve",
     "score_queries",
     "summarize",

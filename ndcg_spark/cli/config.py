@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
 
-from ndcg_spark.cli.gates import Gate
 from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
+from ndcg_spark.gates import Gate
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.plan import Columns, EvaluationPlan
 
@@ -146,18 +146,29 @@ def check_places(
             )
         places[place] = flag
     if json_path not in (None, "-"):
-        _check_file(str(json_path))
+        check_file("--json", str(json_path))
 
 
-def _check_file(path: str) -> None:
+def check_file(flag: str, path: str) -> None:
+    """Refuse a file that cannot be written where a flag wants it.
+
+    Parameters
+    ----------
+    flag : str
+    path : str
+
+    Raises
+    ------
+    InvalidParameterError
+    """
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent) or os.path.isdir(path):
-        raise InvalidParameterError(f"--json {path!r} is no file in a folder that is there.")
+        raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
     try:
         with tempfile.NamedTemporaryFile(dir=parent, prefix=".ndcg-spark-"):
             pass
     except OSError as error:
-        raise InvalidParameterError(f"--json {path!r} cannot be written: {error.strerror}.") from error
+        raise InvalidParameterError(f"{flag} {path!r} cannot be written: {error.strerror}.") from error
 
 
 def reject_fraction_of(options: dict[str, Any]) -> float | None:

@@ -10,6 +10,7 @@ import click
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.build_judgments import build_judgments
 from ndcg_spark.cli.conventions import conventions
+from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.cli.metrics import metrics
 from ndcg_spark.cli.position_bias import position_bias
@@ -29,6 +30,7 @@ cli.add_command(mean_ndcg)
 cli.add_command(retrieve)
 cli.add_command(build_judgments)
 cli.add_command(position_bias)
+cli.add_command(report)
 cli.add_command(conventions)
 cli.add_command(metrics)
 

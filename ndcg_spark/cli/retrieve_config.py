@@ -18,10 +18,10 @@ from ndcg_spark.cli.config import (
     source_of,
     target_of,
 )
-from ndcg_spark.cli.gates import Gate
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import segment_sets_of
+from ndcg_spark.gates import Gate
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.retrieval_plan import RetrievalPlan
 

@@ -10,11 +10,11 @@ from datetime import date, datetime
 import pytest
 
 from ndcg_spark.cli import report
-from ndcg_spark.cli.gates import Gate
 from ndcg_spark.cli.report import counts_line, show_summary, sort_key, to_json
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import metrics_of
+from ndcg_spark.gates import Gate
 from ndcg_spark.plan import EvaluationPlan
 
 

@@ -164,3 +164,14 @@ def test_a_job_is_refused_in_a_line(seen, case, told):
     assert (code, len(lines)) == (2, 1), lines
     assert told in lines[0]
     assert lines[0].endswith("leaves such rows out." if case == "bad" else "Nothing was written.")
+
+
+def test_a_report_says_what_it_says_on_a_classic_session(seen):
+    # the same values as in tests/reporting/test_report.py
+    assert seen["report"] == [
+        "old: NDCG@10 0.4305 [0.4266, 0.4344], no clear change from 29 January 2026 (\u22120.0007 ± 0.0055)",
+        10,
+        [20, 20],
+        "query 7 · DE",
+        4,
+    ]

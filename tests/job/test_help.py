@@ -6,6 +6,8 @@ import pytest
 
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
 from ndcg_spark.cli.main import main
+from ndcg_spark.cli.make_report import GROUPS as REPORT_GROUPS
+from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.cli.position_bias import ESTIMATE_GROUPS, JUDGMENT_GROUPS, PROPENSITY_GROUPS, position_bias
 from ndcg_spark.conventions import CHOICES
@@ -17,6 +19,7 @@ JOBS = {
     "position-bias propensities": (position_bias.commands["propensities"], PROPENSITY_GROUPS),
     "position-bias judgments": (position_bias.commands["judgments"], JUDGMENT_GROUPS),
     "position-bias estimates": (position_bias.commands["estimates"], ESTIMATE_GROUPS),
+    "report": (report, REPORT_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 

@@ -26,8 +26,11 @@ from ndcg_spark import (
     ndcg,
     plain_refusals,
     propensity_table,
+    report,
 )
+from ndcg_spark.reporting.sentences import headline
 from support.main_job import mean_ndcg
+from support.reports import comparison_table, metrics_table, query_table
 
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
@@ -76,6 +79,14 @@ def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
     return found
 
 
+def reported(spark: SparkSession) -> list[Any]:
+    """What a report says of literal tables."""
+    found = report(metrics_table(spark), per_query=query_table(spark), comparison=comparison_table(spark)).contents
+    (lost,) = found.losses
+    counts = [sum(one.counts) for one in found.distributions]
+    return [headline(found), len(found.segments), counts, lost.query, len(found.comparisons)]
+
+
 def main(url: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
     good, bad, twice, nothing = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN, TWICE, NOTHING))
@@ -98,6 +109,7 @@ def main(url: str) -> None:
         "clicks": clicks(spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")),
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
+    found["report"] = reported(spark)
     with tempfile.TemporaryDirectory() as folder:
         found["jobs"] = jobs(Path(folder), bad)
     json.dump(found, sys.stdout)

@@ -34,7 +34,7 @@ class Layer:
 # Top to bottom. A module that is in none of them has to be given a place here.
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
-    Layer(frozenset({"evaluation", "explanation", "tables"}), ANYTHING),
+    Layer(frozenset({"evaluation", "explanation", "gates", "reporting", "tables"}), ANYTHING),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"conventions", "judgment_plans", "plan", "position_plan", "retrieval_plan"}), frozenset()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,19 +59,30 @@ class Gate:
         ------
         InvalidParameterError
         """
+        return cls.among(text, [(one.name, k) for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)])
+
+    @classmethod
+    def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:
+        """Read a gate on one of some metrics.
+
+        Parameters
+        ----------
+        text : str
+        computed : sequence of (metric, k)
+
+        Returns
+        -------
+        Gate
+
+        Raises
+        ------
+        InvalidParameterError
+        """
         found = _FORM.fullmatch(text)
         if found is None:
             raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
         named, comparison, number = found.groups()
-        name, at = _name_and_cutoff(named, text)
-        cutoffs = [k for one in plan.summed_metrics if one.name == name for k in plan.cutoffs if one.is_at(k)]
-        if at is None and len(cutoffs) > 1:
-            raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
-        k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
-        if k not in cutoffs:
-            known = [f"{one.name}@{_shown(k)}" for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)]
-            wanted = f"{name}@{_shown(k)}"
-            raise InvalidParameterError(f"gate {text!r}: {wanted} is not computed; there are {', '.join(known)}.")
+        name, k = find_metric(named, computed, f"gate {text!r}")
         try:
             bound = float(number)
         except ValueError:
@@ -103,7 +114,38 @@ class Gate:
         return value is not None and _COMPARE[self.comparison](value, self.bound)
 
 
-def _name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
+def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
+    """Find a metric among those that were computed, by the name that a user gave.
+
+    Parameters
+    ----------
+    named : str
+        `name` or `name@k`; the cutoff may be missing where there is only one.
+    computed : sequence of (metric, k)
+    what : str
+        What the user wrote, for messages.
+
+    Returns
+    -------
+    tuple of str and int or None
+        As in `computed`.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    name, at = _name_and_cutoff(named, what)
+    cutoffs = [k for metric, k in computed if metric == name]
+    if at is None and len(cutoffs) > 1:
+        raise InvalidParameterError(f"{what}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
+    k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
+    if k not in cutoffs:
+        known = ", ".join(f"{metric}@{_shown(k)}" for metric, k in computed)
+        raise InvalidParameterError(f"{what}: {name}@{_shown(k)} is not computed; there are {known}.")
+    return name, k
+
+
+def _name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
     """The name of a metric as summaries have it, and what was written after `@`."""
     name, _, at = named.partition("@")
     if name in TIE_METRICS:
@@ -111,7 +153,7 @@ def _name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
     try:
         metric, k = parse_metric(named)
     except InvalidParameterError as error:
-        raise InvalidParameterError(f"gate {gate!r}: {error}") from None
+        raise InvalidParameterError(f"{what}: {error}") from None
     return str(metric), k
 
 

@@ -1,0 +1,105 @@
+"""Everything a user said to `report`, checked, in one frozen value."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from ndcg_spark.cli.config import Source, check_file, pairs_of, run_date_of, source_of
+from ndcg_spark.errors import InvalidParameterError
+
+FORMATS = ("html", "text")
+TABLES = ("metrics", "per_query", "comparison", "flags")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportConfig:
+    """What one run of `report` is asked to do.
+
+    Parameters
+    ----------
+    sources : dict from a name of `TABLES` to Source
+        Those that were named.
+    summary : mapping or None
+        JSON of the main job, read.
+    """
+
+    sources: dict[str, Source]
+    summary: Mapping[str, Any] | None
+    run_date: date | None
+    dataset: str | None
+    runs: tuple[str, ...]
+    metric: str | None
+    baseline: str | None
+    n_queries: int
+    n_segments: int
+    n_nights: int
+    title: str | None
+    gates: tuple[str, ...]
+    output: str | None
+    spark_settings: dict[str, str]
+
+
+def report_config(options: dict[str, Any]) -> ReportConfig:
+    """Check options and put them in their places. Reads the JSON.
+
+    Parameters
+    ----------
+    options : dict
+        As the command line gave them.
+
+    Returns
+    -------
+    ReportConfig
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    output = options["output"]
+    if options["format"] == "html" and output is None:
+        raise InvalidParameterError("name the page to write: --output report.html; --format text prints instead.")
+    if options["format"] == "text" and output is not None:
+        raise InvalidParameterError("--format text prints, and --output is for pages: leave one of them out.")
+    if output is not None:
+        check_file("--output", output)
+        if options["summary"] and os.path.realpath(output) == os.path.realpath(options["summary"]):
+            raise InvalidParameterError(f"--summary and --output are both {output!r}; give each its own place.")
+    return ReportConfig(
+        sources={name: source_of(options, name) for name in TABLES if options[name] is not None},
+        summary=None if options["summary"] is None else _read_json(options["summary"]),
+        run_date=None if options["run_date"] is None else run_date_of(options["run_date"]),
+        dataset=options["dataset"],
+        runs=tuple(dict.fromkeys(options["run"])),
+        metric=options["metric"],
+        baseline=options["baseline"],
+        n_queries=options["queries"],
+        n_segments=options["segments"],
+        n_nights=options["nights"],
+        title=options["title"],
+        gates=options["gate"],
+        output=output,
+        spark_settings=pairs_of(options["conf"]),
+    )
+
+
+def _read_json(path: str) -> Mapping[str, Any]:
+    """Read an outcome of the main job; in a log its last line is the JSON."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InvalidParameterError(f"--summary {path!r} cannot be read: {reason}.") from error
+    lines = text.strip().splitlines()
+    try:
+        found = json.loads(lines[-1] if lines else "")
+    except ValueError:
+        raise InvalidParameterError(f"--summary {path!r} is no JSON of mean-ndcg --json.") from None
+    if not isinstance(found, dict):
+        raise InvalidParameterError(f"--summary {path!r} is no JSON of mean-ndcg --json.")
+    return found

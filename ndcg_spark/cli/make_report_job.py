@@ -1,0 +1,95 @@
+"""The job that makes a report: read tables, draw the page, write it. Everything here runs actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.cli.make_report_config import ReportConfig
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ndcg_spark.reporting import Report, ReportLimits
+    from ndcg_spark.spark.formats import Table
+
+EXIT_DONE, EXIT_GATE = 0, 3
+
+
+def run_report_job(config: ReportConfig) -> int:
+    """Run the job.
+
+    Parameters
+    ----------
+    config : ReportConfig
+
+    Returns
+    -------
+    int
+        0 done, 3 a gate was not met; the page has been written then, too.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options; nothing has been written then.
+    """
+    from ndcg_spark.reporting import ReportLimits
+
+    limits = ReportLimits(nights=config.n_nights, segments=config.n_segments, queries=config.n_queries)
+    if config.output is not None:
+        # What is not installed is missed here, before Spark starts.
+        import ndcg_spark.reporting.figures
+        import ndcg_spark.reporting.page  # noqa: F401
+    with spark_session("ndcg-spark report", config.spark_settings, short_lists=True) as spark:
+        found = _read(spark, config, limits, Progress())
+    return EXIT_DONE if all(gate.met for gate in found.contents.gates) else EXIT_GATE
+
+
+def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progress: Progress) -> Report:
+    from ndcg_spark.cli.outputs import write_text
+    from ndcg_spark.reporting import report
+    from ndcg_spark.spark.failures import plain_refusals
+    from ndcg_spark.spark.formats import read_table
+
+    tables = {
+        name: read_table(spark, source.reference, source.kind, source.options)
+        for name, source in config.sources.items()
+    }
+    _check_output(spark, config, tables)
+    frames = {name: table.frame for name, table in tables.items()}
+    with progress.step("reading tables"), plain_refusals():
+        found = report(
+            frames.pop("metrics"),
+            **frames,
+            summary=config.summary,
+            run_date=config.run_date,
+            dataset=config.dataset,
+            runs=config.runs,
+            metric=config.metric,
+            gates=config.gates,
+            baseline=config.baseline,
+            title=config.title,
+            limits=limits,
+        )
+    if config.output is None:
+        found.print()
+    else:
+        with progress.step(f"drawing {config.output}"):
+            write_text(config.output, found.html)
+    return found
+
+
+def _check_output(spark: SparkSession, config: ReportConfig, tables: dict[str, Table]) -> None:
+    """Refuse to write the page into a table that is read."""
+    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.tables import reading_of
+
+    if config.output is None:
+        return
+    readings = []
+    for name, table in tables.items():
+        source = config.sources[name]
+        flag = "--" + name.replace("_", "-")
+        readings.append(reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame))
+    refuse_outputs(spark, [], readings, config.output)

@@ -1,0 +1,392 @@
+"""Rows that were collected, turned into what a report says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from itertools import pairwise
+from typing import Any
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.conventions.words import in_words
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.gates import Gate
+from ndcg_spark.plan import METRICS, TIE_METRICS
+from ndcg_spark.reporting.contents import (
+    Accounting,
+    Change,
+    Comparison,
+    Distribution,
+    GateResult,
+    Mean,
+    Night,
+    Provenance,
+    QueryRow,
+    SegmentRow,
+    Standing,
+    change_of,
+    run_name,
+)
+from ndcg_spark.reporting.reading import BEFORE, VALUE
+from ndcg_spark.reporting.sentences import REJECTED
+from ndcg_spark.reporting.wording import day, plain
+
+Row = Mapping[str, Any]
+
+_STATUSES = {
+    "n_queries": "in the mean",
+    "n_no_relevant": "with nothing relevant",
+    "n_missing": "judged, but not answered",
+    "n_unjudged": "without any judgment",
+}
+
+
+def mean_of(row: Row, prefix: str = "") -> Mean:
+    """Read a row of the metric table; `prefix` stands before the columns of numbers."""
+
+    def of(name: str) -> Any:
+        return row[prefix + name]
+
+    return Mean(
+        run=plain(row["run"]),
+        by=plain(row["segment_by"]),
+        segment=None if row["segment"] is None else plain(row["segment"]),
+        metric=plain(row["metric"]),
+        k=row["k"],
+        value=of("value"),
+        n_queries=of("n_queries") or 0,
+        std_error=of("std_error"),
+        low=of("ci_low"),
+        high=of("ci_high"),
+    )
+
+
+def sort_key(metric: str, k: int | None) -> tuple[Any, ...]:
+    """Order of metrics: NDCG, DCG and IDCG first; cutoffs rise, and the whole list comes last."""
+    first = (*METRICS, *TIE_METRICS)
+    return (first.index(metric) if metric in first else len(first), metric, k is None, k or 0)
+
+
+def headline_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, int | None]:
+    """Choose the metric of the headline: the first, at 10 if it was computed there, else at the largest cutoff."""
+    metric = computed[0][0]
+    cutoffs = [k for name, k in computed if name == metric]
+    numbers = [k for k in cutoffs if k is not None]
+    return metric, 10 if 10 in numbers else max(numbers, default=None)
+
+
+def trend_of(rows: Iterable[Row], flags: Iterable[Row], metric_flags: bool) -> dict[str, tuple[Night, ...]]:
+    """Points of the trend by run, the oldest first.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Of the metric table.
+    flags : iterable of mapping
+        Of the table of flags.
+    metric_flags : bool
+        Whether the metric table itself has flags.
+
+    Returns
+    -------
+    dict from run to tuple of Night
+    """
+    flagged: dict[tuple[date, str | None], str] = {}
+    for row in flags:
+        flagged[row["run_date"], row["run"] and plain(row["run"])] = _flag_text(row)
+    found: dict[str, list[Night]] = {}
+    for row in sorted(rows, key=lambda one: (one["run"], one["run_date"] or date.min)):
+        mean = mean_of(row)
+        flag = flagged.get((row["run_date"], mean.run), flagged.get((row["run_date"], None)))
+        if flag is None and metric_flags and row["flagged"]:
+            flag = _flag_text(row)
+        night = Night(
+            run_date=row["run_date"] or date.min,
+            mean=mean,
+            config_hash=plain(row["config_hash"]),
+            convention=plain(row["convention"]),
+            flag=flag,
+        )
+        found.setdefault(mean.run, []).append(night)
+    return {run: tuple(nights) for run, nights in found.items()}
+
+
+def _flag_text(row: Row) -> str:
+    """Say why a night was flagged, as far as the table tells."""
+    z, limit = row.get("z"), row.get("limit")
+    parts = [] if z is None else [f"{z:+.1f} spreads from the usual value"]
+    parts += [] if z is None or limit is None else [f"limit {limit:.1f}"]
+    parts += [plain(row["note"])] if row.get("note") else []
+    return ", ".join(parts) or "unlike the nights before"
+
+
+def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], level: float) -> tuple[Standing, ...]:
+    """Runs on the night of the report, each with its change since the night before.
+
+    Parameters
+    ----------
+    means : sequence of Mean
+        Of the metric of the headline, over all queries.
+    trend : mapping from run to sequence of Night
+    level : float
+
+    Returns
+    -------
+    tuple of Standing
+    """
+    found = []
+    for mean in means:
+        nights = trend.get(mean.run, ())
+        change, flag = Change(kind="first"), nights[-1].flag if nights else None
+        if len(nights) > 1:
+            now, before = nights[-1], nights[-2]
+            same = now.config_hash == before.config_hash
+            change = change_of(mean, before.mean, before.run_date, same=same, level=level)
+        found.append(Standing(mean=mean, change=change, flag=flag))
+    return tuple(found)
+
+
+def segment_rows(
+    rows: Iterable[Row], standings: Sequence[Standing], since: date | None, level: float
+) -> tuple[SegmentRow, ...]:
+    """Segments, each with its change since the night before.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        With the columns of both nights.
+    standings : sequence of Standing
+        They tell which runs were computed differently on the night before.
+    since : date or None
+    level : float
+
+    Returns
+    -------
+    tuple of SegmentRow
+    """
+    changed = {one.mean.run for one in standings if one.change.kind == "incomparable"}
+    found = []
+    for row in rows:
+        mean, before = mean_of(row), mean_of(row, "before_")
+        had = since is not None and before.value is not None
+        change = change_of(mean, before if had else None, since, same=mean.run not in changed, level=level)
+        found.append(SegmentRow(mean=mean, change=change))
+    return tuple(found)
+
+
+def gate_results(
+    texts: Iterable[str], computed: Sequence[tuple[str, int | None]], rows: Sequence[Row]
+) -> tuple[GateResult, ...]:
+    """Hold the means over all queries against gates.
+
+    Parameters
+    ----------
+    texts : iterable of str
+    computed : sequence of (metric, k)
+    rows : sequence of mapping
+        Of the metric table.
+
+    Returns
+    -------
+    tuple of GateResult
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    found = []
+    for gate in (Gate.among(text, computed) for text in texts):
+        for one in gate.results([dict(row) for row in rows]):
+            found.append(
+                GateResult(
+                    text=plain(gate.text.strip()),
+                    run=plain(one["run"]),
+                    metric=gate.metric,
+                    k=gate.k,
+                    comparison=gate.comparison,
+                    bound=gate.bound,
+                    value=one["value"],
+                    met=one["met"],
+                )
+            )
+    return tuple(found)
+
+
+def distribution_of(row: Row) -> Distribution:
+    """Read the counted queries of a run."""
+    quartiles = row["quartiles"] or [None, None, None]
+    return Distribution(
+        run=plain(row["run"]),
+        low=row["low"],
+        high=row["high"],
+        counts=tuple(row["bins"]),
+        n_below=row["n_below"],
+        n_above=row["n_above"],
+        n_undefined=row["n_undefined"],
+        n_lowest=row["n_lowest"],
+        n_highest=row["n_highest"],
+        quartiles=(quartiles[0], quartiles[1], quartiles[2]),
+    )
+
+
+def query_row(row: Row, keys: Sequence[str]) -> QueryRow:
+    """Read a query; one of several columns is named by all of them."""
+    return QueryRow(
+        run=plain(row["run"]),
+        query=" · ".join(plain(row[key]) for key in keys),
+        value=row[VALUE],
+        before=row.get(BEFORE),
+        status=plain(row["status"]) if row.get("status") else "",
+        n_items=row.get("n_items"),
+        n_relevant=row.get("n_relevant"),
+    )
+
+
+def comparison_of(row: Row) -> Comparison:
+    """Read a row of the comparison table; whatever is null stays so."""
+    return Comparison(
+        run=plain(row["run"]),
+        baseline=plain(row["baseline"]),
+        by=plain(row["segment_by"]),
+        segment=None if row["segment"] is None else plain(row["segment"]),
+        metric=plain(row["metric"]),
+        k=row["k"],
+        n_queries=row["n_queries"] or 0,
+        value=row["value"],
+        baseline_value=row["baseline_value"],
+        difference=row["difference"],
+        low=row["ci_low"],
+        high=row["ci_high"],
+        lift=row["lift"],
+        wins=row["n_wins"],
+        ties=row["n_ties"],
+        losses=row["n_losses"],
+        p_value=row["p_value"],
+        p_holm=row["p_holm"],
+        verdict=plain(row["verdict"] or ""),
+        note=plain(row["note"] or ""),
+    )
+
+
+# -------------------------------------------------------------------------------------------------- accounts
+
+
+def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Accounting:
+    """Say what became of rows and queries: by the JSON of the job if it is there, else by the metric table.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of the metric table: one a run, of the metric of the headline over all queries.
+    summary : mapping or None
+
+    Returns
+    -------
+    Accounting
+    """
+    queries = tuple((words, sum(row[name] or 0 for row in rows)) for name, words in _STATUSES.items())
+    counted = [row for row in rows if row["n_rows"] is not None]
+    if summary is not None:
+        its = summary["rows"]
+        parts = [(words, int(its.get(name, 0))) for name, words in _PARTS.items()]
+        by_reason = {plain(reason): int(n) for reason, n in its.get("rejected_by_reason", {}).items()}
+        rejected = tuple(sorted(by_reason.items(), key=lambda one: (-one[1], one[0])))
+        return Accounting(
+            rows=tuple(parts), n_read=int(its["read"]), rejected=rejected, queries=queries, runs_added=len(rows) > 1
+        )
+    evaluated = sum(row["n_rows"] for row in counted)
+    left_out = sum(row["n_left_out"] or 0 for row in counted)
+    parts = [(_PARTS["evaluated"], evaluated), (_PARTS["left_out"], left_out)] if counted else []
+    return Accounting(rows=tuple(parts), n_read=None, rejected=(), queries=queries, runs_added=len(rows) > 1)
+
+
+_PARTS = {"evaluated": "evaluated", "rejected": REJECTED, "left_out": "left out by a stated rule"}
+
+
+def check_summary(summary: Mapping[str, Any], dataset: str, night: date | None, config_hashes: set[str]) -> None:
+    """Raise unless the JSON of a job is about the night of the report.
+
+    Parameters
+    ----------
+    summary : mapping
+    dataset : str
+    night : date or None
+    config_hashes : set of str
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    rows = summary.get("rows")
+    whole = isinstance(rows, Mapping) and all(isinstance(rows.get(name), int) for name in ("read", *_PARTS))
+    if not whole:
+        raise InvalidParameterError(
+            "the summary is no JSON of mean-ndcg: it lacks rows with read, evaluated, rejected."
+        )
+    stated = [
+        ("data set", summary.get("dataset"), {dataset}),
+        ("date", summary.get("run_date"), {night.isoformat()} if night else set()),
+        ("config_hash", summary.get("config_hash"), config_hashes),
+    ]
+    for what, has, wanted in stated:
+        if has is not None and wanted and has not in wanted:
+            raise InvalidParameterError(
+                f"the summary is of another {what}: {has!r}; the report is of {', '.join(sorted(map(repr, wanted)))}."
+            )
+
+
+def provenance_of(rows: Iterable[Row]) -> tuple[Provenance, ...]:
+    """What the runs were computed by, each way once."""
+    found: dict[Provenance, None] = {}
+    for row in rows:
+        found[
+            Provenance(
+                convention=plain(row["convention"] or ""),
+                words=_words(row["convention"]),
+                config_hash=plain(row["config_hash"] or ""),
+                input=plain(row["input"] or ""),
+                package_version=plain(row["package_version"] or ""),
+                computed_at=plain(row["computed_at"] or ""),
+            )
+        ] = None
+    return tuple(found)
+
+
+def _words(convention: str | None) -> tuple[tuple[str, str], ...]:
+    if not convention:
+        return ()
+    try:
+        parsed = Convention.parse(convention)
+    except InvalidParameterError:
+        return ()  # of another version, or with functions that only its author has
+    return tuple((plain(title), plain(words)) for title, words in in_words(parsed))
+
+
+def missing_nights(trend: Mapping[str, Sequence[Night]]) -> list[date]:
+    """Days between the nights of the trend that no run has, where nights are mostly a day apart."""
+    days = sorted({night.run_date for nights in trend.values() for night in nights})
+    gaps = sorted((after - before).days for before, after in pairwise(days))
+    if not gaps or gaps[(len(gaps) - 1) // 2] != 1:
+        return []
+    have = set(days)
+    return [
+        date.fromordinal(one)
+        for one in range(days[0].toordinal(), days[-1].toordinal())
+        if date.fromordinal(one) not in have
+    ]
+
+
+def gap_text(days: Sequence[date]) -> str:
+    """Name missing nights."""
+    shown = ", ".join(day(one) for one in days[:5])
+    return shown + (f" and {len(days) - 5:,} more" if len(days) > 5 else "")
+
+
+def titled(title: str | None, dataset: str, runs: Sequence[str]) -> str:
+    """Title of a page."""
+    if title:
+        return plain(title)
+    name = plain(dataset)
+    if len(runs) == 1 and runs[0]:
+        return f"Ranking quality of {run_name(runs[0])}" + (f", {name}" if name else "")
+    return f"Ranking quality, {name}" if name else "Ranking quality"

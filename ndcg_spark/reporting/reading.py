@@ -1,0 +1,406 @@
+"""The rows of a report: filtered and cut by Spark, so that what is collected does not grow with the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.plan import METRICS, TIE_METRICS
+from ndcg_spark.spark.expressions import columns_of, named, require_column
+
+MOST_DATASETS = 100
+MOST_MEANS = 20_000
+"""Rows of one night over all queries: runs times metrics times cutoffs."""
+BINS = 20
+_UNBOUNDED = ("dcg", "idcg", "cg", "acg", "wap")
+"""Metrics whose values end at no 1, so that their range has to be found first."""
+_NEEDED = {"run": "string", "segment_by": "string", "segment": "string", "metric": "string", "k": "int",
+           "value": "double"}  # fmt: skip
+_OPTIONAL = {
+    **dict.fromkeys(("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), "bigint"),
+    **dict.fromkeys(("std_error", "ci_low", "ci_high"), "double"),
+    **dict.fromkeys(("dataset", "convention", "config_hash", "input", "package_version"), "string"),
+    "run_date": "date",
+    "computed_at": "timestamp",
+    "flagged": "boolean",
+    "note": "string",
+}
+_COMPARED = {"run": "string", "baseline": "string", "segment_by": "string", "segment": "string",
+             "metric": "string", "k": "int", "difference": "double"}  # fmt: skip
+_COMPARED_OPTIONAL = {
+    **dict.fromkeys(("n_queries", "n_wins", "n_ties", "n_losses"), "bigint"),
+    **dict.fromkeys(("value", "baseline_value", "ci_low", "ci_high", "lift", "p_value", "p_holm"), "double"),
+    **dict.fromkeys(("verdict", "note", "dataset"), "string"),
+    "run_date": "date",
+}
+_FLAGGED = {"run_date": "date", "metric": "string", "k": "int", "flagged": "boolean"}
+_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double",
+                     "note": "string"}  # fmt: skip
+
+VALUE, BEFORE, _PLACE = "__value", "__before", "__place"
+"""Columns beside those of queries, which may be called anything."""
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The data set, night, runs and metric of a report."""
+
+    dataset: str
+    run_date: date | None
+    runs: tuple[str, ...]
+    metric: str
+    k: int | None
+
+    def of_metric(self) -> Column:
+        """Rows of the metric at its cutoff, of the runs."""
+        return self.at_k() & (F.col("metric") == self.metric) & F.col("run").isin(*self.runs)
+
+    def at_k(self) -> Column:
+        """Rows of the cutoff."""
+        return F.col("k").eqNullSafe(F.lit(self.k).cast("int"))
+
+
+def metric_table(frame: DataFrame) -> DataFrame:
+    """Bring a metric table, or a summary, to the columns that reports read. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    DataFrame
+        Lazy; columns that it lacks are null, `dataset` is then empty.
+
+    Raises
+    ------
+    MissingColumnError
+    """
+    shaped = _shaped(frame, _NEEDED, _OPTIONAL, "metric table")
+    return shaped.withColumn("dataset", F.coalesce("dataset", F.lit("")))
+
+
+def comparison_table(frame: DataFrame) -> DataFrame:
+    """As `metric_table`, for a comparison table."""
+    return _shaped(frame, _COMPARED, _COMPARED_OPTIONAL, "comparison table")
+
+
+def flag_table(frame: DataFrame) -> DataFrame:
+    """As `metric_table`, for a table of flagged nights."""
+    return _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
+
+
+def _shaped(frame: DataFrame, needed: dict[str, str], optional: dict[str, str], table: str) -> DataFrame:
+    for name in needed:
+        require_column(frame, name, f"a {table} has it", table)
+    have = frame.columns
+    return frame.select(
+        *[named(name).cast(kind).alias(name) for name, kind in needed.items()],
+        *[
+            (named(name) if name in have else F.lit(None)).cast(kind).alias(name)
+            for name, kind in optional.items()
+            if name not in needed
+        ],
+    )
+
+
+def datasets_of(metrics: DataFrame) -> Rows:
+    """Collect the data sets of a metric table: name, newest night, number of nights. Runs an action."""
+    newest = [F.max("run_date").alias("newest"), F.count_distinct("run_date").alias("n_nights")]
+    return _collected(metrics.groupBy("dataset").agg(*newest).orderBy("dataset").limit(MOST_DATASETS + 1))
+
+
+def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
+    """Collect the means over all queries of a night. Runs an action.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        From `metric_table`.
+    dataset : str
+    night : date or None
+    runs : sequence of str
+        Empty: all.
+
+    Returns
+    -------
+    list of dict
+
+    Raises
+    ------
+    InputRefusedError
+        For more rows than fit.
+    """
+    its = metrics.where(_of(dataset, night) & (F.col("segment_by") == ""))
+    if runs:
+        its = its.where(F.col("run").isin(*runs))
+    stamp = F.date_format(F.to_utc_timestamp("computed_at", F.current_timezone()), "yyyy-MM-dd HH:mm 'UTC'")
+    found = _collected(its.withColumn("computed_at", stamp).limit(MOST_MEANS + 1))
+    if len(found) > MOST_MEANS:
+        raise InputRefusedError(
+            f"the night has more than {MOST_MEANS:,} means over all queries; name the runs of the report."
+        )
+    return found
+
+
+def _of(dataset: str, night: date | None) -> Column:
+    return (F.col("dataset") == dataset) & F.col("run_date").eqNullSafe(F.lit(night).cast("date"))
+
+
+def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
+    """Collect the metric over all queries, of a night and of earlier ones, the newest `most`. Runs an action."""
+    its = metrics.where((F.col("dataset") == scope.dataset) & (F.col("segment_by") == "") & scope.of_metric())
+    if scope.run_date is None:
+        its = its.where(F.col("run_date").isNull())
+    else:
+        its = its.where(F.col("run_date") <= F.lit(scope.run_date))
+    newest = its.orderBy(F.desc("run_date"), "run").limit(most * len(scope.runs))
+    kept = [*_NEEDED, "n_queries", "std_error", "ci_low", "ci_high", "config_hash", "convention", "run_date"]
+    return _collected(newest.select(*kept, "flagged", "note"))
+
+
+def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int) -> tuple[Rows, int]:
+    """Collect the segments with the most queries, of a night and of one before it. Runs one or two actions.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+    scope : Scope
+    before : date or None
+    most : int
+
+    Returns
+    -------
+    tuple of list of dict and int
+        Rows with the columns of both nights, those of the earlier one as `before_...`; number of all segments.
+
+    Notes
+    -----
+    Spark cost: one shuffle of the segments of two nights; one more action where there are more than `most`.
+    """
+    nights = [scope.run_date] if before is None else [scope.run_date, before]
+    either = F.lit(False)
+    for night in nights:
+        either = either | _of(scope.dataset, night)
+    its = metrics.where(either & (F.col("segment_by") != "") & scope.of_metric())
+    now = _of(scope.dataset, scope.run_date)
+    aggregates = []
+    for name in ("value", "std_error", "ci_low", "ci_high", "n_queries"):
+        aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
+        aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
+    aggregates.append(F.max(now).alias("is_there"))
+    grouped = its.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
+    found = _collected(grouped.orderBy(F.desc("n_queries"), "run", "segment_by", "segment").limit(most + 1))
+    return found[:most], (grouped.count() if len(found) > most else len(found))
+
+
+def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
+    """Collect the flagged nights of a metric over all queries. Runs an action."""
+    its = flags.where(F.col("flagged") & scope.at_k() & (F.col("metric") == scope.metric))
+    its = its.where(F.coalesce("segment_by", F.lit("")) == "")
+    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    return _collected(its.orderBy(F.desc("run_date")).limit(most * len(scope.runs)))
+
+
+def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool]:
+    """Collect comparisons of the metric, overall ones first, then by queries. Runs an action.
+
+    Parameters
+    ----------
+    comparison : DataFrame
+        From `comparison_table`.
+    scope : Scope
+    most : int
+
+    Returns
+    -------
+    tuple of list of dict and bool
+        Rows, and whether there are more.
+
+    Raises
+    ------
+    InputRefusedError
+        When there are none.
+    """
+    its = comparison.where(scope.of_metric())
+    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    if scope.run_date is not None:
+        its = its.where(F.coalesce("run_date", F.lit(scope.run_date)) == F.lit(scope.run_date))
+    overall_first = F.when(F.col("segment_by") == "", 0).otherwise(1)
+    ordered = its.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
+    found = _collected(ordered.limit(most + 1))
+    if not found:
+        raise InputRefusedError(f"the comparison table has no rows of {_described(scope)}.")
+    return found[:most], len(found) > most
+
+
+# ------------------------------------------------------------------------------------------------- queries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryTable:
+    """A per-query table, and which of its columns are what."""
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    value: str
+
+    @property
+    def has_nights(self) -> bool:
+        """Whether its rows are of dates."""
+        return "run_date" in self.frame.columns
+
+    def rows(self, scope: Scope, night: date | None, runs: Iterable[str]) -> DataFrame:
+        """Queries of a night and of some runs at the cutoff; lazy."""
+        its = self.frame.where(scope.at_k() & F.col("run").isin(*runs))
+        if "dataset" in self.frame.columns:
+            its = its.where(F.col("dataset") == scope.dataset)
+        if self.has_nights:
+            its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
+        kept = [name for name in ("status", "n_items", "n_relevant") if name in self.frame.columns]
+        return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(VALUE), *kept)
+
+
+def query_table(frame: DataFrame, metric: str) -> QueryTable:
+    """Find the query columns and the metric in a per-query table. Reads the schema, runs no action.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Its query columns stand between `run` and `k`, as they are written.
+    metric : str
+
+    Returns
+    -------
+    QueryTable
+
+    Raises
+    ------
+    MissingColumnError
+    """
+    names = frame.columns
+    for name in ("run", "k"):
+        require_column(frame, name, "a per-query table has it", "per-query table")
+    keys = tuple(names[names.index("run") + 1 : names.index("k")])
+    if not keys:
+        raise MissingColumnError("the per-query table has no columns between 'run' and 'k' that name a query.")
+    column = metric if metric in (*METRICS, *TIE_METRICS) else parse_metric(metric)[0].column
+    require_column(frame, column, f"metric {metric}", "per-query table")
+    return QueryTable(frame=frame, keys=keys, value=column)
+
+
+def distributions_of(table: QueryTable, scope: Scope) -> Rows:
+    """Count the queries of each run in bins of the metric. Runs an action; two for metrics without a known range.
+
+    Parameters
+    ----------
+    table : QueryTable
+    scope : Scope
+
+    Returns
+    -------
+    list of dict
+        A row a run: `low` and `high`, `bins`, and counts beside them.
+
+    Raises
+    ------
+    InputRefusedError
+        When there are no queries.
+    """
+    its = table.rows(scope, scope.run_date, scope.runs)
+    low, high = 0.0, 1.0
+    if scope.metric.partition("(")[0] in _UNBOUNDED:
+        ((low, high),) = its.agg(F.min(VALUE), F.max(VALUE)).collect()
+        low, high = (low or 0.0), (high or 0.0)
+        high = high if high > low else low + 1.0
+    value = F.col(VALUE)
+    at = F.least(F.floor((value - low) / (high - low) * BINS), F.lit(BINS - 1))
+    inside = (value >= low) & (value <= high)
+    counted = its.groupBy("run").agg(
+        F.array(*[F.count_if(inside & (at == one)) for one in range(BINS)]).alias("bins"),
+        F.count_if(value < low).alias("n_below"),
+        F.count_if(value > high).alias("n_above"),
+        F.count_if(value.isNull()).alias("n_undefined"),
+        F.count_if(value == low).alias("n_lowest"),
+        F.count_if(value == high).alias("n_highest"),
+        F.percentile_approx(VALUE, [0.25, 0.5, 0.75], 10_000).alias("quartiles"),
+    )
+    found = [{**row, "low": low, "high": high} for row in _collected(counted)]
+    if not found:
+        raise InputRefusedError(f"the per-query table has no rows of {_described(scope)}.")
+    return found
+
+
+def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
+    """Collect the queries of each run with the lowest values; of equal ones those with most relevant items first.
+
+    Runs an action. Spark cost: one small shuffle, of the first `most` queries of each run and partition.
+    """
+    its = table.rows(scope, scope.run_date, scope.runs).where(F.col(VALUE).isNotNull())
+    relevant = [F.desc("n_relevant")] if "n_relevant" in its.columns else []
+    return _first_of_each_run(its, [F.asc(VALUE), *relevant, *columns_of(table.keys)], most)
+
+
+def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date | None, baseline: str | None) -> Rows:
+    """Collect the queries whose value fell the most: since an earlier night, or against another run.
+
+    Parameters
+    ----------
+    table : QueryTable
+    scope : Scope
+    most : int
+    before : date or None
+        The earlier night, where there is no baseline.
+    baseline : str or None
+
+    Returns
+    -------
+    list of dict
+        Rows with `VALUE` and `BEFORE`, the largest loss of each run first.
+
+    Notes
+    -----
+    Runs an action. Spark cost: one shuffle of the queries of the runs, twice over.
+    """
+    its = table.rows(scope, scope.run_date, [run for run in scope.runs if run != baseline])
+    if baseline is None:
+        other = table.rows(scope, before, scope.runs)
+        on = ["run", *table.keys]
+    else:
+        other = table.rows(scope, scope.run_date, [baseline])
+        on = list(table.keys)
+    joined = its.join(other.select(*columns_of(on), F.col(VALUE).alias(BEFORE)), on)
+    lost = joined.where(F.col(BEFORE) > F.col(VALUE))
+    return _first_of_each_run(lost, [F.desc(F.col(BEFORE) - F.col(VALUE)), *columns_of(table.keys)], most)
+
+
+def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
+    place = F.row_number().over(Window.partitionBy("run").orderBy(*order))
+    return _collected(rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= most).orderBy("run", _PLACE))
+
+
+def check_baseline(baseline: str | None, runs: Sequence[str]) -> None:
+    """Raise when a baseline is not among the runs of the report."""
+    if baseline is not None and baseline not in runs:
+        known = ", ".join(repr(run) for run in runs)
+        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
+
+
+def _described(scope: Scope) -> str:
+    night = "" if scope.run_date is None else f" on {scope.run_date.isoformat()}"
+    at = "all" if scope.k is None else scope.k
+    runs = ", ".join(repr(run) for run in scope.runs)
+    return f"{scope.metric}@{at}, data set {scope.dataset!r}, run {runs}{night}"
+
+
+def _collected(rows: DataFrame) -> Rows:
+    return [row.asDict() for row in rows.collect()]

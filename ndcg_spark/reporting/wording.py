@@ -1,0 +1,214 @@
+"""Numbers, dates and names as a person reads them."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
+
+MINUS = "\u2212"
+DASH = "\u2013"
+NOTHING = "\u2014"
+"""Shown in place of a number that is null."""
+_FEWEST, _MOST, _USUAL = 2, 6, 4
+_HARMFUL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
+"""Characters that turn the direction of the text after them, and two that XML forbids."""
+
+
+def plain(value: Any) -> str:
+    r"""Turn a value of a table into text without control characters, which terminals obey and XML forbids.
+
+    Parameters
+    ----------
+    value : Any
+        None becomes `null`.
+
+    Returns
+    -------
+    str
+        Characters that control a terminal or the direction of text are replaced by U+FFFD; line breaks and tabs
+        become spaces.
+
+    Examples
+    --------
+    >>> plain("red\x1b[31m\tshoes")
+    'red\ufffd[31m shoes'
+    """
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else str(value)
+    return "".join(_harmless(one) for one in text)
+
+
+def _harmless(character: str) -> str:
+    if character in "\t\n\r":
+        return " "
+    return "\ufffd" if unicodedata.category(character) in ("Cc", "Cs") or character in _HARMFUL else character
+
+
+def segment_name(by: str, segment: str | None) -> str:
+    """Name a segment for a person; that of several columns is a JSON list in tables.
+
+    Parameters
+    ----------
+    by : str
+        Columns joined by `+`.
+    segment : str or None
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> segment_name("country+device", '["DE", null]')
+    'DE · null'
+    """
+    if segment is None:
+        return "null"
+    if "+" in by:
+        try:
+            parts = json.loads(segment)
+        except ValueError:
+            parts = None
+        if isinstance(parts, list):
+            return " · ".join(plain(one) for one in parts)
+    return plain(segment) or "(empty)"
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text that is too long for its place in a figure.
+
+    Parameters
+    ----------
+    text : str
+    most : int
+        Characters.
+
+    Returns
+    -------
+    str
+    """
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def metric_name(metric: str, k: int | None) -> str:
+    """Name a metric at a cutoff, as `NDCG@10`; those with parameters keep their spelling.
+
+    Parameters
+    ----------
+    metric : str
+    k : int or None
+        None is the whole list.
+
+    Returns
+    -------
+    str
+    """
+    shown = metric.upper() if metric.isalpha() else metric
+    return shown if k is None else f"{shown}@{k}"
+
+
+def cutoff_name(k: int | None) -> str:
+    """Name a cutoff: a number, or `all`."""
+    return "all" if k is None else str(k)
+
+
+def decimals_for(half_widths: Iterable[float | None]) -> int:
+    """Choose how many decimals to show, so that the narrowest interval has two digits.
+
+    Parameters
+    ----------
+    half_widths : iterable of float or None
+
+    Returns
+    -------
+    int
+        Between 2 and 6; 4 where there is no interval.
+
+    Examples
+    --------
+    >>> decimals_for([0.0031, 0.04]), decimals_for([None])
+    (4, 4)
+    """
+    widths = [one for one in half_widths if one is not None and one > 0 and math.isfinite(one)]
+    if not widths:
+        return _USUAL
+    return min(_MOST, max(_FEWEST, 1 + math.ceil(-math.log10(min(widths)))))
+
+
+def number(value: float | None, decimals: int = _USUAL) -> str:
+    """Show a number with a fixed count of decimals and a true minus sign.
+
+    Parameters
+    ----------
+    value : float or None
+    decimals : int
+
+    Returns
+    -------
+    str
+        A dash for None and NaN.
+    """
+    if value is None or math.isnan(value):
+        return NOTHING
+    text = f"{value:,.{decimals}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", MINUS)
+
+
+def signed(value: float | None, decimals: int = _USUAL) -> str:
+    """Like `number`, with a plus sign before what is above 0."""
+    text = number(value, decimals)
+    return f"+{text}" if value is not None and value > 0 and text.strip("0.,") else text
+
+
+def interval(low: float | None, high: float | None, decimals: int = _USUAL) -> str:
+    """Show an interval as `[0.428, 0.434]`; empty where there is none."""
+    if low is None or high is None:
+        return ""
+    return f"[{number(low, decimals)}, {number(high, decimals)}]"
+
+
+def count(value: int | None) -> str:
+    """Show a count with commas."""
+    return NOTHING if value is None else f"{value:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """Show a share in percent; one that is not 0 never looks like 0, nor one that is not all like all."""
+    if not whole:
+        return NOTHING
+    percent = 100 * part / whole
+    if part and percent < 0.1:
+        return "<\u00a00.1\u00a0%"
+    if part != whole and percent > 99.9:
+        return ">\u00a099.9\u00a0%"
+    return f"{percent:.1f}\u00a0%"
+
+
+def p_value(value: float | None) -> str:
+    """Show a p-value with two digits; tiny ones as `< 0.0001`."""
+    if value is None:
+        return NOTHING
+    if value < 0.0001:
+        return "< 0.0001"
+    return f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+
+
+def day(value: date | None, *, year: bool = True) -> str:
+    """Show a date as `31 January 2026`."""
+    if value is None:
+        return "undated"
+    return f"{value.day} {value:%B %Y}" if year else f"{value.day} {value:%B}"
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    """Join names by commas, the first few of them."""
+    found = list(names)
+    rest = len(found) - most
+    return ", ".join(found[:most]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,0 +1,204 @@
+"""The page in a real Chromium, headless: it renders, sorts, filters, and runs nothing of the data.
+
+Skipped where no Chromium is installed (Debian: apt-get install chromium).
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.reports import (
+    HOSTILE,
+    SEGMENTS,
+    SUMMARY,
+    address,
+    browser_or_skip,
+    comparison_table,
+    metrics_table,
+    query_table,
+)
+
+SCREENS = {
+    "desktop": {"viewport": {"width": 1280, "height": 900}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browser_or_skip() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def file(browser, spark, tmp_path_factory):
+    """The page of a report with everything in it."""
+    del browser  # without one there is nothing to do
+    from ndcg_spark import report
+
+    found = report(
+        metrics_table(spark),
+        per_query=query_table(spark),
+        comparison=comparison_table(spark),
+        summary=SUMMARY,
+        gates=["ndcg@10>=0.43"],
+        title=f"Quality {HOSTILE}",
+    )
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(found.html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(browser, file, request):
+    """The page on a screen, what it said on the console, and what it asked for."""
+    screen, scheme = getattr(request, "param", ("desktop", "light"))
+    context = browser.new_context(color_scheme=scheme, **SCREENS[screen])
+    page = context.new_page()
+    page.said, page.asked = [], []
+    page.on("console", lambda message: page.said.append(message.text))
+    page.on("pageerror", lambda error: page.said.append(str(error)))
+    page.on("request", lambda asked: page.asked.append(asked.url))
+    page.goto(address(file))
+    yield page
+    context.close()
+
+
+every_screen = pytest.mark.parametrize(
+    "opened", [(screen, scheme) for screen in SCREENS for scheme in ("light", "dark")], indirect=True, ids="-".join
+)
+
+
+def column(page, at, table="segment-table"):
+    """Texts of a column, of the rows that are shown."""
+    return page.locator(f"#{table} tbody tr:visible").evaluate_all(
+        "(rows, at) => rows.map((row) => row.cells[at].getAttribute('data-sort') ?? row.cells[at].innerText)", at
+    )
+
+
+@every_screen
+def test_the_page_renders_without_a_word_on_the_console(opened):
+    assert opened.said == []
+    assert [url for url in opened.asked if not url.startswith(("file:", "data:"))] == []
+    assert opened.locator("h1").inner_text() == f"Quality {HOSTILE}"
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")  # nothing sticks out
+    shown = opened.locator("svg[role=img]:visible")
+    assert shown.count() == 4
+    for one in shown.all():
+        box = one.bounding_box()
+        assert box["width"] > 250
+        assert box["height"] > 100
+
+
+@every_screen
+def test_axe_finds_nothing_serious(opened):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
+    opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    found = axe.Axe().run(opened).response["violations"]
+    assert [
+        (one["id"], one["impact"], [node["html"][:120] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("moderate", "serious", "critical")
+    ] == []
+
+
+def test_hostile_texts_stay_texts(opened):
+    assert opened.locator("img").count() == 0
+    assert "owned" not in opened.title().replace(HOSTILE, "")
+    assert opened.locator("#queries").get_by_text(HOSTILE).count() > 0
+
+
+def test_a_head_sorts_its_column_and_says_so(opened):
+    head = opened.locator("#segment-table thead th", has_text="NDCG@10")
+    at = head.evaluate("(one) => one.cellIndex")
+    head.get_by_role("button").click()
+    values = [float(value) for value in column(opened, at)]
+    assert values == sorted(values, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").click()
+    assert [float(value) for value in column(opened, at)] == sorted(values)
+    assert opened.locator("#segment-table th[aria-sort]").count() == 1
+
+
+def test_what_has_no_number_stands_last_in_both_orders(opened):
+    head = opened.locator("#comparison-table thead th", has_text="p (Holm)")
+    at = head.evaluate("(one) => one.cellIndex")
+    for _ in range(2):
+        head.get_by_role("button").click()
+        assert [value == "" for value in column(opened, at, "comparison-table")] == [False, False, True, True]
+
+
+def test_a_table_is_sorted_by_keyboard(opened):
+    button = opened.locator("#segment-table thead th", has_text="Segment").get_by_role("button")
+    button.focus()
+    opened.keyboard.press("Enter")
+    names = column(opened, 0)
+    assert names == sorted(names, key=str.lower)
+    outline = button.evaluate("(one) => getComputedStyle(one).outlineStyle")
+    assert outline != "none"
+
+
+def test_segments_are_filtered(opened):
+    form = opened.locator("form[data-table=segment-table]")
+    counted = form.locator("output")
+    whole = 2 * len(SEGMENTS)
+    assert counted.inner_text() == f"{whole} segments"
+    form.get_by_role("searchbox").fill("us")
+    assert set(column(opened, 0)) == {"US"}
+    assert counted.inner_text() == f"2 of {whole} segments"
+    form.get_by_role("searchbox").fill("<img")
+    assert len(column(opened, 0)) == 2
+    form.get_by_role("searchbox").fill("")
+    form.get_by_label("By").select_option("country")
+    assert len(column(opened, 0)) == 6
+    form.get_by_label("Ranker").select_option("new")
+    assert len(column(opened, 0)) == 3
+    form.get_by_label("By").select_option("")
+    form.get_by_label("hide").check()
+    assert HOSTILE not in column(opened, 0)
+    assert counted.inner_text() == f"{len(SEGMENTS) - 1} of {whole} segments"
+
+
+def test_a_long_table_shows_its_first_rows(browser, spark, tmp_path):
+    from support.reports import NIGHTS, metric_row
+
+    from ndcg_spark import report
+
+    rows = [metric_row("", NIGHTS[0], 0.5, 0.01)]
+    rows += [
+        metric_row("", NIGHTS[0], 0.5, 0.01, segment_by="city", segment=f"city {at:02}", n_queries=1000 - at)
+        for at in range(40)
+    ]
+    path = tmp_path / "long.html"
+    path.write_text(report(metrics_table(spark, rows)).html, encoding="utf-8")
+    page = browser.new_page()
+    page.goto(address(path))
+    assert len(column(page, 0)) == 25
+    page.emulate_media(media="print")
+    assert len(column(page, 0)) == 40
+    page.emulate_media(media="screen")
+    page.get_by_role("button", name="Show all 40 segments").click()
+    assert len(column(page, 0)) == 40
+    page.close()
+
+
+def test_without_script_the_tables_are_whole(browser, file):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address(file))
+    assert page.locator("#segment-table tbody tr:visible").count() == 2 * len(SEGMENTS)
+    assert not page.locator("form").first.is_visible()
+    context.close()
+
+
+def test_dark_and_light_differ_and_print_is_light(opened):
+    def paper():
+        return opened.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    assert paper() == "rgb(255, 255, 255)"
+    opened.emulate_media(color_scheme="dark")
+    assert paper() == "rgb(18, 22, 27)"
+    opened.emulate_media(color_scheme="dark", media="print")
+    assert paper() == "rgb(255, 255, 255)"
+    assert not opened.locator("nav").is_visible()

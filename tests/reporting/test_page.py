@@ -1,0 +1,192 @@
+"""The page: valid, in one file, small, with the numbers of the tables, and with texts that stay texts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from datetime import timedelta
+
+import pytest
+from support.reports import (
+    COMPARED,
+    HOSTILE,
+    NIGHTS,
+    SEGMENTS,
+    SUMMARY,
+    VALUES,
+    comparison_table,
+    metric_row,
+    metric_rows,
+    metrics_table,
+    query_table,
+)
+from tinyhtml5.parser import HTMLParser
+
+from ndcg_spark import report
+
+XHTML = "{http://www.w3.org/1999/xhtml}"
+
+
+@pytest.fixture(scope="module")
+def whole(spark):
+    """A report with everything in it; both runs have hostile names."""
+    names = {"old": f"old {HOSTILE}", "new": "new $x$ ]]>"}
+
+    def renamed(frame):
+        from pyspark.sql import functions as F
+
+        for column in {"run", "baseline"} & set(frame.columns):
+            for name, other in names.items():
+                frame = frame.withColumn(column, F.when(F.col(column) == name, other).otherwise(F.col(column)))
+        return frame
+
+    return report(
+        renamed(metrics_table(spark)),
+        per_query=renamed(query_table(spark)),
+        comparison=renamed(comparison_table(spark)),
+        summary=SUMMARY,
+        gates=["ndcg@10>=0.43"],
+        title=f"Quality {HOSTILE}",
+    )
+
+
+@pytest.fixture(scope="module")
+def tree(whole):
+    return HTMLParser().parse(whole.html)
+
+
+def elements(tree, name):
+    return [one for one in tree.iter() if isinstance(one.tag, str) and one.tag.rpartition("}")[2] == name]
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_the_page_is_valid(whole):
+    parser = HTMLParser()
+    parser.parse(whole.html)
+    assert [(code, where) for where, code, _ in parser.errors] == []
+
+
+def test_ids_are_there_once_and_references_lead_somewhere(tree):
+    ids = [one.get("id") for one in tree.iter() if one.get("id")]
+    assert len(ids) == len(set(ids))
+    wanted = {
+        target.lstrip("#")
+        for one in tree.iter()
+        for name in ("href", "aria-labelledby", "clip-path")
+        for target in re.findall(r"#?[\w-]+(?=\)|$)", one.get(name, "").removeprefix("url("))
+        if name == "aria-labelledby" or "#" in one.get(name, "")
+    }
+    assert wanted <= set(ids)
+
+
+def test_the_page_loads_nothing(whole, tree):
+    for one in tree.iter():
+        for name in ("src", "href", "srcset", "data", "action", "poster", "{http://www.w3.org/1999/xlink}href"):
+            value = one.get(name)
+            assert value is None or value.startswith("#") or value == "data:,", (one.tag, value)
+    styles = [text_of(one) for one in elements(tree, "style")] + [one.get("style", "") for one in tree.iter()]
+    assert not any(re.search(r"@import|url\((?!#)", style) for style in styles)
+    assert len(whole.html.encode()) < 500_000
+
+
+def test_the_largest_page_is_small(spark):
+    rows = []
+    for run in range(8):
+        for back in range(400):
+            night = NIGHTS[-1] - timedelta(days=back)
+            rows.append(metric_row(f"ranker {run}", night, 0.4 + run / 100, 0.002))
+        rows += [
+            metric_row(f"ranker {run}", NIGHTS[-1], 0.4, 0.01, segment_by="city", segment=f"city {at}")
+            for at in range(70)
+        ]
+    found = report(metrics_table(spark, rows))
+    assert len(found.contents.segments) == 500
+    assert len(found.html.encode()) < 5_000_000
+
+
+def test_only_the_script_of_the_page_may_run(tree):
+    (script,) = elements(tree, "script")
+    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+    (policy,) = [one.get("content") for one in elements(tree, "meta") if one.get("http-equiv")]
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert not [name for one in tree.iter() for name in one.attrib if name.startswith("on")]
+
+
+def test_hostile_texts_stay_texts(whole, tree):
+    assert elements(tree, "img") == []
+    assert "<img" not in whole.html
+    text = text_of(tree)
+    for where in ("Quality ", "old ", "rejected"):
+        assert where in text
+    assert text.count(HOSTILE) > 5
+    assert any(HOSTILE[:12] in text_of(one) for one in elements(tree, "svg"))  # cut, in the forest plot
+    assert any("$x$ ]]>" in text_of(one) for one in elements(tree, "svg"))  # dollars are no formula
+
+
+def test_the_numbers_are_those_of_the_table(tree):
+    values = [float(one.get("data-value")) for one in tree.iter() if one.get("data-value")]
+    assert sorted(values) == sorted(VALUES[run, NIGHTS[2]][0] for run in ("old", "new"))
+    (table,) = [one for one in elements(tree, "table") if one.get("id") == "segment-table"]
+    cells = [float(one.get("data-sort")) for one in elements(table, "td") if one.get("data-sort")]
+    for run in ("old", "new"):
+        for n, more in SEGMENTS.values():
+            assert VALUES[run, NIGHTS[2]][0] + more in cells
+            assert n in cells
+    (table,) = [one for one in elements(tree, "table") if one.get("id") == "comparison-table"]
+    cells = [one.get("data-sort") for one in elements(table, "td") if one.get("data-sort")]
+    assert {str(one[2]) for one in COMPARED} <= set(cells)
+
+
+def test_what_is_shown_is_the_number_rounded(tree):
+    for one in elements(tree, "td"):
+        shown, stored = text_of(one).replace("\u2212", "-").replace(",", ""), one.get("data-sort")
+        if stored and re.fullmatch(r"[-+]?\d+\.\d+", shown):
+            assert float(shown) == pytest.approx(float(stored), abs=0.5 * 10 ** -len(shown.partition(".")[2]) + 1e-12)
+
+
+def test_every_figure_has_a_text_and_is_drawn_for_two_widths(tree):
+    drawn = [one for one in elements(tree, "svg") if one.get("role") == "img"]
+    assert len(drawn) == 8
+    assert all(len(one.get("aria-label")) > 40 for one in drawn)
+    assert [one.get("class") for one in drawn].count("narrow") == 4
+    assert [
+        one for one in elements(tree, "svg") if one.get("role") != "img" and one.get("aria-hidden") != "true"
+    ] == []
+
+
+def test_figures_take_all_colours_from_the_style_sheet(tree):
+    for one in elements(tree, "svg"):
+        for part in one.iter():
+            assert "#" not in part.get("style", ""), part.get("style")
+
+
+def test_segments_with_few_queries_are_marked(tree):
+    (table,) = [one for one in elements(tree, "table") if one.get("id") == "segment-table"]
+    few = [row for row in elements(table, "tr") if row.get("data-small") is not None]
+    assert len(few) == 2
+    assert all("few" in text_of(row) for row in few)
+
+
+def test_a_single_run_is_one_large_number(spark):
+    page = report(metrics_table(spark, metric_rows(runs=["old"]))).html
+    assert re.search(r'<p class="value" data-value="0.4305">0.4305<span class="interval">\[0.4266, 0.4344\]', page)
+    assert "no clear change from 29 January 2026" in page
+
+
+def test_a_night_without_queries_is_shown_as_such(spark):
+    rows = [metric_row("", NIGHTS[0], None, None, n_queries=0)]
+    found = report(metrics_table(spark, rows), gates=["ndcg@10>=0.1"])
+    assert "has no query in the mean" in found.html
+    assert "Gate ndcg@10&gt;=0.1 is not met" in found.html
+
+
+def test_a_notebook_shows_the_page_in_a_frame(whole):
+    frame = whole._repr_html_()
+    (one,) = elements(HTMLParser().parse(frame), "iframe")
+    assert one.get("srcdoc") == whole.html
+    assert one.get("sandbox") == "allow-scripts"

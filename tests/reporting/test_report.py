@@ -1,0 +1,301 @@
+"""What a report says of literal tables: numbers of the tables, stated rules, no text that becomes markup."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import date
+
+import pytest
+from rich.console import Console
+from support.reports import (
+    COMPARED,
+    HOSTILE,
+    NIGHTS,
+    SEGMENTS,
+    SUMMARY,
+    VALUES,
+    comparison_table,
+    metric_row,
+    metric_rows,
+    metrics_table,
+    query_table,
+)
+
+from ndcg_spark import ReportLimits, report
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.reporting.sentences import attention, headline
+
+
+@pytest.fixture(scope="module")
+def whole(spark):
+    """A report with everything in it."""
+    flags = spark.createDataFrame(
+        [(NIGHTS[2], "new", "ndcg", 10, True, -7.1, 4.5)],
+        "run_date date, run string, metric string, k int, flagged boolean, z double, limit double",
+    )
+    return report(
+        metrics_table(spark),
+        per_query=query_table(spark),
+        comparison=comparison_table(spark),
+        flags=flags,
+        summary=SUMMARY,
+        gates=["ndcg@10>=0.43", "dcg@10>1"],
+    )
+
+
+# ------------------------------------------------------------------------------------------------- contents
+
+
+def test_the_newest_night_is_shown_the_highest_run_first(whole):
+    contents = whole.contents
+    assert (contents.dataset, contents.run_date, contents.label) == ("shop", NIGHTS[2], "NDCG@10")
+    assert [(one.mean.run, one.mean.value) for one in contents.standings] == [("old", 0.4305), ("new", 0.4210)]
+
+
+def test_a_change_is_called_one_only_beyond_its_error(whole):
+    changes = {one.mean.run: one.change for one in whole.contents.standings}
+    # the error of a difference of two nights with .002 each: 1.96 * sqrt(2) * .002 = .005544
+    assert [one.half for one in changes.values()] == pytest.approx([0.0055436153] * 2)
+    assert (changes["old"].kind, changes["new"].kind) == ("unclear", "down")
+    assert changes["new"].difference == pytest.approx(-0.02)
+    assert changes["new"].since == NIGHTS[1]
+
+
+def test_the_headline_says_so_in_words(whole):
+    assert headline(whole.contents) == (
+        "old: NDCG@10 0.4305 [0.4266, 0.4344], no clear change from 29 January 2026 (\u22120.0007 ± 0.0055)"
+    )
+    assert attention(whole.contents) == [
+        "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
+        "new is flagged tonight: -7.1 spreads from the usual value, limit 4.5.",
+        "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (
+            {"value": 0.4400, "night": date(2026, 1, 30)},
+            "down 0.0095 from the night before [\u22120.0150, \u22120.0040]",
+        ),
+        ({"value": 0.4200, "night": date(2026, 1, 24)}, "up 0.0105 from 24 January 2026 [0.0050, 0.0160]"),
+        (
+            {"value": 0.4300, "night": date(2026, 1, 30), "error": None},
+            "no clear change from the night before (+0.0005)",
+        ),
+        (
+            {"value": 0.4400, "night": date(2026, 1, 30), "config_hash": "other"},
+            "not compared with the night before, which was computed differently",
+        ),
+        ({"value": None, "night": date(2026, 1, 30), "error": None}, "no earlier night to compare with"),
+    ],
+)
+def test_changes_in_words(spark, before, expected):
+    its = {"error": 0.002, **before}
+    earlier = metric_row("", its.pop("night"), its.pop("value"), its.pop("error"), **its)
+    rows = [metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]
+    found = headline(report(metrics_table(spark, rows)).contents)
+    assert found.endswith(expected), found
+
+
+def test_segments_carry_the_numbers_of_the_table(whole):
+    found = {(one.mean.run, one.mean.by, one.mean.segment): one for one in whole.contents.segments}
+    assert len(found) == 2 * len(SEGMENTS)
+    for (by, segment), (n, more) in SEGMENTS.items():
+        one = found["new", by, segment]
+        assert one.mean.value == VALUES["new", NIGHTS[2]][0] + more
+        assert (one.mean.n_queries, one.mean.is_small) == (n, n < 30)
+        assert one.change.difference == pytest.approx(-0.02)
+    # the error of a difference of 700 queries: 1.96 * sqrt(2) * .3 / sqrt(700) = .0314, wider than the change
+    assert found["new", "country", "DE"].change.kind == "unclear"
+
+
+def test_a_night_that_is_missing_is_named_and_breaks_the_line(whole):
+    from ndcg_spark.reporting.figures import unbroken
+
+    assert any("30 January 2026" in text for text in whole.contents.left_out)
+    assert [len(part) for part in unbroken(whole.contents.trend["old"])] == [2, 1]
+
+
+def test_queries_are_counted_in_bins(whole):
+    of_run = {one.run: one for one in whole.contents.distributions}
+    old = of_run["old"]  # 0/19, 1/19, ..., 19/19: one in each of 20 bins
+    assert old.counts == (1,) * 20
+    assert (old.n_lowest, old.n_highest, old.n_below, old.n_above, old.n_undefined) == (1, 1, 0, 0, 0)
+    new = of_run["new"]  # query 7 fell from 7/19, in bin 7, to 0
+    assert (new.counts[0], new.counts[7], new.n_queries) == (2, 0, 20)
+
+
+def test_the_lowest_queries_and_those_that_lost(whole):
+    lowest = [one for one in whole.contents.lowest if one.run == "new"]
+    assert [(one.query, one.value) for one in lowest[:3]] == [
+        ("query 7 · DE", 0.0),  # more relevant items than query 0
+        ("query 0 · DE", 0.0),
+        ("query 1 · DE", 1 / 19),
+    ]
+    assert len(lowest) == 10
+    (lost,) = whole.contents.losses
+    assert (lost.run, lost.query, lost.loss) == ("new", "query 7 · DE", 7 / 19)
+    assert whole.contents.losses_against == "29 January 2026"
+
+
+def test_losses_against_a_baseline(spark):
+    found = report(metrics_table(spark), per_query=query_table(spark), baseline="old").contents
+    (lost,) = found.losses
+    assert (lost.run, lost.query, lost.before, lost.value) == ("new", "query 7 · DE", 7 / 19, 0.0)
+    assert found.losses_against == "old"
+
+
+def test_values_outside_of_the_range_are_counted_apart(spark):
+    rows = [("", f"q{at}", 10, value, NIGHTS[2], "shop") for at, value in enumerate([-0.5, 0.2, 1.5, None, 1.0])]
+    frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double, run_date date, dataset string")
+    (found,) = report(metrics_table(spark, metric_rows(runs=[""])), per_query=frame).contents.distributions
+    assert (found.n_below, found.n_above, found.n_undefined, sum(found.counts)) == (1, 1, 1, 2)
+    assert found.n_queries == 4
+
+
+def test_metrics_without_an_end_are_counted_between_their_own_ends(spark):
+    rows = [("", f"q{at}", 10, float(at), NIGHTS[2], "shop") for at in range(41)]
+    frame = spark.createDataFrame(rows, "run string, q string, k int, dcg double, run_date date, dataset string")
+    metrics = metrics_table(spark, metric_rows(runs=[""]))
+    (found,) = report(metrics, per_query=frame, metric="dcg@10").contents.distributions
+    assert (found.low, found.high, found.counts) == (0.0, 40.0, (2,) * 19 + (3,))
+
+
+def test_comparisons_tolerate_nulls(whole):
+    found = whole.contents.comparisons
+    assert [(one.by, one.segment, one.difference, one.low) for one in found] == [
+        (by, segment, difference, low) for by, segment, difference, low, *_ in COMPARED
+    ]
+    assert [one.verdict for one in found] == ["worse", "better", "unclear", ""]
+
+
+def test_rows_add_up(whole):
+    accounting = whole.contents.accounting
+    assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
+    assert accounting.rejected == (("nan_score", 60), (HOSTILE, 40))
+    assert dict(accounting.queries)["in the mean"] == 2000
+
+
+def test_the_convention_is_spelled_out(whole):
+    (one,) = whole.contents.provenance
+    assert ("Gain of an item", "the relevance itself") in one.words
+    assert one.computed_at == "2026-02-01 03:04 UTC"
+
+
+def test_a_convention_of_somebody_else_is_named_without_words(spark):
+    rows = [metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]
+    (one,) = report(metrics_table(spark, rows)).contents.provenance
+    assert (one.convention, one.words) == ("default;gain=my.module.gain", ())
+
+
+def test_a_summary_is_a_night_without_a_date(spark):
+    from ndcg_spark import evaluate
+
+    rows = [("a", f"i{at}", float(-at), at % 3) for at in range(9)] + [("b", "x", 1.0, 1)]
+    frame = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
+    summary = evaluate(frame, k=[1, 3]).summary
+    found = report(summary)
+    (value,) = summary.where("metric = 'ndcg' and k = 3").select("value").first()
+    assert found.contents.standings[0].mean.value == value
+    assert (found.contents.run_date, found.contents.label) == (None, "NDCG@3")
+    assert set(found.figures) == {"curve"}
+
+
+def test_limits_are_stated(spark):
+    few = ReportLimits(runs=1, nights=2, segments=3, queries=1, comparisons=2)
+    found = report(
+        metrics_table(spark),
+        per_query=query_table(spark),
+        comparison=comparison_table(spark),
+        runs=["new"],
+        limits=few,
+    ).contents
+    assert [len(found.segments), len(found.trend["new"]), len(found.lowest), len(found.comparisons)] == [3, 2, 1, 2]
+    assert [text.split(":")[0] for text in found.left_out] == ["Trend", "Segments", "Differences"]
+    assert "3 with the most queries of 5" in found.left_out[1]
+    best = report(metrics_table(spark), limits=few).contents
+    assert best.runs == ("old",)
+    assert best.left_out[0] == "Runs: the 1 with the highest NDCG@10; 1 more are left out."
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "named"),
+    [
+        ({"dataset": "web"}, InvalidParameterError, "there is no data set 'web'; there are 'shop'"),
+        ({"run_date": date(2026, 1, 30)}, InputRefusedError, "no rows of data set 'shop' on 2026-01-30"),
+        ({"runs": ["best"]}, InvalidParameterError, "there is no run 'best'"),
+        ({"metric": "ndcg@7"}, InvalidParameterError, "ndcg@7 is not computed; there are ndcg@1, ndcg@5, ndcg@10"),
+        ({"gates": ["rr@10>0"]}, InvalidParameterError, "rr@10 is not computed"),
+        ({"gates": ["ndcg"]}, InvalidParameterError, "not of the form"),
+        ({"baseline": "best"}, InvalidParameterError, "baseline 'best' is not among the runs"),
+        ({"summary": {"rows": 3}}, InvalidParameterError, "no JSON of mean-ndcg"),
+        ({"summary": {**SUMMARY, "run_date": "2026-01-30"}}, InvalidParameterError, "of another date: '2026-01-30'"),
+        ({"limits": ReportLimits(runs=1), "runs": ["new", "old"]}, InvalidParameterError, "at most 1 runs; got 2"),
+    ],
+)
+def test_names_that_the_tables_do_not_have(spark, options, error, named):
+    with pytest.raises(error, match=re.escape(named)):
+        report(metrics_table(spark), **options)
+
+
+def test_tables_that_lack_what_is_needed(spark):
+    metrics = metrics_table(spark)
+    with pytest.raises(MissingColumnError, match="metric"):
+        report(metrics.drop("metric"))
+    with pytest.raises(MissingColumnError, match="baseline"):
+        report(metrics, comparison=metrics)
+    with pytest.raises(MissingColumnError, match="ndcg"):
+        report(metrics, per_query=query_table(spark).drop("ndcg"))
+    with pytest.raises(InputRefusedError, match="per-query table has no rows of ndcg@10"):
+        report(metrics, per_query=query_table(spark).where("k = 5"))
+    with pytest.raises(InputRefusedError, match="comparison table has no rows of ndcg@10"):
+        report(metrics, comparison=comparison_table(spark).where("k = 5"))
+    with pytest.raises(InputRefusedError, match="the metric table has no rows"):
+        report(metrics.where("k = 99"))
+    two = metrics.unionByName(
+        metrics.selectExpr(*[name for name in metrics.columns if name != "dataset"], "'web' dataset")
+    )
+    with pytest.raises(InvalidParameterError, match="several data sets; name one of 'shop', 'web'"):
+        report(two)
+
+
+@pytest.mark.parametrize("options", [{"runs": 0}, {"runs": 9}, {"segments": 5000}])
+def test_limits_have_limits(options):
+    with pytest.raises(InvalidParameterError, match="must lie between"):
+        ReportLimits(**options)
+
+
+# ---------------------------------------------------------------------------------------------------- text
+
+
+def test_the_plain_form(whole):
+    out = io.StringIO()
+    whole.print(Console(file=out, width=100))
+    text = out.getvalue()
+    assert headline(whole.contents)[:40] in text
+    assert "100,120 rows read = 100,000 evaluated + 100 rejected as bad" in text
+    assert "\x1b" not in text
+
+
+def test_the_plain_form_takes_names_for_names(spark):
+    rows = metric_rows(runs=["[bold]old[/bold] \x1b[31m", "new"])
+    out = io.StringIO()
+    report(metrics_table(spark, rows)).print(Console(file=out, width=200))
+    assert "[bold]old[/bold] \ufffd[31m" in out.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------- figures
+
+
+def test_figures_are_there_to_go_on_with(whole):
+    assert set(whole.figures) == {"curve", "trend", "differences", "distribution"}
+    axes = whole.figures["trend"].axes[0]
+    values = {round(value, 6) for line in axes.get_lines() for value in line.get_ydata()}
+    assert {value for value, _ in VALUES.values()} <= values
+    whole.figures["curve"].savefig(io.BytesIO(), format="png")
