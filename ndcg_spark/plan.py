@@ -34,8 +34,7 @@ ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_us
 class SummedMetric:
     """A metric of the summary: its name, its column in per-query tables, its cutoffs (None: all).
 
-    `undefined`: queries without a value are left out of its mean. `of_catalogue`: it is a value of all lists together,
-    with no column.
+    `undefined`: queries without a value are left out of its mean. `of_catalogue`: a value of all lists, no column.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """Diversity, novelty and coverage beside NDCG, on a bookshelf of copies and on images of handwritten digits.
 
 The digits are those of demo_data.py. Two rankers list 20 images for each query: `alike` takes the most similar ones;
-`varied` takes, one after the other, the image whose similarity to the query, less its similarity to the ones already
-taken, is largest (Carbonell and Goldstein, SIGIR 1998). Relevance comes from the labels alone: 3 for the same digit, 1
-for one whose seven-segment shape differs in one segment. The topic of an image is its digit, its categories are the
+`varied` takes, one after the other, the image whose similarity to the query, less its similarity to those taken
+before, is largest (Carbonell and Goldstein, SIGIR 1998). Relevance comes from the labels alone: 3 for the same digit,
+1 for one whose seven-segment shape differs in one segment. The topic of an image is its digit, its categories are the
 segments that its digit lights, and its vector is its pixels.
 
 Items that `alike` listed for a query "yesterday", for every second query, stand for what users have met before.
@@ -76,6 +76,18 @@ def varied(to_query: FloatArray, pixels: FloatArray) -> IntArray:
     return candidates[np.array(chosen)]
 
 
+def long_table(run: str, lists: list[IntArray], query: npt.NDArray[np.str_], item: npt.NDArray[np.str_]) -> pa.Table:
+    """The lists of a ranker, with ranks from 1."""
+    return pa.table(
+        {
+            "run": [run] * (LISTED * len(query)),
+            "query_id": np.repeat(query, LISTED),
+            "item_id": item[np.concatenate(lists)],
+            "rank": np.tile(np.arange(1, LISTED + 1), len(query)),
+        }
+    )
+
+
 def digits() -> dict[str, pa.Table]:
     """Rankings of two rankers, judgments with topics, the catalogue, and what was listed before."""
     data = load_digits()
@@ -87,24 +99,12 @@ def digits() -> dict[str, pa.Table]:
         "alike": [np.argsort(-row, kind="stable")[:LISTED] for row in similarity],
         "varied": [varied(row, pixels) for row in similarity],
     }
-    of_query = np.repeat(name[query], LISTED)
-    rankings = [
-        pa.table(
-            {
-                "run": [run] * len(of_query),
-                "query_id": of_query,
-                "item_id": name[item[np.concatenate(its)]],
-                "rank": np.tile(np.arange(1, LISTED + 1), len(query)),
-            }
-        )
-        for run, its in lists.items()
-    ]
     relevance = relevance_table()[data.target[query]][:, data.target[item]]
     row, column = np.nonzero(relevance)
     shown = np.concatenate([its[:10] for its in lists["alike"][::2]])
     lit = [list(SEVEN_SEGMENTS[digit]) for digit in data.target[item]]
     return {
-        "rankings": pa.concat_tables(rankings),
+        "rankings": pa.concat_tables([long_table(run, its, name[query], name[item]) for run, its in lists.items()]),
         "judgments": pa.table(
             {
                 "query_id": name[query[row]],

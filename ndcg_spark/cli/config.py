@@ -15,6 +15,7 @@ from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.metrics import MetricAt
+from ndcg_spark.metrics.base import FIRST_SEEN
 from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
 
 SHORT = 200
@@ -182,6 +183,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
     changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
     convention = Convention.parse(options["convention"]).changed(changes)
     metrics, cutoffs = asked_metrics(options)
+    ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
     columns = Columns(
         query=names_of(options["query_col"]),
         item=options["item_col"] or None,
@@ -214,7 +216,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
             topics=options["topics_col"],
             user=options["user_col"],
         ),
-        as_of=run_date_of(options["run_date"]),
+        as_of=run_date_of(options["run_date"]) if ages else None,
     )
 
 

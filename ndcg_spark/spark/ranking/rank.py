@@ -145,18 +145,29 @@ def choose_ranking(
         of_runs=judgments is None,
     )
     check_item_tables(plan, tables)
+    strategy, source, reason, steps = _chosen(
+        frame, plan, judgments, path, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+    )
+    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables)
+
+
+def _chosen(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    judgments: DataFrame | None,
+    path: str | None,
+    *,
+    parse_text: bool,
+    parse_judgment_text: bool,
+) -> tuple[str, str, str, Engine | Windows | Arrays]:
+    """Strategy, source, the reason, and the steps."""
     relevance = plan.columns.relevance
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         require_carried(plan, frame)
-        return Ranking(
-            strategy="arrays",
-            source="spark",
-            reason=f"column {relevance!r} is an array: each row is scored where it is",
-            steps=Arrays(plan=plan, rows=array_rows(frame, plan)),
-            tables=tables,
-        )
+        reason = f"column {relevance!r} is an array: each row is scored where it is"
+        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan))
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
@@ -173,11 +184,10 @@ def choose_ranking(
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
         windows = Windows(plan=plan, rows=rows, judgments=judged)
-        reason = "the reference was asked for"
-        return Ranking(strategy="window", source="spark", reason=reason, steps=windows, tables=tables)
+        return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, plan, rows, path=path, judged=judgments is None)
     engine = Engine(plan=plan, source=source, judgments=judged)
-    return Ranking(strategy="engine", source=source.name, reason=source.reason, steps=engine, tables=tables)
+    return "engine", source.name, source.reason, engine
 
 
 def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
