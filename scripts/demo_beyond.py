@@ -161,7 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         part for name in ("judgments", "items", "interactions") for part in (f"--{name}", f"{images}/{name}.parquet")
     ]
     return code or run(
-        "--input", f"{images}/rankings.parquet", *tables, "--run-col", "run", "--rank-col", "rank", "--run-date", NIGHT.isoformat(),
+        "--input", f"{images}/rankings.parquet", *tables, "--run-col", "run", "--rank-col", "rank",
+        "--run-date", NIGHT.isoformat(),
         "--dataset", "digits", "--metrics", METRICS, "--output", f"{folder}/metrics",
         "--per-query-output", f"{folder}/per_query",
     )  # fmt: skip
