@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -16,9 +17,8 @@ from pyspark.sql import DataFrame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics import MetricAt, parse_metric
-from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
-from ndcg_spark.spark.scoring import score_queries
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,7 +64,7 @@ class Evaluation:
     @cached_property
     def per_query(self) -> DataFrame:
         """One row per (run, query, k); see `score_queries`. Lazy."""
-        return score_queries(self.rankings, self.plan)
+        return self.ranking.per_query()
 
 
 def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
@@ -115,7 +115,7 @@ def metrics_of(
     Returns
     -------
     tuple
-        The metrics, each once, and all their cutoffs, sorted.
+        The metrics, each once and with those that come with it, and all their cutoffs, sorted.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def metrics_of(
     for text in (one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
         metric, at = parse_metric(text)
         ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
-        found |= dict.fromkeys(MetricAt(metric, one) for one in ks)
+        found |= dict.fromkeys(MetricAt(one, at) for at in ks for one in (metric, *metric.comes_with))
     if not found:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
     return tuple(found), cutoffs_of([one.k for one in found])
@@ -163,6 +163,7 @@ def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 COLUMN_OPTIONS = ("query", "item", "score", "rank", "relevance", "ideal", "run", "weight", "order")
+ITEM_OPTIONS = ("vector", "categories", "first_seen", "topics", "user")
 
 
 class EvaluationOptions(TypedDict, total=False):
@@ -189,6 +190,12 @@ class EvaluationOptions(TypedDict, total=False):
     confidence: float
     sample: float
     tie_bounds: bool
+    vector: str
+    categories: str
+    first_seen: str
+    topics: str
+    user: str | None
+    as_of: date | None
 
 
 def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
@@ -219,6 +226,7 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
     columns = {name: given.pop(name) for name in COLUMN_OPTIONS if name in given}
+    of_items = {name: given.pop(name) for name in ITEM_OPTIONS if name in given}
     for name in ("query", "score"):
         if name in columns:
             columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
@@ -230,6 +238,7 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
         metrics, cutoffs = (), cutoffs_of(given.pop("k", 10))
     return EvaluationPlan(
         columns=Columns(**columns),
+        item_columns=ItemColumns(**of_items),
         convention=Convention.parse(convention) if isinstance(convention, str) else convention,
         cutoffs=cutoffs,
         metrics=metrics,
@@ -242,6 +251,8 @@ def evaluate(
     data: DataFrame | str | os.PathLike[str],
     *,
     judgments: DataFrame | None = None,
+    items: DataFrame | None = None,
+    interactions: DataFrame | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
     """Evaluate rankings: NDCG and other metrics of every query, and their means.
@@ -254,6 +265,10 @@ def evaluate(
         Python workers read themselves where they can; that is the fastest.
     judgments : DataFrame or None
         Query, item and relevance, under the same column names.
+    items : DataFrame or None
+        The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
+    interactions : DataFrame or None
+        What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
     k : int, `"all"`, or a sequence of these
         Cutoffs, computed in one pass. Default: 10.
     metrics : str or sequence of str
@@ -267,6 +282,10 @@ def evaluate(
     query, item, score, rank, relevance, ideal, run, weight, order : str
         Column names, as in `Columns`. Defaults: `query_id`, `item_id`, `score` and `relevance`; the others are not
         used. A sequence of names makes a composite query key, or one run of each score column.
+    vector, categories, first_seen, topics, user : str
+        Column names, as in `ItemColumns`, for metrics that need items, topics or interactions.
+    as_of : date
+        The day on which `first_appearance` counts ages.
     strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, tie_bounds
         As in `EvaluationPlan`.
 
@@ -283,7 +302,8 @@ def evaluate(
     Notes
     -----
     Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`. If `data` is a
-    path, the footers of its files are read at once.
+    path, the footers of its files are read at once. Metrics of items add a join of the first K items of each query
+    with the tables they need, and a shuffle to bring these together again; `alpha_ndcg` reads the judged rows twice.
 
     Examples
     --------
@@ -291,4 +311,5 @@ def evaluate(
     >>> result.summary.where("metric = 'ndcg'").show()  # doctest: +SKIP
     """
     plan = evaluation_plan(**options)
-    return Evaluation(plan=plan, ranking=choose_ranking(data, plan, judgments=judgments))
+    ranking = choose_ranking(data, plan, judgments=judgments, items=items, interactions=interactions)
+    return Evaluation(plan=plan, ranking=ranking)

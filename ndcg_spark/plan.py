@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.kernels.discounts import check_discount
-from ndcg_spark.metrics import MetricAt
+from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need
 
 STRATEGIES = ("auto", "engine", "window")
 SOURCES = ("auto", "spark", "parquet")
@@ -25,15 +26,22 @@ PER_QUERY_COLUMNS = (
 RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied",
             "ideal", "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
+ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
+"""Further names that rankings have where metrics need items."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummedMetric:
-    """A metric whose means are taken: its name, its column in per-query tables, its cutoffs (None: all there are)."""
+    """A metric of the summary: its name, its column in per-query tables, its cutoffs (None: all).
+
+    `undefined`: queries without a value are left out of its mean. `of_catalogue`: a value of all lists, no column.
+    """
 
     name: str
     column: str
     cutoffs: frozenset[int | None] | None = None
+    undefined: bool = False
+    of_catalogue: bool = False
 
     def is_at(self, k: int | None) -> bool:
         """Whether the mean at a cutoff is wanted."""
@@ -96,6 +104,32 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemColumns:
+    """Names of the columns that metrics of items read. The item column is that of the rankings in every table.
+
+    Parameters
+    ----------
+    vector : str
+        Of the item table: an array of numbers, or a `pyspark.ml` vector.
+    categories : str
+        Of the item table: an array, or one category.
+    first_seen : str
+        Of the item table: a date or timestamp; null for an item never seen.
+    topics : str
+        Of the table with the relevances: an array, or one topic.
+    user : str or None
+        Of the interactions table, and for `first_new` a query or segment column of the rankings, too. None: the query
+        column.
+    """
+
+    vector: str = "vector"
+    categories: str = "categories"
+    first_seen: str = "first_seen"
+    topics: str = "topics"
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
     """Everything that determines an evaluation, except the data.
 
@@ -134,6 +168,10 @@ class EvaluationPlan:
         `tied_share`, the share of the first k ranks that belongs to the tie group reaching beyond rank k. It is 0 if
         no group does, and 1 if all k ranks tie with later ones, as under a constant scorer. Needs `ties=expected`,
         `best` or `worst`.
+    item_columns : ItemColumns
+        For metrics that need more of an item than its relevance.
+    as_of : date or None
+        The day on which `first_appearance` counts the age of items.
 
     Examples
     --------
@@ -155,6 +193,8 @@ class EvaluationPlan:
     confidence: float = 0.95
     sample: float = 1.0
     tie_bounds: bool = False
+    item_columns: ItemColumns = field(default_factory=ItemColumns)
+    as_of: date | None = None
 
     def __post_init__(self) -> None:
         check_cutoffs(self.cutoffs)
@@ -173,7 +213,7 @@ class EvaluationPlan:
         dotted = sorted(name for name in named if "." in name)
         if dotted:
             raise InvalidParameterError(f"query or segment column {dotted[0]!r} has a dot in its name; rename it.")
-        reserved = {*RESERVED, *self.metric_columns}
+        reserved = {*RESERVED, *self.metric_columns, *(ITEM_RESERVED if self.needs else ())}
         taken = sorted(name for name in named if name.lower() in reserved)  # Spark does not mind the case
         if taken:
             raise InvalidParameterError(
@@ -199,6 +239,12 @@ class EvaluationPlan:
                     f"input_order instead of {self.convention.ties}."
                 )
 
+            if any(need.what == "first_seen" for need in one.metric.needs) and self.as_of is None:
+                raise InvalidParameterError(f"metric {str(one)!r} needs as_of, the day on which ages are counted.")
+        if self.needs and self.columns.item is None:
+            raise InvalidParameterError(
+                f"metric {self.metric_with(self.needs[0])!r} needs an item column (item-col)."
+            )
         columns = {one.metric.column: str(one.metric) for one in self.metrics}
         for one in self.metrics:
             if columns[one.metric.column] != str(one.metric):
@@ -208,14 +254,32 @@ class EvaluationPlan:
             raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
 
     @property
-    def companions(self) -> tuple[MetricAt, ...]:
-        """The metrics beside `ndcg`, `dcg` and `idcg`."""
-        return tuple(one for one in self.metrics if one.metric.name not in METRICS)
+    def companions(self) -> tuple[tuple[Metric, int | None], ...]:
+        """The metrics with a value for each query beside `ndcg`, `dcg` and `idcg`, and their cutoffs."""
+        return tuple(
+            (one.metric, one.k)
+            for one in self.metrics
+            if isinstance(one.metric, Metric) and one.metric.name not in METRICS
+        )
+
+    @property
+    def catalogue_metrics(self) -> tuple[tuple[CatalogueMetric, int | None], ...]:
+        """The metrics of all lists together, and their cutoffs."""
+        return tuple((one.metric, one.k) for one in self.metrics if isinstance(one.metric, CatalogueMetric))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What metrics read beside relevances, each once. Where there is anything, lists carry their items."""
+        return tuple(dict.fromkeys(need for one in self.metrics for need in one.metric.needs))
+
+    def metric_with(self, need: Need) -> str:
+        """Name the first metric that needs this, for messages."""
+        return next(str(one) for one in self.metrics if need in one.metric.needs)
 
     @property
     def metric_columns(self) -> tuple[str, ...]:
         """Columns of values in per-query tables."""
-        others = dict.fromkeys(one.metric.column for one in self.companions)
+        others = dict.fromkeys(metric.column for metric, _ in self.companions)
         return ("dcg", "idcg", "ndcg", *(TIE_METRICS if self.tie_bounds else ()), *others)
 
     @property
@@ -224,18 +288,19 @@ class EvaluationPlan:
         ties = TIE_METRICS if self.tie_bounds else ()
         if not self.metrics:
             return tuple(SummedMetric(name, name) for name in (*METRICS, *ties))
-        at: dict[tuple[str, str], set[int | None]] = {}
+        at: dict[SummedMetric, set[int | None]] = {}
         for one in self.metrics:
             name = one.metric.name
             names = (*METRICS, *ties) if name == "ndcg" else (name,) if name in METRICS else ()
-            for shown, column in [(name, name) for name in names] or [(str(one.metric), one.metric.column)]:
-                at.setdefault((shown, column), set()).add(one.k)
-        return tuple(SummedMetric(name, column, frozenset(ks)) for (name, column), ks in at.items())
+            shown = [SummedMetric(name, name) for name in names] or [_summed(one.metric)]
+            for metric in shown:
+                at.setdefault(metric, set()).add(one.k)
+        return tuple(replace(metric, cutoffs=frozenset(ks)) for metric, ks in at.items())
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Relevances of which metrics must know how many judged items reach them."""
-        return tuple(sorted({level for one in self.companions for level in one.metric.levels}))
+        return tuple(sorted({level for metric, _ in self.companions for level in metric.levels}))
 
     @property
     def max_k(self) -> int | None:
@@ -246,6 +311,11 @@ class EvaluationPlan:
     def checks_top_duplicates(self) -> bool:
         """Whether duplicates are looked for among the first items, so that lists must carry items."""
         return self.convention.duplicates == "error" and self.check_duplicates == "top"
+
+    @property
+    def lists_items(self) -> bool:
+        """Whether rankings carry the items of their lists."""
+        return bool(self.needs)
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
@@ -260,14 +330,25 @@ class EvaluationPlan:
     @property
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
-        parts = {
+        parts: dict[str, object] = {
             "columns": asdict(self.columns),
             "convention": self.convention.digest,
             "cutoffs": self.cutoffs,
             "segments": self.segment_sets,
             "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
         }
+        if self.item_columns != ItemColumns():  # metrics beside do not change what NDCG is merged by
+            parts["item_columns"] = asdict(self.item_columns)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _summed(metric: NamedMetric) -> SummedMetric:
+    return SummedMetric(
+        str(metric),
+        metric.column,
+        undefined=isinstance(metric, Metric) and metric.undefined,
+        of_catalogue=isinstance(metric, CatalogueMetric),
+    )
 
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from parity_comparisons import COMPARISONS, STORED, Outcome, against_random, against_shared, against_stored
 from parity_data import DATA_SETS, load_shared, shared_folder
 from parity_metrics import metric_outcomes
+from parity_topics import topic_outcomes
 
 from ndcg_spark.conventions import PRESETS
 
@@ -58,6 +59,7 @@ def all_outcomes(seeds: Sequence[int], *, spark: bool) -> Iterator[Outcome]:
         keys = [(data, run) for data in sets for name, run in data.expected if name == tool]
         yield from together(f"{len(keys)} shared runs", [against_stored(data, tool, run) for data, run in keys])
     yield from metric_outcomes(seeds, sets)
+    yield from topic_outcomes(seeds)
     if spark:
         from parity_spark import spark_outcomes  # PySpark takes its time to be imported
 

@@ -15,7 +15,8 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.gates import Gate
 from ndcg_spark.metrics import MetricAt
-from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.metrics.base import FIRST_SEEN
+from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
 
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
@@ -45,6 +46,8 @@ class JobConfig:
 
     source: Source
     judgments: Source | None
+    items: Source | None
+    interactions: Source | None
     plan: EvaluationPlan
     run_date: date
     dataset: str
@@ -84,10 +87,12 @@ def job_config(options: dict[str, Any]) -> JobConfig:
     plan = _plan(options)
     fraction = reject_fraction_of(options)
     source = source_of(options, "input")
-    judgments = source_of(options, "judgments") if options["judgments"] else None
+    others = {
+        name: source_of(options, name) if options[name] else None for name in ("judgments", "items", "interactions")
+    }
     config = JobConfig(
         source=source,
-        judgments=judgments,
+        **others,
         plan=plan,
         run_date=run_date_of(options["run_date"]),
         dataset=options["dataset"] or dataset_of(source.reference),
@@ -108,8 +113,8 @@ def job_config(options: dict[str, Any]) -> JobConfig:
 
 def _check_places(config: JobConfig) -> None:
     read = [("--input", config.source.reference)]
-    if config.judgments is not None:
-        read.append(("--judgments", config.judgments.reference))
+    others = {"judgments": config.judgments, "items": config.items, "interactions": config.interactions}
+    read += [(f"--{name}", source.reference) for name, source in others.items() if source is not None]
     written = [
         ("--output", config.output),
         ("--per-query-output", config.per_query_output),
@@ -189,6 +194,7 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
     changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
     convention = Convention.parse(options["convention"]).changed(changes)
     metrics, cutoffs = asked_metrics(options)
+    ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
     columns = Columns(
         query=names_of(options["query_col"]),
         item=options["item_col"] or None,
@@ -214,6 +220,14 @@ def _plan(options: dict[str, Any]) -> EvaluationPlan:
         confidence=options["confidence"],
         sample=options["sample"],
         tie_bounds=options["tie_bounds"],
+        item_columns=ItemColumns(
+            vector=options["vector_col"],
+            categories=options["categories_col"],
+            first_seen=options["first_seen_col"],
+            topics=options["topics_col"],
+            user=options["user_col"],
+        ),
+        as_of=run_date_of(options["run_date"]) if ages else None,
     )
 
 

@@ -66,6 +66,9 @@ def _cost(inputs: Inputs) -> str:
     resolves = convention.duplicates != "error" or inputs.plan.check_duplicates == "all"
     if resolves:
         parts.append("a shuffle of all rows by (query, item) for duplicates")
+    if inputs.plan.needs:
+        read = ", ".join(map(str, inputs.plan.needs))
+        parts.append(f"a join of the first K items of each query with what metrics read ({read})")
     return "; ".join(parts)
 
 

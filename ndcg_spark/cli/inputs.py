@@ -23,6 +23,8 @@ class Inputs:
 
     table: Table
     judgments: Table | None
+    items: Table | None
+    interactions: Table | None
     plan: EvaluationPlan
 
     @property
@@ -35,7 +37,8 @@ class Inputs:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are read."""
-        return (self.table,) if self.judgments is None else (self.table, self.judgments)
+        found = (self.table, self.judgments, self.items, self.interactions)
+        return tuple(table for table in found if table is not None)
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -45,6 +48,8 @@ class Inputs:
             self.table.frame,
             self.plan,
             judgments=judgments.frame if judgments else None,
+            items=self.items.frame if self.items else None,
+            interactions=self.interactions.frame if self.interactions else None,
             path=self.table.path,
             parse_text=self.table.parse_text,
             parse_judgment_text=judgments.parse_text if judgments else False,
@@ -90,13 +95,15 @@ def read_inputs(spark: SparkSession, config: JobConfig) -> Inputs:
     InputRefusedError
     """
     table = _read(spark, config.source)
-    judgments = _read(spark, config.judgments) if config.judgments else None
+    judgments, items, interactions = (
+        _read(spark, source) if source else None for source in (config.judgments, config.items, config.interactions)
+    )
     plan = config.plan
     names = table.frame.columns
     has_score = any(name in names for name in plan.columns.score)
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
-    return Inputs(table=table, judgments=judgments, plan=plan)
+    return Inputs(table=table, judgments=judgments, items=items, interactions=interactions, plan=plan)
 
 
 def _read(spark: SparkSession, source: Source) -> Table:

@@ -111,15 +111,13 @@ def _evaluate(
     spark: SparkSession, inputs: Inputs, config: JobConfig, accounts: Accounts | None, progress: Progress
 ) -> tuple[dict[str, Any], bool]:
     from ndcg_spark.cli.outputs import write_outputs
-    from ndcg_spark.spark.scoring import score_queries
-    from ndcg_spark.spark.summary import summarize
 
     plan = inputs.plan
     per_query = None
     if config.per_query_output is not None:
-        per_query = score_queries(inputs.rankings, plan)
+        per_query = inputs.ranking.per_query()
         kept = persisted(per_query)
-        summary_frame = summarize(per_query, plan)
+        summary_frame = inputs.ranking.summary(per_query)
     else:
         kept, summary_frame = False, inputs.ranking.summary()
     try:

@@ -58,6 +58,10 @@ GROUPS: dict[str, list[click.Option]] = {
                        formats=f"trec-run, {READ_FORMATS}"),
         *table_to_read("--judgments", "Table with the relevances, if the input has none.", required=False,
                        formats=f"trec-qrels, {READ_FORMATS}"),
+        *table_to_read("--items", "Catalogue: one row per item, for metrics that need it, such as ild and coverage.",
+                       required=False),
+        *table_to_read("--interactions", "What users have met before: user and item, for novelty and first_new.",
+                       required=False),
         click.Option(["--sample"], type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, "
                      "chosen by hash.  [default: all]"),
     ],
@@ -77,6 +81,16 @@ GROUPS: dict[str, list[click.Option]] = {
                      "query."),
         click.Option(["--order-col"], metavar="NAME", help="Position of a row in its source, for "
                      "--ties input_order and --duplicates first."),
+        click.Option(["--vector-col"], default="vector", show_default=True, metavar="NAME", help="Of --items: "
+                     "array of numbers, for ild and ils."),
+        click.Option(["--categories-col"], default="categories", show_default=True, metavar="NAME", help="Of "
+                     "--items: array of text, or one category."),
+        click.Option(["--first-seen-col"], default="first_seen", show_default=True, metavar="NAME", help="Of "
+                     "--items: date, for first_appearance; ages are counted on --run-date."),
+        click.Option(["--topics-col"], default="topics", show_default=True, metavar="NAME", help="Beside the "
+                     "relevances: array of text, or one topic, for alpha_ndcg."),
+        click.Option(["--user-col"], metavar="NAME", help="Of --interactions, and for first_new of the input.  "
+                     "[default: the query column]"),
     ],
     "Metric": [
         click.Option(["--k"], metavar="1,3,5,10", help="Cutoffs, computed in one pass; `all` is the whole list.  "

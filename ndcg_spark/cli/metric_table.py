@@ -37,7 +37,7 @@ def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.Struc
     -------
     StructType
     """
-    return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _ACCOUNTS])
+    return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _for_sums(plan)])
 
 
 def metric_rows(
@@ -67,16 +67,22 @@ def metric_rows(
     return stamped.coalesce(1)
 
 
-def per_query_rows(per_query: DataFrame) -> DataFrame:
+def _for_sums(plan: EvaluationPlan) -> tuple[str, ...]:
+    """Columns that only sums need."""
+    return (*_ACCOUNTS, "items") if plan.catalogue_metrics else _ACCOUNTS
+
+
+def per_query_rows(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Metrics of the queries that were not dropped, without the accounts that only sums need.
 
     Parameters
     ----------
     per_query : DataFrame
+    plan : EvaluationPlan
 
     Returns
     -------
     DataFrame
         Lazy.
     """
-    return per_query.where(F.col("dcg").isNotNull()).drop(*_ACCOUNTS)
+    return per_query.where(F.col("dcg").isNotNull()).drop(*_for_sums(plan))

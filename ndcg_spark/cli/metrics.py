@@ -17,8 +17,8 @@ from ndcg_spark.metrics import all_metrics
 def metrics() -> None:
     """List the metrics: their parameters with defaults, what they are, and where they come from."""
     table = Table(box=box.SIMPLE)
-    for name in ("metric", "parameters", "value of a query", "source"):
-        table.add_column(name, overflow="fold")
+    for name in ("metric", "parameters", "value of a query", "needs", "source"):
+        table.add_column(name, overflow="fold", no_wrap=name == "metric")
     for name, metric in all_metrics().items():
         shown = f"{name}@k" if metric.takes_cutoff else name
         if metric.aliases:
@@ -27,5 +27,6 @@ def metrics() -> None:
             f"{one.name}={one.default:g}" if isinstance(one.default, float) else f"{one.name}={one.default}"
             for one in fields(metric)
         ]
-        table.add_row(shown, "\n".join(parameters) or "-", metric.about, metric.source)
+        needs = ", ".join(map(str, metric().needs)) or "relevances"
+        table.add_row(shown, "\n".join(parameters) or "-", metric.about, needs, metric.source)
     Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -93,7 +93,12 @@ def refuse_outputs(
 
 
 def _readings(spark: SparkSession, inputs: Inputs, config: JobConfig) -> list[Reading]:
-    sources = [("--input", config.source), ("--judgments", config.judgments)]
+    sources = [
+        ("--input", config.source),
+        ("--judgments", config.judgments),
+        ("--items", config.items),
+        ("--interactions", config.interactions),
+    ]
     there = [(flag, source) for flag, source in sources if source is not None]
     return [
         reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
@@ -126,12 +131,14 @@ def write_outputs(
     progress : Progress
     """
     runs = sorted({row["run"] for row in summary})
-    without = sorted({row["run"] for row in summary if not row["segment_by"] and not row["n_queries"]})
+    without = sorted(set(runs) - {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]})
     planned: list[Planned] = []
     if config.rejects is not None:
         planned.append(Planned("rejects", config.rejects, written_rejects(inputs), [""], [""]))
     if config.per_query_output is not None and per_query is not None:
-        planned.append(Planned("queries", config.per_query_output, per_query_rows(per_query), runs, without))
+        planned.append(
+            Planned("queries", config.per_query_output, per_query_rows(per_query, inputs.plan), runs, without)
+        )
     if config.output is not None:
         computed_at = datetime.now(timezone.utc).replace(microsecond=0)
         frame = metric_rows(spark, summary, outcome, computed_at)

@@ -103,10 +103,16 @@ def _value(row: dict[str, Any]) -> str:
 
 
 def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Overall rows, one a run, by which rows and queries are counted: of the first metric, at its largest cutoff."""
-    overall = [row for row in summary if not row["segment_by"]]
-    of_metric = [row for row in overall if row["metric"] == overall[0]["metric"]]
-    return [row for row in of_metric if row["k"] == of_metric[-1]["k"]]
+    """Overall rows, one a run, by which rows and queries are counted: at the largest cutoff of a metric.
+
+    Of the first one, or of one with more queries: some metrics have no value for some queries.
+    """
+    last = {(row["run"], row["metric"]): row for row in summary if not row["segment_by"]}
+    found: dict[str, dict[str, Any]] = {}
+    for (run, _), row in last.items():
+        if run not in found or row["n_queries"] > found[run]["n_queries"]:
+            found[run] = row
+    return list(found.values())
 
 
 def counts_line(outcome: dict[str, Any]) -> str:

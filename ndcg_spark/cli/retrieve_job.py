@@ -106,7 +106,7 @@ def _check_outputs(spark: SparkSession, tables: list[Table], results: _Results, 
 
     schemas = {name: frame.schema for name, frame in results.frames.items()} | {"metrics": METRIC_SCHEMA}
     if results.per_query is not None:
-        schemas["per_query"] = per_query_rows(results.per_query).schema
+        schemas["per_query"] = per_query_rows(results.per_query, config.evaluation).schema
     readings = [
         reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
         for flag, source, table in zip(
@@ -146,7 +146,7 @@ def _answer(
             _fill(outcome, summary, config)
             now = datetime.now(timezone.utc).replace(microsecond=0)
             frames["metrics"] = metric_rows(spark, summary, outcome, now)
-            frames["per_query"] = per_query_rows(results.per_query)
+            frames["per_query"] = per_query_rows(results.per_query, config.evaluation)
         _write({name: frames[name] for name in config.targets}, outcome, config, progress)
     finally:
         if kept and results.per_query is not None:

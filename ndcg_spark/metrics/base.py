@@ -6,9 +6,10 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.kernels.exposure import Exposure
 from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.metrics.lists import RelevanceLists
 
@@ -21,9 +22,27 @@ class QueryError(Exception):
         self.query, self.what = query, what
 
 
+class Need(NamedTuple):
+    """Something that a metric reads beside relevances: a table, and a column of it or what is counted in it."""
+
+    table: str
+    what: str = ""
+
+    def __str__(self) -> str:
+        """For a person: `items: vector`."""
+        return f"{self.table}: {self.what}" if self.what else self.table
+
+
+ITEMS, INTERACTIONS, JUDGMENTS = "items", "interactions", "judgments"
+CATALOGUE = Need(ITEMS)
+VECTOR, CATEGORIES, FIRST_SEEN = (Need(ITEMS, what) for what in ("vector", "categories", "first_seen"))
+POPULARITY, SEEN = Need(INTERACTIONS, "counts"), Need(INTERACTIONS, "of the user")
+TOPICS = Need(JUDGMENTS, "topics")
+
+
 @dataclass(frozen=True)
-class Metric(ABC):
-    """A metric of ranked lists: a value, whose fields are the parameters that a name can set.
+class NamedMetric(ABC):
+    """A metric by its name: a value, whose fields are the parameters that a name can set.
 
     Attributes
     ----------
@@ -48,35 +67,21 @@ class Metric(ABC):
     takes_cutoff: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
 
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What must be known beside relevances."""
+        return ()
+
+    @property
+    def comes_with(self) -> tuple[NamedMetric, ...]:
+        """Other metrics that are always reported beside this one."""
+        return ()
+
     def __post_init__(self) -> None:
         """Check parameters; subclasses check more."""
         for one in fields(self):
             value = getattr(self, one.name)
             self.refuse(isinstance(value, float) and not math.isfinite(value), f"{one.name} must be a finite number")
-
-    @property
-    def levels(self) -> tuple[float, ...]:
-        """Relevances of which it must be known how many judged items reach them, in the list or not."""
-        return ()
-
-    @abstractmethod
-    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Value of each query.
-
-        Parameters
-        ----------
-        lists : RelevanceLists
-        k : int or None
-            Ranks beyond it do not count. None: the whole list.
-
-        Returns
-        -------
-        float64, shape (n_queries,)
-
-        Raises
-        ------
-        QueryError
-        """
 
     def __str__(self) -> str:
         """Name and the parameters that differ from their defaults, as `parse_metric` reads them."""
@@ -97,6 +102,61 @@ class Metric(ABC):
             raise InvalidParameterError(f"metric {str(self)!r}: {wanted}.")
 
 
+@dataclass(frozen=True)
+class Metric(NamedMetric):
+    """A metric with a value for each query, of which means are taken.
+
+    Attributes
+    ----------
+    undefined : bool
+        Whether a query may have no value. It is then left out of the mean of this metric, and counted in its
+        `n_queries`. Otherwise a query that is missing or not judged has the value 0.
+    """
+
+    undefined: ClassVar[bool] = False
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Relevances of which it must be known how many judged items reach them, in the list or not."""
+        return ()
+
+    @abstractmethod
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Value of each query.
+
+        Parameters
+        ----------
+        lists : RelevanceLists
+        k : int or None
+            Ranks beyond it do not count. None: the whole list.
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+            NaN, if the metric allows it, for a query without a value.
+
+        Raises
+        ------
+        QueryError
+        """
+
+
+@dataclass(frozen=True)
+class CatalogueMetric(NamedMetric):
+    """A metric of all lists together: of how often each item of the catalogue is listed."""
+
+    needs_order = True
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The items of the catalogue."""
+        return (CATALOGUE,)
+
+    @abstractmethod
+    def value(self, exposure: Exposure) -> float | None:
+        """Value of all lists of a run or segment; None where there is none."""
+
+
 def shortest(value: object) -> str:
     """The shortest text that is read as the same value: `2`, `0.8`."""
     text = repr(value) if isinstance(value, float) else str(value)
@@ -107,7 +167,7 @@ def shortest(value: object) -> str:
 class MetricAt:
     """A metric at a cutoff; None is the whole list."""
 
-    metric: Metric
+    metric: NamedMetric
     k: int | None
 
     def __str__(self) -> str:

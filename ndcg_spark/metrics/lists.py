@@ -10,6 +10,7 @@ import numpy as np
 
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.kernels.ties import TieGroups
+from ndcg_spark.metrics.items import ItemLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class RelevanceLists:
         The largest cutoff; entries beyond it may be missing.
     clips : bool
         Whether the convention takes relevances below 0 as 0.
+    items : ItemLists or None
+        What is known of the items, an entry each, where metrics ask for it.
     by_convention : callable
         From a cutoff to dcg, idcg and ndcg of each query, by name.
     """
@@ -87,6 +90,7 @@ class RelevanceLists:
     at_least: dict[float, IntArray]
     max_k: int | None
     clips: bool = False
+    items: ItemLists | None = None
     by_convention: Callable[[int | None], dict[str, FloatArray]] = field(default=_no_convention, repr=False)
     _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
 
@@ -94,6 +98,13 @@ class RelevanceLists:
     def n_queries(self) -> int:
         """Queries of the batch."""
         return len(self.lengths)
+
+    @property
+    def known_items(self) -> ItemLists:
+        """What is known of the items; the plan sees to it that it is there."""
+        if self.items is None:
+            raise ValueError("these lists come without items")
+        return self.items
 
     @cached_property
     def gains(self) -> FloatArray:

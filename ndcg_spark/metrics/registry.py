@@ -12,36 +12,36 @@ from importlib import import_module
 
 import ndcg_spark.metrics as package
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.base import NamedMetric
 
 _FORM = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*(?:@\s*(\w+))?\s*")
 ADVICE = "`ndcg-spark metrics` lists them all"
 
 
 @cache
-def all_metrics() -> dict[str, type[Metric]]:
+def all_metrics() -> dict[str, type[NamedMetric]]:
     """All metrics by name.
 
     Returns
     -------
-    dict from name to subclass of Metric
+    dict from name to subclass of NamedMetric
         In order of their names.
     """
-    found: dict[str, type[Metric]] = {}
+    found: dict[str, type[NamedMetric]] = {}
     for module in pkgutil.iter_modules(package.__path__):
         for _, value in inspect.getmembers(import_module(f"{package.__name__}.{module.name}"), inspect.isclass):
-            if issubclass(value, Metric) and not inspect.isabstract(value):
+            if issubclass(value, NamedMetric) and not inspect.isabstract(value) and hasattr(value, "name"):
                 found[value.name] = value
     return dict(sorted(found.items()))
 
 
 @cache
-def _names() -> dict[str, type[Metric]]:
+def _names() -> dict[str, type[NamedMetric]]:
     metrics = all_metrics()
     return {alias: one for one in metrics.values() for alias in one.aliases} | metrics
 
 
-def parse_metric(text: str) -> tuple[Metric, str | None]:
+def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
     """Read the name of a metric.
 
     Parameters
@@ -51,7 +51,7 @@ def parse_metric(text: str) -> tuple[Metric, str | None]:
 
     Returns
     -------
-    tuple of Metric and str or None
+    tuple of NamedMetric and str or None
         The metric, and what was written after `@`.
 
     Raises
@@ -82,7 +82,7 @@ def parse_metric(text: str) -> tuple[Metric, str | None]:
     return metric, k
 
 
-def _parameter(text: str, kind: type[Metric], metric: str) -> tuple[str, object]:
+def _parameter(text: str, kind: type[NamedMetric], metric: str) -> tuple[str, object]:
     name, equals, value = (part.strip() for part in text.partition("="))
     known = {one.name: one for one in fields(kind)}
     if not equals or name not in known:

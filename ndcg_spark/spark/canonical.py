@@ -120,6 +120,8 @@ def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
     convention = plan.convention
     if not judged:
         return "joining judgments"
+    if plan.lists_items:
+        return f"metric {plan.metric_with(plan.needs[0])!r}"
     ranks_anew = plan.columns.rank is None or convention.unjudged == "condensed"
     if ranks_anew and convention.ties in ("item_asc", "item_desc"):
         return f"ties={convention.ties}"

@@ -14,6 +14,7 @@ from ndcg_spark.plan import MAX_K, EvaluationPlan
 from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.expressions import named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
+from ndcg_spark.spark.vectors import is_ml_vector, vector_column
 from ndcg_spark.worker.canonical import WEIGHT
 from ndcg_spark.worker.partial_ranking import COUNTS
 from ndcg_spark.worker.retrieval.judging import make_judge
@@ -229,6 +230,11 @@ def _check_evaluation(plan: RetrievalPlan, evaluation: EvaluationPlan) -> None:
             f"{plan.query}; name one column."
         )
     convention = evaluation.convention
+    if evaluation.needs:
+        raise InvalidParameterError(
+            f"metric {evaluation.metric_with(evaluation.needs[0])!r} needs items: write the rankings, and evaluate "
+            "them with the item table."
+        )
     if convention.ties == "input_order" or convention.ideal == "unsorted":
         raise InvalidParameterError(
             f"convention {convention} needs rows in an order of their own; choose other ties."
@@ -299,10 +305,6 @@ def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str
     return (queries, "query table"), (corpus, "corpus")
 
 
-def _is_ml_vector(kind: T.DataType) -> bool:
-    return isinstance(kind, T.UserDefinedType) and type(kind).__name__ == "VectorUDT"
-
-
 def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
     """Say what a vector column holds, in the words of `RetrievalTask`."""
     column = plan.vector_column
@@ -317,7 +319,7 @@ def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
             return "signs"
         wanted = "binary or array<bigint> (packed bits), or array<tinyint> (+1 and -1)"
     else:
-        if _is_ml_vector(kind) or isinstance(element, T.DoubleType):
+        if is_ml_vector(kind) or isinstance(element, T.DoubleType):
             return "doubles"
         if isinstance(element, T.FloatType):
             return "floats"
@@ -331,15 +333,8 @@ def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
 
 
 def _vector(frame: DataFrame, plan: RetrievalPlan) -> Column:
-    column = plan.vector_column
-    kind = frame.schema[column].dataType
-    if _is_ml_vector(kind):
-        from pyspark.ml.functions import vector_to_array
-
-        return vector_to_array(named(column))
-    if plan.metric == "hamming" or (isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.FloatType)):
-        return named(column)
-    return named(column).cast("array<double>")
+    found = None if plan.metric == "hamming" else vector_column(frame, plan.vector_column)
+    return named(plan.vector_column) if found is None else found  # what is no vector is refused by `_kind`
 
 
 def _comparable(frame: DataFrame, other: DataFrame, column: str) -> Column:

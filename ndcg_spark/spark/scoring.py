@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import ITEM_RESERVED, EvaluationPlan
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
@@ -28,7 +28,8 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
         (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_items`, `n_judged`, `n_relevant`, `n_rows`,
         `n_left_out` (bigint), segment columns, `weight`. All three metrics are null for a query that a rule
-        drops; only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. Lazy.
+        drops; only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. With metrics of the
+        catalogue also `items`, the first k items in rank order, at their cutoffs. Lazy.
 
     Raises
     ------
@@ -61,6 +62,11 @@ def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
         raise MissingColumnError(
             "the rankings lack column n_at_least, which the metrics need; rank with the plan that names them."
         )
+    if plan.needs and "items" not in columns:
+        raise MissingColumnError(
+            f"the rankings lack column items, which metric {plan.metric_with(plan.needs[0])!r} needs; rank with the "
+            "plan that names it."
+        )
     k = plan.max_k
     return ScoringTask(
         convention=plan.convention,
@@ -69,6 +75,9 @@ def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
         carried=_carried(columns, plan),
         tie_bounds=plan.tie_bounds,
         metrics=plan.companions,
+        needs=plan.needs,
+        item_column=plan.columns.item or "",
+        listed=frozenset(k for _, k in plan.catalogue_metrics),
         levels=plan.levels,
         discount=None if k is None else discount_table(plan.convention.discount, k),
     )
@@ -76,6 +85,7 @@ def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
 
 def _carried(columns: Sequence[str], plan: EvaluationPlan) -> tuple[str, ...]:
     passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least"}
+    passed |= set(ITEM_RESERVED if plan.needs else ())
     return tuple(name for name in columns if name not in passed)
 
 
@@ -97,4 +107,6 @@ def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
     fields += [T.StructField(name, T.DoubleType()) for name in plan.metric_columns]
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, plan)]
+    if plan.catalogue_metrics:
+        fields.append(T.StructField("items", known["items"].dataType))
     return T.StructType(fields)

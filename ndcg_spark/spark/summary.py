@@ -5,15 +5,21 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics.base import CATALOGUE
+from ndcg_spark.plan import EvaluationPlan, SummedMetric
+from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
 from ndcg_spark.spark.expressions import columns_of, raise_if
+from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
     COUNTS,
     ESTIMATES,
     GROUP_KEYS,
+    LISTS,
     SummingTask,
     make_finisher,
     make_partial_summer,
@@ -36,7 +42,7 @@ SUMMARY_SCHEMA = T.StructType(
 )
 
 
-def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
     """Means of metrics, one row per (run, segment, metric, k).
 
     Parameters
@@ -44,6 +50,8 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
     per_query : DataFrame
         From `score_queries` with the same plan. It may be filtered by query.
     plan : EvaluationPlan
+    items : DataFrame or None
+        The item table, for metrics of the catalogue.
 
     Returns
     -------
@@ -53,24 +61,27 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
         - `run`; `segment_by`, the columns of the segment set joined by `+` (empty: all queries); `segment`, the value
           as text, a JSON list for several columns, null for null;
         - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`;
-        - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged;
+        - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged; of a metric that is not
+          defined for each query, those with a value;
         - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
         - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`.
 
+        Metrics of the catalogue, such as `coverage`, are no means: they have a `value`, and all columns from
+        `weight_sum` on are null.
+
     Notes
     -----
     Spark cost: one small shuffle (a row per group, metric and partition), no action, two passes through Python
     workers. Sums are exact (see `kernels.exact`), so values are the same to the last bit for any
-    partitioning and row order.
+    partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
+    and a join with the items of the catalogue.
     """
-    return finished(
-        per_query.mapInArrow(make_partial_summer(summing_task(plan)), schema=PARTIAL_SCHEMA), plan.confidence
-    )
+    return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items)
 
 
-def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
     """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
 
     Parameters
@@ -78,6 +89,8 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     rankings : DataFrame
         From `rank_queries` with the same plan.
     plan : EvaluationPlan
+    items : DataFrame or None
+        The item table, for metrics of the catalogue.
 
     Returns
     -------
@@ -89,8 +102,20 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    scorer, summer = make_scorer(scoring_task(rankings.columns, plan)), make_partial_summer(summing_task(plan))
-    return finished(rankings.mapInArrow(_chained(scorer, summer), schema=PARTIAL_SCHEMA), plan.confidence)
+    scorer = make_scorer(scoring_task(rankings.columns, plan))
+    return _summed(rankings, _chained(scorer, make_partial_summer(summing_task(plan, rankings))), plan, items)
+
+
+def _summed(rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items: DataFrame | None) -> DataFrame:
+    """Add up rows, and finish the sums."""
+    if not plan.catalogue_metrics:
+        return finished(rows.mapInArrow(add_up, schema=PARTIAL_SCHEMA), plan.confidence)
+    if items is None:
+        raise InvalidParameterError(f"metric {plan.metric_with(CATALOGUE)!r} needs the item table: items=DataFrame.")
+    kind = item_type(rows)
+    partial = rows.mapInArrow(add_up, schema=partial_schema(PARTIAL_SCHEMA, kind))
+    catalogue = catalogue_of(items, plan, kind)
+    return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
 
 
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
@@ -119,19 +144,26 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     return finished(summaries.select(*GROUP_KEYS, *COUNTS, "state", *provenance), confidence)
 
 
-def summing_task(plan: EvaluationPlan) -> SummingTask:
+def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> SummingTask:
     """Build the task that is shipped to workers to add up metrics.
 
     Parameters
     ----------
     plan : EvaluationPlan
+    rows : DataFrame or None
+        With `items`, for metrics of the catalogue.
 
     Returns
     -------
     SummingTask
     """
+    metrics = tuple(one for one in plan.summed_metrics if not one.of_catalogue)
+    listed = None
+    if plan.catalogue_metrics and rows is not None:
+        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
+        listed = to_arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)))
     weighted = plan.columns.weight is not None
-    return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=plan.summed_metrics)
+    return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=metrics, listed=listed)
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:

@@ -51,7 +51,7 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
         if name in there:
             head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
     ranked = own if convention.unjudged == "condensed" else retrieved
-    ideal = own if convention.ideal == "retrieved" else truth
+    ideal = (own if convention.ideal == "retrieved" else truth).only(RELEVANCE)
     if convention.ideal != "unsorted":
         ideal = best_entries(ideal, task)
     return PartialRankings(head, ranked, ideal if needs_ideal(task) else None)
@@ -63,7 +63,11 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
     values, known = float_values(column.flatten())
     entries = Entries({RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
-        refuse_repeats(keys, Entries({ITEM: batch.column(items).flatten()}, entries.offsets), "list", task)
+        of_items = batch.column(items).flatten()
+        if task.plan.check_duplicates != "none":
+            refuse_repeats(keys, Entries({ITEM: of_items}, entries.offsets), "list", task)
+        if task.plan.lists_items and lists == RANKED_LIST:
+            return Entries({**entries.columns, ITEM: of_items}, entries.offsets)
     return entries
 
 

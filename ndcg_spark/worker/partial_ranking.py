@@ -173,7 +173,8 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     if rows.relevance is not None:
         relevance = rows.relevance[at].astype(np.float64)
         columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
-    if ITEM in batch.schema.names and (by_item or task.checks_duplicates or task.judgments is not None):
+    needs_item = by_item or task.checks_duplicates or task.plan.lists_items or task.judgments is not None
+    if ITEM in batch.schema.names and needs_item:
         columns[ITEM] = take_values(batch.column(ITEM), at)
     if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
         columns[ORDER] = take_values(batch.column(ORDER), at)

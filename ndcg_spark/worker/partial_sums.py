@@ -15,14 +15,19 @@ from ndcg_spark.kernels.moments import STATE_SIZE, estimate, fill_unweighted, qu
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values
+from ndcg_spark.worker.listed_items import ITEM, LISTED, ListedItems
 
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}
 """What every group is of, whatever the segments."""
+LISTS = ""
+"""In place of a metric: counts of the lists from whose items metrics of the catalogue are made. No metric has it."""
 _LIMB = "\0"
 """Between metric and number in the names of limb columns: no column of a user has it."""
+_COUNTED = "n"
+"""In place of a limb: queries of which the metric has a value."""
 
 Totals: TypeAlias = dict[str, int]
 """Sums of one group, by the names of what is added up."""
@@ -48,12 +53,18 @@ class SummingTask:
     segment_sets: tuple[tuple[str, ...], ...]  # beside the overall mean
     weighted: bool  # batches have a column `weight`
     metrics: tuple[SummedMetric, ...]
+    listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
-    """Build the function from metrics of queries to `PARTIAL_SCHEMA`: a row per group and metric, rarely several."""
+    """Build the function from metrics of queries to `PARTIAL_SCHEMA`: a row per group and metric, rarely several.
+
+    With metrics of the catalogue, rows have two columns more, and there are rows of counts of items.
+    """
     sets = ((), *task.segment_sets)
-    return batch_function(lambda batches: _add_up(batches, task, sets))
+    if task.listed is None:
+        return batch_function(lambda batches: _add_up(batches, task, sets))
+    return batch_function(lambda batches: (_widened(batch, task) for batch in _add_up(batches, task, sets)))
 
 
 def _add_up(
@@ -61,6 +72,7 @@ def _add_up(
 ) -> Iterator[pa.RecordBatch]:
     held: dict[tuple[str, ...], pa.Table] = {}
     totals: dict[tuple[Any, ...], Totals] = {}
+    listed = ListedItems()
     for batch in batches:
         keys, numbers = _key_columns(batch, task), _numbers(batch, task)
         alone = batch.num_rows > 0 and all(_is_constant(keys[name]) for name in _ALWAYS)
@@ -71,10 +83,40 @@ def _add_up(
             _hold(held, names, _group(pa.table({**keys, **numbers}), names))
             if held[names].num_rows > MOST_GROUPS_HELD:
                 yield from _partial_batches(held.pop(names), names, task)
+        if task.listed is not None:
+            chosen = {names: {name: keys[name] for name in (*_ALWAYS, *map(_key, names))} for names in sets}
+            listed.add(batch, float_values(batch.column("ndcg"))[1], chosen)
+            yield from _listed_batches(listed, task, at_end=False)
     if totals:
         _hold(held, (), _totals_table(totals))
     for names, grouped in held.items():
         yield from _partial_batches(grouped, names, task)
+    yield from _listed_batches(listed, task, at_end=True)
+
+
+def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
+    """Counts of items as rows of the same groups, with sums of nothing."""
+    for names, table in listed.passed_on(at_end=at_end):
+        n = table.num_rows
+        columns = {
+            "run": table.column("run"),
+            **_segment_columns(table, names),
+            "metric": pa.array([LISTS] * n, type=pa.string()),
+            "k": table.column("k"),
+            **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
+            "state": pa.nulls(n, STATE_TYPE),
+            ITEM: table.column(ITEM),
+            LISTED: table.column(LISTED),
+        }
+        yield from pa.table(columns).cast(task.listed).to_batches()
+
+
+def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
+    """Rows of sums with the columns that those of counts of items have."""
+    if task.listed is None or batch.num_columns == len(task.listed):
+        return batch
+    more = [pa.nulls(batch.num_rows, field.type) for field in list(task.listed)[batch.num_columns :]]
+    return pa.RecordBatch.from_arrays([*batch.columns, *more], schema=task.listed)
 
 
 def _hold(held: dict[tuple[str, ...], pa.Table], names: tuple[str, ...], grouped: pa.Table) -> None:
@@ -123,10 +165,15 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
     k = batch.column("k")
     at = {k[0].as_py()} if len(k) and _is_constant(k) else set(k.unique().to_pylist())
     for metric in task.metrics:
-        if any(map(metric.is_at, at)):
+        if metric.name != LISTS and any(map(metric.is_at, at)):
             values, known = float_values(batch.column(metric.column))
-            values = np.where(kept & known, values, 0.0)
-            numbers |= {f"{metric.name}{_LIMB}{limb}": its for limb, its in query_states(values, weights).items()}
+            values, its_weights = np.where(kept & known, values, 0.0), weights
+            if metric.undefined:
+                counted = kept & known
+                numbers[f"{metric.name}{_LIMB}{_COUNTED}"] = counted.astype(np.int64)
+                its_weights = np.where(counted, 1.0 if weights is None else weights, 0.0)
+            states = query_states(values, its_weights)
+            numbers |= {f"{metric.name}{_LIMB}{limb}": its for limb, its in states.items()}
     return numbers
 
 
@@ -145,31 +192,42 @@ def _is_constant(column: pa.Array) -> bool:
 
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
-    n = grouped.num_rows
-    segments = segment_texts([_plain_values(grouped.column(_key(name))) for name in names], n)
+    n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
+        counts = {name: grouped.column(name) for name in COUNTS}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:
-                limb = grouped.column(name).combine_chunks()
-                states[:, int(at)] = int_values(pc.fill_null(limb, 0))
-        if not task.weighted:
+                its = pc.fill_null(grouped.column(name).combine_chunks(), 0)
+                if at == _COUNTED:
+                    counts["n_queries"] = its
+                else:
+                    states[:, int(at)] = int_values(its)
+        if not task.weighted and not metric.undefined:
             fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(
             {
                 "run": grouped.column("run"),
-                "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
-                "segment": pa.array(segments, type=pa.string()),
+                **segments,
                 "metric": pa.array([metric.name] * n, type=pa.string()),
                 "k": grouped.column("k"),
-                **{name: grouped.column(name) for name in COUNTS},
+                **counts,
                 "state": _state_column(states),
             }
         )
         if metric.cutoffs is not None:
             table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
+
+
+def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
+    n = grouped.num_rows
+    segments = segment_texts([_plain_values(grouped.column(_key(name))) for name in names], n)
+    return {
+        "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
+        "segment": pa.array(segments, type=pa.string()),
+    }
 
 
 def _state_column(states: IntArray) -> pa.Array:
@@ -214,10 +272,11 @@ def _value_text(value: object) -> str | None:
 
 def make_finisher(confidence: float) -> BatchFunction:
     """Build the function from keys, counts and `states` to means; rounds each number once."""
-    return batch_function(lambda batches: (_finish_batch(batch, confidence) for batch in batches))
+    return batch_function(lambda batches: (finish_batch(batch, confidence) for batch in batches))
 
 
-def _finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
+def finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
+    """Turn keys, counts and `states` into rows of a summary."""
     n_queries = int_values(batch.column("n_queries"))
     states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
     for row, parts in enumerate(batch.column("states")):

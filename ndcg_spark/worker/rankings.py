@@ -12,7 +12,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.kernels.top_k import repeats
 from ndcg_spark.worker.batches import flags_of, float_column, int_values
-from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, WEIGHT
+from ndcg_spark.worker.canonical import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
 from ndcg_spark.worker.entries import Entries, Values, list_column, lists_of_counts
 from ndcg_spark.worker.partial_ranking import AT_LEAST, COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
 from ndcg_spark.worker.query_rows import RankingTask
@@ -84,6 +84,11 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     if ideal is None:
         ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
     ideal = _certain_ideal(keys, ideal, k, task)
+    if task.plan.lists_items:
+        kind = (
+            task.rows.field(ITEM).type if ITEM in task.rows.names else task.rows.field(RANKED_ITEMS).type.value_type
+        )
+        others["items"] = pa.array(ranked.columns[ITEM]).cast(kind)
     return {
         "ranked": list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets),
         **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,9 @@ from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, lengths_of, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
-from ndcg_spark.metrics import MetricAt, QueryError
+from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_column, float_values, int_values
+from ndcg_spark.worker.item_features import known_items, with_items
 from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, refuse_query, relevance_lists
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
@@ -36,8 +37,11 @@ class ScoringTask:
     carried: tuple[str, ...]  # columns handed through as they are
     discount: FloatArray | None  # of the largest cutoff, computed once; None where there is none
     tie_bounds: bool = False  # also the best and the worst order
-    metrics: tuple[MetricAt, ...] = ()  # beside NDCG, DCG and IDCG
+    metrics: tuple[tuple[Metric, int | None], ...] = ()  # beside NDCG, DCG and IDCG, with their cutoffs
     levels: tuple[float, ...] = ()  # relevances whose counts of judged items are in `n_at_least`
+    needs: tuple[Need, ...] = ()  # what metrics read of items
+    item_column: str = ""  # the user's, for messages
+    listed: frozenset[int | None] = frozenset()  # cutoffs with the first items, for metrics of the catalogue
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
@@ -62,7 +66,8 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
         else:
             best = dcg(lists.ideal, lists.ideal_offsets, discount, k=k)
         others = _tie_bounds(lists, task, discount, k) if task.tie_bounds else {}
-        yield _result(batch, task, k, gained, best, status, others, companions.get(k, {}))
+        result = _result(batch, task, k, gained, best, status, others, companions.get(k, {}))
+        yield with_items(result, batch, lists.rank, k if k in task.listed else 0) if task.listed else result
 
 
 def _companions(
@@ -72,12 +77,15 @@ def _companions(
     if not task.metrics:
         return {}
     relevances = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
+    if task.needs:
+        items = known_items(batch, lists.rank, lists.offsets, task.needs, task.item_column)
+        relevances = replace(relevances, items=items)
     found: dict[int | None, dict[str, FloatArray]] = {}
-    for one in task.metrics:
+    for metric, k in task.metrics:
         try:
-            found.setdefault(one.k, {})[one.metric.column] = one.metric.values(relevances, one.k)
+            found.setdefault(k, {})[metric.column] = metric.values(relevances, k)
         except QueryError as error:
-            refuse_query(batch, task.keys, error.query, f"{error.what} (metric {one})")
+            refuse_query(batch, task.keys, error.query, f"{error.what} (metric {MetricAt(metric, k)})")
     return found
 
 
@@ -177,11 +185,17 @@ def _result(
 def _companion_columns(
     companions: dict[str, FloatArray], task: ScoringTask, zeroed: BoolArray, kept: BoolArray
 ) -> dict[str, pa.Array]:
-    """Metrics beside NDCG; null where a rule drops the query, and where they are asked for at other cutoffs."""
+    """Metrics beside NDCG.
+
+    Null where a rule drops the query, where the query has no value, and at cutoffs at which they are not asked for.
+    """
     columns = {}
-    for name in dict.fromkeys(one.metric.column for one in task.metrics):
+    for name, undefined in {metric.column: metric.undefined for metric, _ in task.metrics}.items():
         values = companions.get(name)
-        columns[name] = (
-            pa.nulls(len(kept), pa.float64()) if values is None else float_column(np.where(zeroed, 0.0, values), kept)
-        )
+        if values is None:
+            columns[name] = pa.nulls(len(kept), pa.float64())
+        elif undefined:
+            columns[name] = float_column(values, kept & ~np.isnan(values))
+        else:
+            columns[name] = float_column(np.where(zeroed, 0.0, values), kept)
     return columns

@@ -30,6 +30,8 @@ def test_the_defaults_are_those_of_the_specification():
     assert config == JobConfig(
         source=Source(reference="in.parquet", kind=None, options={}),
         judgments=None,
+        items=None,
+        interactions=None,
         plan=EvaluationPlan(
             columns=Columns(query=("query_id",), item="item_id", score=("score",), relevance="relevance"),
             convention=Convention(),

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ndcg_spark.conventions import PRESETS
@@ -27,6 +28,7 @@ from parity_comparisons import (
 from parity_data import DATA_SETS, load_shared
 from parity_metrics import metric_outcomes
 from parity_tools import Tool, UnavailableError, imported
+from parity_topics import topic_outcomes
 
 pytestmark = pytest.mark.peers
 SEEDS = range(2)
@@ -186,3 +188,10 @@ def test_the_command_fails_where_a_preset_is_off(monkeypatch, capsys):
 def test_a_tool_that_is_not_there_is_an_error_of_its_own():
     with pytest.raises(UnavailableError, match="no_such_tool_anywhere"):
         imported("no_such_tool_anywhere")
+
+
+def test_alpha_ndcg_is_that_of_ndeval(monkeypatch):
+    pytest.importorskip("pyndeval")
+    assert [(outcome.is_off, outcome.values > 50) for outcome in topic_outcomes(SEEDS)] == [(False, True)] * 3
+    monkeypatch.setattr("ndcg_spark.metrics.alpha_ndcg.repeated_gains", lambda *given: np.ones(len(given[1])))
+    assert all(outcome.is_off for outcome in topic_outcomes(SEEDS))

@@ -73,13 +73,22 @@ def _lists(
 ) -> dict[str, Column]:
     kind = require_column(frame, column, part, "input")
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    if (
+        names[0] == RANKED_LIST
+        and plan.lists_items
+        and not (isinstance(element, T.StructType) and "item" in element.names)
+    ):
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(plan.needs[0])!r} needs items: column {column!r} must be an array of structs "
+            "with fields item and relevance."
+        )
     if isinstance(element, T.NumericType | T.BooleanType):
         return {names[0]: named(column).cast("array<double>")}
     if isinstance(element, T.StructType) and "relevance" in element.names:
         found = {names[0]: named(column).getField("relevance").cast("array<double>")}
         if "item" in element.names and plan.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
-        if "item" in element.names and plan.check_duplicates != "none":
+        if "item" in element.names and (plan.check_duplicates != "none" or plan.lists_items):
             found[names[1]] = named(column).getField("item")
         return found
     raise InputRefusedError(

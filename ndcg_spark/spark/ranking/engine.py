@@ -13,7 +13,7 @@ from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.canonical import ITEM, RANKED_LIST, WEIGHT, canonical_names
+from ndcg_spark.worker.canonical import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.worker.complete_queries import make_complete_sender
 from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.partial_ranking import COUNTS
@@ -117,4 +117,7 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
     elif from_rows and plan.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
         fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
+    if plan.lists_items:
+        kind = T.ArrayType(known[ITEM].dataType) if from_rows else known[RANKED_ITEMS].dataType
+        fields.append(T.StructField("items", kind))
     return T.StructType([*fields, T.StructField("ideal", T.ArrayType(T.DoubleType()))])

@@ -13,11 +13,14 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
+from ndcg_spark.spark.items import ItemTables, check_item_tables, with_item_features
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
+from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.source import choose_source
+from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.worker.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
 from ndcg_spark.worker.valid_rows import RowRules, make_valid_rows
 
@@ -34,13 +37,24 @@ class Ranking:
     source: str
     reason: str
     steps: Engine | Windows | Arrays
+    tables: ItemTables
 
     def rankings(self) -> DataFrame:
         """One row a query; lazy. See `rank_queries`."""
-        return self.steps.rankings()
+        found, plan = self.steps.rankings(), self.steps.plan
+        return with_item_features(found, plan, self.tables) if plan.needs else found
 
-    def summary(self) -> DataFrame:
-        """Means of all metrics; lazy. See `summarize`."""
+    def per_query(self) -> DataFrame:
+        """Metrics of every query; lazy. See `score_queries`."""
+        return score_queries(self.rankings(), self.steps.plan)
+
+    def summary(self, per_query: DataFrame | None = None) -> DataFrame:
+        """Summary of all metrics; lazy, of metrics of queries where these are known. See `summarize`."""
+        plan = self.steps.plan
+        if per_query is not None:
+            return summarize(per_query, plan, items=self.tables.items)
+        if plan.needs:
+            return summarize_rankings(self.rankings(), plan, items=self.tables.items)
         return self.steps.summary()
 
 
@@ -49,6 +63,8 @@ def rank_queries(
     plan: EvaluationPlan,
     *,
     judgments: DataFrame | None = None,
+    items: DataFrame | None = None,
+    interactions: DataFrame | None = None,
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> DataFrame:
@@ -61,6 +77,8 @@ def rank_queries(
     plan : EvaluationPlan
     judgments : DataFrame or None
         Query, item and relevance, if the main table has no relevances.
+    items, interactions : DataFrame or None
+        The item table and the interactions of users, if metrics read them; see `evaluate`.
     parse_text, parse_judgment_text : bool
         Whether columns of text are parsed as numbers, as for csv files.
 
@@ -75,7 +93,9 @@ def rank_queries(
         - `ranks`: their 1-based ranks, if ranks are given;
         - `scores` and `tied`, under `ties=expected`, `best` or `worst`: the score of each entry of `ranked`, and the
           number of items it stands for;
-        - `ideal`: the K best judged relevances.
+        - `ideal`: the K best judged relevances;
+        - `items`, with metrics that read items: the items of `ranked`; and what is joined to them, see
+          `ndcg_spark.spark.items.with_item_features`.
 
     Raises
     ------
@@ -88,7 +108,13 @@ def rank_queries(
     per query and input partition; windows take three shuffles of all rows; arrays take one pass.
     """
     return choose_ranking(
-        data, plan, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+        data,
+        plan,
+        judgments=judgments,
+        items=items,
+        interactions=interactions,
+        parse_text=parse_text,
+        parse_judgment_text=parse_judgment_text,
     ).rankings()
 
 
@@ -97,6 +123,8 @@ def choose_ranking(
     plan: EvaluationPlan,
     *,
     judgments: DataFrame | None = None,
+    items: DataFrame | None = None,
+    interactions: DataFrame | None = None,
     path: str | None = None,
     parse_text: bool = False,
     parse_judgment_text: bool = False,
@@ -110,17 +138,36 @@ def choose_ranking(
         frame = SparkSession.builder.getOrCreate().read.parquet(path)
     else:
         frame = data
+    tables = ItemTables(
+        items=items,
+        interactions=interactions,
+        relevances=frame if judgments is None else judgments,
+        of_runs=judgments is None,
+    )
+    check_item_tables(plan, tables)
+    strategy, source, reason, steps = _chosen(
+        frame, plan, judgments, path, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+    )
+    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables)
+
+
+def _chosen(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    judgments: DataFrame | None,
+    path: str | None,
+    *,
+    parse_text: bool,
+    parse_judgment_text: bool,
+) -> tuple[str, str, str, Engine | Windows | Arrays]:
+    """Strategy, source, the reason, and the steps."""
     relevance = plan.columns.relevance
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         require_carried(plan, frame)
-        return Ranking(
-            strategy="arrays",
-            source="spark",
-            reason=f"column {relevance!r} is an array: each row is scored where it is",
-            steps=Arrays(plan=plan, rows=array_rows(frame, plan)),
-        )
+        reason = f"column {relevance!r} is an array: each row is scored where it is"
+        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan))
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
@@ -137,10 +184,10 @@ def choose_ranking(
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
         windows = Windows(plan=plan, rows=rows, judgments=judged)
-        return Ranking(strategy="window", source="spark", reason="the reference was asked for", steps=windows)
+        return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, plan, rows, path=path, judged=judgments is None)
     engine = Engine(plan=plan, source=source, judgments=judged)
-    return Ranking(strategy="engine", source=source.name, reason=source.reason, steps=engine)
+    return "engine", source.name, source.reason, engine
 
 
 def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:

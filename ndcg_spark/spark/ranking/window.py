@@ -160,9 +160,14 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     for name in _carried(rows, plan):
         found |= {f"low:{name}": F.min(named(name)), f"high:{name}": F.max(named(name))}
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")
-    entry = F.struct(F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied"))
+    parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
+    if plan.lists_items:
+        parts.append(F.col(ITEM).alias("item"))
+    entry = F.struct(*parts)
     entries = F.sort_array(F.collect_list(F.when(F.col("place") <= k, entry)))
     found["ranked"] = entries.getField("relevance")
+    if plan.lists_items:
+        found["items"] = entries.getField("item")
     if ranks_given(plan):
         found["ranks"] = entries.getField("place")
     elif plan.convention.groups_ties:

@@ -1,0 +1,298 @@
+"""What metrics need of items beside relevances: joined to the first K items of each query, after the cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.metrics.base import (
+    CATEGORIES,
+    FIRST_SEEN,
+    INTERACTIONS,
+    ITEMS,
+    POPULARITY,
+    SEEN,
+    TOPICS,
+    VECTOR,
+)
+from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.expressions import columns_of, named, number, require_column
+from ndcg_spark.spark.vectors import vector_column
+from ndcg_spark.worker.canonical import RUN
+
+_TABLES = {
+    ITEMS: ("item table", "items=DataFrame, or --items"),
+    INTERACTIONS: ("interactions table", "interactions=DataFrame, or --interactions"),
+}
+"""What a table is called, and how it is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemTables:
+    """Tables that metrics of items read.
+
+    Parameters
+    ----------
+    items, interactions : DataFrame or None
+    relevances : DataFrame
+        The table that has the relevances, as the user gave it: judgments, or the main table.
+    of_runs : bool
+        Whether that table is the main table.
+    """
+
+    items: DataFrame | None
+    interactions: DataFrame | None
+    relevances: DataFrame
+    of_runs: bool
+
+
+def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
+    """Raise unless the tables and columns that metrics need are there. Reads schemas, runs no action.
+
+    Parameters
+    ----------
+    plan : EvaluationPlan
+    tables : ItemTables
+
+    Raises
+    ------
+    InvalidParameterError, MissingColumnError, InputRefusedError
+    """
+    given = {ITEMS: tables.items, INTERACTIONS: tables.interactions}
+    for table, (name, how) in _TABLES.items():
+        needs = [need for need in plan.needs if need.table == table]
+        if needs and given[table] is None:
+            raise InvalidParameterError(f"metric {plan.metric_with(needs[0])!r} needs the {name}: {how}.")
+        if given[table] is not None and not needs:
+            example = "ild@10" if table == ITEMS else "novelty@10"
+            raise InvalidParameterError(f"no metric reads the {name}; name one, such as {example}, or leave it out.")
+    item, columns = str(plan.columns.item), plan.item_columns
+    for table, frame in given.items():
+        if frame is not None:
+            require_column(frame, item, "item-col", _TABLES[table][0])
+    if tables.items is not None:
+        _attributes(tables.items, plan)
+    if tables.interactions is not None:
+        require_column(tables.interactions, user_column(plan), "user-col", "interactions table")
+    if TOPICS in plan.needs:
+        require_column(
+            tables.relevances, columns.topics, "topics-col", "judgments" if not tables.of_runs else "input"
+        )
+        _texts(tables.relevances, columns.topics, "topics-col", "table with the relevances")
+    known = {*plan.columns.query, *plan.segment_columns}
+    if SEEN in plan.needs and user_column(plan) not in known:
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(SEEN)!r} needs the user of each query: {user_column(plan)!r} (user-col) must "
+            "be a query or segment column."
+        )
+
+
+def user_column(plan: EvaluationPlan) -> str:
+    """Name of the column with users."""
+    return plan.item_columns.user or plan.columns.query[0]
+
+
+def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
+    """Add to rankings what metrics read of their items.
+
+    Parameters
+    ----------
+    rankings : DataFrame
+        With `items`.
+    plan : EvaluationPlan
+    tables : ItemTables
+
+    Returns
+    -------
+    DataFrame
+        Lazy, with the further columns, as far as metrics need them,
+
+        - `features`: an array of structs, one for each entry of `items`: `place` (int, from 0), `vector`
+          (array<double> or array<float>), `categories` (array<string>), `days` (double), `interactions`, `users`
+          (bigint), `seen` (boolean);
+        - `n_interactions`, `n_users` (bigint): totals of the interactions table;
+        - `topics_of_items`: an array of structs `item`, `relevance`, `topics`, one for each relevant judged item.
+
+    Notes
+    -----
+    Spark cost: no action. Features: a join of K rows per query with each table, which Spark may broadcast, and a
+    shuffle of these rows by query. Interactions are counted per item before. Topics: one more scan of the table with
+    the relevances, and a join by query. Nothing where metrics need items alone.
+    """
+    found = rankings
+    if TOPICS in plan.needs:
+        found = _with_topics(found, plan, tables)
+    if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(plan.needs):
+        found = _with_features(found, plan, tables)
+    if POPULARITY in plan.needs and tables.interactions is not None:
+        user = named(user_column(plan))
+        met = tables.interactions.where(named(str(plan.columns.item)).isNotNull())
+        totals = met.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
+        found = found.crossJoin(F.broadcast(totals))
+    return found
+
+
+def item_type(rows: DataFrame) -> T.DataType:
+    """Type of the entries of `items`. Reads a schema, runs no action."""
+    found = rows.schema["items"].dataType
+    return found.elementType if isinstance(found, T.ArrayType) else found
+
+
+def catalogue_of(items: DataFrame, plan: EvaluationPlan, kind: T.DataType) -> DataFrame:
+    """Items of the catalogue and how often each is there: `item` in the type of the rankings, `copies`. Lazy."""
+    item = str(plan.columns.item)
+    found = items.where(named(item).isNotNull()).select(_item_key(items, item, kind, ITEMS).alias("item"))
+    return found.groupBy("item").agg(F.count(F.lit(1)).alias("copies"))
+
+
+def _with_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
+    kind = item_type(rankings)
+    rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))  # names of users stay inside
+    row = F.col("row")
+    keys = F.struct(*[row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *plan.columns.query))])
+    chosen = [keys.alias("key")]
+    if SEEN in plan.needs:
+        chosen.append(row.getField(user_column(plan)).alias("user"))
+
+    def place(item: Column, at: Column) -> Column:
+        """One place of a list; the first carries the ranking."""
+        return F.struct(at.alias("place"), item.alias("item"), F.when(at == 0, row).alias("row"))
+
+    # Rows of a join have no order, so places are numbered; an empty list has one without a number.
+    none = F.struct(F.lit(None).cast("int").alias("place"), F.lit(None).cast(kind).alias("item"), row.alias("row"))
+    items = row.getField("items")
+    listed = F.when(F.size(items) > 0, F.transform(items, place)).otherwise(F.array(none))
+    places = rows.select(*chosen, F.inline(listed))
+    names = ["place"]
+    if tables.items is not None and {VECTOR, CATEGORIES, FIRST_SEEN} & set(plan.needs):
+        attributes = _attributes(tables.items, plan)
+        item = _item_key(tables.items, str(plan.columns.item), kind, ITEMS)
+        of_items = tables.items.select(item.alias("item"), *[one.alias(name) for name, one in attributes.items()])
+        places, names = places.join(of_items, "item", "left"), [*names, *attributes]
+    if tables.interactions is not None:
+        met = _interactions(tables.interactions, plan, kind)
+        if POPULARITY in plan.needs:
+            counts = met.groupBy("item").agg(
+                F.count(F.lit(1)).alias("interactions"), F.countDistinct("user").alias("users")
+            )
+            places, names = places.join(counts, "item", "left"), [*names, "interactions", "users"]
+        if SEEN in plan.needs:
+            seen = _same_type(met, places, "user").select("user", "item").distinct().withColumn("seen", F.lit(True))
+            places, names = places.join(seen, ["user", "item"], "left"), [*names, "seen"]
+    entry = F.when(F.col("place").isNotNull(), F.struct(*map(_or_nothing, names)))
+    together = places.groupBy("key").agg(
+        F.first("row", ignorenulls=True).alias("row"), F.sort_array(F.collect_list(entry)).alias("features")
+    )
+    return together.select("row.*", "features")
+
+
+def _or_nothing(name: str) -> Column:
+    """A feature of an item, and what stands for one that the joined table lacks."""
+    missing = {"days": F.lit(0.0), "interactions": F.lit(0), "users": F.lit(0), "seen": F.lit(False)}
+    return F.coalesce(F.col(name), missing[name]).alias(name) if name in missing else F.col(name)
+
+
+def _attributes(items: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+    """Columns of the item table that metrics read, by the names of features."""
+    found, columns, table = {}, plan.item_columns, "item table"
+    if VECTOR in plan.needs:
+        require_column(items, columns.vector, "vector-col", table)
+        vector = vector_column(items, columns.vector)
+        if vector is None:
+            kind = items.schema[columns.vector].dataType.simpleString()
+            raise InputRefusedError(
+                f"column {columns.vector!r} (vector-col) of the {table} is {kind}; it must be an array of numbers or "
+                "a vector of pyspark.ml."
+            )
+        found[VECTOR.what] = vector
+    if CATEGORIES in plan.needs:
+        found[CATEGORIES.what] = _texts(items, columns.categories, "categories-col", table)
+    if FIRST_SEEN in plan.needs:
+        seen = require_column(items, columns.first_seen, "first-seen-col", table)
+        if not isinstance(seen, T.DateType | T.TimestampType | T.TimestampNTZType):
+            raise InputRefusedError(
+                f"column {columns.first_seen!r} (first-seen-col) of the {table} is {seen.simpleString()}, not a "
+                "date; cast it first."
+            )
+        days = F.datediff(F.lit(plan.as_of), F.to_date(named(columns.first_seen)))
+        found["days"] = F.greatest(days, F.lit(0)).cast("double")
+    return found
+
+
+def _texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    """Give a column of several values, or of one, as an array of text."""
+    kind = require_column(frame, column, part, table)
+    element = kind.elementType if isinstance(kind, T.ArrayType) else kind
+    if not isinstance(element, T.StringType | T.IntegralType | T.BooleanType):
+        raise InputRefusedError(
+            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}; it must be an array of text or "
+            "whole numbers, or one of them."
+        )
+    values = named(column) if isinstance(kind, T.ArrayType) else F.array(named(column))
+    return values.cast("array<string>")
+
+
+def _interactions(frame: DataFrame, plan: EvaluationPlan, kind: T.DataType) -> DataFrame:
+    item = str(plan.columns.item)
+    there = frame.where(named(item).isNotNull())
+    return there.select(
+        named(user_column(plan)).alias("user"), _item_key(frame, item, kind, INTERACTIONS).alias("item")
+    )
+
+
+def _item_key(frame: DataFrame, column: str, kind: T.DataType, table: str) -> Column:
+    """Give items of a table in the type that they have in rankings."""
+    found = frame.schema[column].dataType
+    if found == kind:
+        return named(column)
+    if isinstance(found, T.IntegralType) and isinstance(kind, T.IntegralType):
+        return named(column).cast("bigint")  # Spark compares whole numbers of two widths as they are
+    raise InputRefusedError(
+        f"column {column!r} is {kind.simpleString()} in the rankings and {found.simpleString()} in the "
+        f"{_TABLES[table][0]}; cast one of them so that items compare."
+    )
+
+
+def _same_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
+    one, other = met.schema[column].dataType, places.schema[column].dataType
+    both_whole = isinstance(one, T.IntegralType) and isinstance(other, T.IntegralType)
+    if one != other and not both_whole:
+        raise InputRefusedError(
+            f"users are {other.simpleString()} in the rankings and {one.simpleString()} in the interactions table; "
+            "cast one of them so that they compare."
+        )
+    return met
+
+
+def _with_topics(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
+    """Add the judged items of each query that reach the lowest relevance asked for, and their topics."""
+    columns, frame = plan.columns, tables.relevances
+    by_run = tables.of_runs and columns.run is not None
+    keys = {name: named(name).cast(rankings.schema[name].dataType) for name in columns.query}
+    if by_run:
+        keys[RUN] = named(str(columns.run)).cast("string")
+    part = ("relevance-col", "table with the relevances")
+    relevance = number(frame, columns.relevance, *part, parse_text=True)
+    level = min(float(one.metric.rel) for one in plan.metrics if TOPICS in one.metric.needs)  # type: ignore[attr-defined]
+    kind = item_type(rankings)
+    topics = _texts(frame, plan.item_columns.topics, "topics-col", part[1])
+    entry = F.struct(
+        named(str(columns.item)).cast(kind).alias("item"), relevance.alias("relevance"), topics.alias("topics")
+    )
+    judged = frame.where(relevance.isNotNull() & ~F.isnan(relevance) & (relevance >= level)).where(
+        named(str(columns.item)).isNotNull() & (F.size(topics) > 0)
+    )
+    labels = {f"__key_{at}": name for at, name in enumerate(keys)}
+    of_query = (
+        judged.select(*[keys[name].alias(label) for label, name in labels.items()], entry.alias("entry"))
+        .groupBy(*labels)
+        .agg(F.collect_list("entry").alias("topics_of_items"))
+    )
+    matched = rankings.join(
+        of_query, [named(name).eqNullSafe(F.col(label)) for label, name in labels.items()], "left"
+    )
+    return matched.drop(*labels)

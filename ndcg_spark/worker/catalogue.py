@@ -1,0 +1,71 @@
+"""Metrics of the catalogue from how often each item is listed, beside the means of other metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.kernels.exposure import Exposure
+from ndcg_spark.metrics import CatalogueMetric
+from ndcg_spark.worker.batches import BatchFunction, batch_function
+from ndcg_spark.worker.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS, STATE_TYPE, finish_batch
+
+
+def make_catalogue_finisher(
+    confidence: float, metrics: tuple[tuple[CatalogueMetric, int | None], ...], item_column: str
+) -> BatchFunction:
+    """Build the function from merged sums and histograms to rows of a summary.
+
+    Parameters
+    ----------
+    confidence : float
+    metrics : tuple of (CatalogueMetric, int or None)
+        And their cutoffs.
+    item_column : str
+        The user's, for messages.
+
+    Returns
+    -------
+    callable
+    """
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            _refuse_repeats(batch, item_column)
+            of_lists = pc.equal(batch.column("metric"), LISTS)
+            yield finish_batch(batch.filter(pc.invert(of_lists)), confidence)
+            yield from _of_catalogue(batch.filter(of_lists), metrics)
+
+    return batch_function(finish)
+
+
+def _refuse_repeats(batch: pa.RecordBatch, item_column: str) -> None:
+    if batch.num_rows and (twice := batch.column("twice")[0].as_py()) is not None:
+        raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
+
+
+def _exposure(row: dict[str, object]) -> Exposure:
+    levels = row["levels"]
+    inside = {one["listed"]: one["n"] for one in levels if one["known"]}  # type: ignore[attr-defined]
+    outside = sum(one["listed"] * one["n"] for one in levels if not one["known"])  # type: ignore[attr-defined]
+    return Exposure(inside, int(row["n_items"]), outside)  # type: ignore[call-overload]
+
+
+def _of_catalogue(
+    lists: pa.RecordBatch, metrics: tuple[tuple[CatalogueMetric, int | None], ...]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of each metric at its cutoff: a value with neither error nor state, as it is no mean."""
+    exposures = [_exposure(row) for row in lists.select(["levels", "n_items"]).to_pylist()]
+    at = lists.column("k").to_pylist()
+    for metric, k in metrics:
+        rows = [row for row, its in enumerate(at) if its == k]
+        its = lists.take(pa.array(rows, pa.int64()))
+        columns = {name: its.column(name) for name in (*GROUP_KEYS, *COUNTS)}
+        columns["metric"] = pa.array([str(metric)] * len(rows), pa.string())
+        columns |= {name: pa.nulls(len(rows), pa.float64()) for name in ESTIMATES}
+        columns["value"] = pa.array([metric.value(exposures[row]) for row in rows], pa.float64())
+        columns["state"] = pa.nulls(len(rows), STATE_TYPE)
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

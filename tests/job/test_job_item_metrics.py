@@ -1,0 +1,115 @@
+"""Diversity, novelty and coverage through the main job: tables, gates, JSON, refusals that write nothing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.main_job import assert_refused, done, mean_ndcg, stored_rows
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+COPIES = ["copy1", "copy2", "copy3", "copy4", "copy5"]
+OTHERS = ["w", "x", "y", "z"]
+METRICS = "ndcg@5,ild(by=categories)@5,ils@5,alpha_ndcg@5,novelty@5,first_new@5,first_appearance@5,coverage@5,gini@5"
+
+
+def write(path: Path, **columns: object) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def books(tmp_path):
+    """Five copies of one book, and four other books that nobody lists; all of relevance 2."""
+    run = write(tmp_path / "run.parquet", query_id=["q"] * 5, item_id=COPIES, score=[5.0, 4.0, 3.0, 2.0, 1.0])
+    judgments = write(
+        tmp_path / "judgments.parquet", query_id=["q"] * 9, item_id=[*COPIES, *OTHERS], relevance=[2] * 9,
+        topics=[["1"]] * 5 + [["2"], ["3"], ["4"], ["5"]],
+    )  # fmt: skip
+    first_seen = pa.array([None] * 4 + ["2026-01-01"] * 5, pa.string()).cast(pa.date32())
+    items = write(
+        tmp_path / "items.parquet", item_id=[*COPIES, *OTHERS], vector=[[1.0, 2.0, 2.0]] * 9,
+        categories=[["novel", "sea"]] * 9, first_seen=first_seen,
+    )  # fmt: skip
+    interactions = write(
+        tmp_path / "met.parquet", query_id=["q", "p", "p", "p"], item_id=["copy1", "copy1", "w", "x"]
+    )
+    return {"input": run, "judgments": judgments, "items": items, "interactions": interactions}
+
+
+def options(tables) -> list[object]:
+    given = [part for name, path in tables.items() for part in (f"--{name}", path)]
+    return [*given, "--ties", "item_asc", "--run-date", "2026-01-31"]
+
+
+def test_five_copies_of_one_book(tmp_path, books):
+    table, queries = tmp_path / "table", tmp_path / "queries"
+    gates = ("--gate", "ild(by=categories)@5<=0", "--gate", "coverage@5>=0.5")
+    ended = done(
+        *options(books), "--metrics", METRICS, "--output", table, "--per-query-output", queries, *gates, "--json", "-"
+    )
+    found = {row["metric"]: row["value"] for row in ended.json["metrics"]}
+    assert found["ndcg"] == 1
+    assert found["ils"] == pytest.approx(1, abs=1e-12)
+    assert found["ild(by=categories)"] == pytest.approx(0, abs=1e-12)
+    assert found["alpha_ndcg"] == pytest.approx(0.515007224375, abs=1e-12)  # pyndeval 0.0.8
+    assert found["novelty"] == pytest.approx((math.log2(2) + 4 * math.log2(4)) / 5, abs=1e-12)
+    assert (found["first_new"], found["first_appearance"]) == (2, 6)
+    assert found["coverage"] == 5 / 9
+    assert found["gini"] == pytest.approx(4 / 9, abs=1e-15)
+    assert (found["pairs_left_out"], found["outside_catalogue"]) == (0, 0)
+    stored = {row["metric"]: row for row in stored_rows(table)}
+    assert {name: row["value"] for name, row in stored.items()} == found
+    assert (stored["coverage"]["std_error"], stored["coverage"]["n_queries"]) == (None, 1)
+    (query,) = stored_rows(queries)
+    assert query["ild_by_categories"] == found["ild(by=categories)"]
+    assert not {"items", "features", "coverage"} & query.keys()
+    assert "coverage@5 0.5556" in ended.out
+    assert "gate coverage@5>=0.5: met (0.555556)" in ended.out
+
+
+def test_the_summary_is_the_same_without_a_table_of_queries(tmp_path, books):
+    asked = [*options(books), "--metrics", METRICS, "--json", "-"]
+    plain, beside = (
+        done(*asked, *more).json["metrics"] for more in ((), ("--per-query-output", tmp_path / "queries"))
+    )
+    assert plain == beside
+
+
+def test_a_gate_on_the_catalogue_that_is_not_met(books):
+    ended = mean_ndcg(*options({name: books[name] for name in ("input", "judgments", "items")}), "--metrics",
+                      "coverage@5", "--gate", "coverage@5>=0.9")  # fmt: skip
+    assert ended.code == 3
+    assert "gate coverage@5>=0.9: NOT MET (0.555556)" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics", "named"),
+    [
+        ({"items": {"vector": [[1.0]] * 4 + [[1.0, 2.0]] * 5}}, "ild@5", ["item_id=copy5", "two lengths, 1 and 2"]),
+        ({"items": {"vector": [[1.0, math.nan]] * 9}}, "ild@5", ["item_id=copy", "no finite number"]),
+        ({"items": {"vector": [[0.0, 0.0]] * 9}}, "ild@5", ["item_id=copy", "vector of zeros"]),
+        ({"items": {"item_id": [*COPIES, *OTHERS[:3], "w"]}}, "coverage@5", ["item_id=w comes twice"]),
+        ({"items": {"item_id": [*COPIES, *OTHERS[:3], "copy1"]}}, "ild@5", ["item_id=copy1 comes twice"]),
+        ({"items": None}, "ild@5", ["metric 'ild@5' needs the item table", "--items"]),
+        ({"items": None}, "ild(colour=red)@5", ["there is no parameter 'colour'; it has by"]),
+        ({"interactions": None}, "novelty@5", ["needs the interactions table"]),
+    ],
+)
+def test_what_is_refused_writes_nothing(tmp_path, books, changes, metrics, named):
+    tables = {name: path for name, path in books.items() if name != "interactions" or metrics.startswith("nov")}
+    if metrics.startswith("nov"):
+        del tables["items"]
+    for name, columns in changes.items():
+        if columns is None:
+            tables.pop(name, None)
+        else:
+            table = pq.read_table(books[name]).to_pydict() | columns
+            write(books[name], **table)
+    ended = mean_ndcg(*options(tables), "--metrics", metrics, "--output", tmp_path / "table")
+    assert_refused(ended, *named)
+    assert not (tmp_path / "table").exists()

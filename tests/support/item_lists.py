@@ -1,0 +1,149 @@
+"""Lists of items for tests of metrics beyond relevance: as workers get them from Spark, and definitions in loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.kernels.ragged import rank_of_rows
+from ndcg_spark.metrics import NamedMetric, RelevanceLists, parse_metric
+from ndcg_spark.worker.batches import list_offsets
+from ndcg_spark.worker.item_features import known_items
+from support.metric_lists import lists_of
+
+Items = Mapping[Any, Mapping[str, Any]]
+"""What is known of each item: vector, categories, days, interactions, users, seen."""
+Judged = Sequence[tuple[Any, float, Sequence[str]]]
+"""Item, relevance, topics."""
+
+FEATURES = pa.struct(
+    [
+        ("place", pa.int32()), ("vector", pa.list_(pa.float64())), ("categories", pa.list_(pa.string())),
+        ("days", pa.float64()), ("interactions", pa.int64()), ("users", pa.int64()), ("seen", pa.bool_()),
+    ]
+)  # fmt: skip
+MISSING = {"vector": None, "categories": None, "days": 0.0, "interactions": 0, "users": 0, "seen": False}
+
+
+def rankings_batch(
+    queries: Sequence[Sequence[Any]], items: Items, judged: Sequence[Judged], totals: tuple[int, int] = (1, 1)
+) -> pa.RecordBatch:
+    """A batch of rankings with what Spark joins to their items."""
+    kind = pa.array([one for listed in queries for one in listed]).type if any(queries) else pa.string()
+    features = [
+        [{"place": place, **MISSING, **items.get(item, {})} for place, item in enumerate(listed)]
+        for listed in queries
+    ]
+    topics = [
+        [{"item": one, "relevance": float(rel), "topics": list(its)} for one, rel, its in its] for its in judged
+    ]
+    n = len(queries)
+    of_judged = pa.struct([("item", kind), ("relevance", pa.float64()), ("topics", pa.list_(pa.string()))])
+    return pa.RecordBatch.from_pydict(
+        {
+            "items": pa.array([list(listed) for listed in queries], pa.list_(kind)),
+            "features": pa.array(features, pa.list_(FEATURES)),
+            "topics_of_items": pa.array(topics, pa.list_(of_judged)),
+            "n_interactions": pa.array([totals[0]] * n, pa.int64()),
+            "n_users": pa.array([totals[1]] * n, pa.int64()),
+        }
+    )
+
+
+def item_lists(batch: pa.RecordBatch, metric: NamedMetric, max_k: int | None = None) -> RelevanceLists:
+    """The lists of a batch, as metrics read them."""
+    offsets = list_offsets(batch.column("items"))
+    known = known_items(batch, rank_of_rows(offsets), offsets, metric.needs, "item_id")
+    lists = lists_of([[[None]] * length for length in np.diff(offsets).tolist()], [], max_k=max_k)
+    return replace(lists, items=known)
+
+
+def values(
+    text: str,
+    queries: Sequence[Sequence[Any]],
+    items: Items | None = None,
+    judged: Sequence[Judged] | None = None,
+    totals: tuple[int, int] = (1, 1),
+) -> list[float]:
+    """A metric, as a user names it, of each query."""
+    metric, at = parse_metric(text)
+    k = None if at in (None, "all") else int(at)
+    batch = rankings_batch(queries, items or {}, judged or [()] * len(queries), totals)
+    return metric.values(item_lists(batch, metric, k), k).tolist()
+
+
+# ------------------------------------------------------------------------------------------------- definitions
+
+
+def defined_ils(listed: Sequence[Any], items: Items, by: str, k: int) -> float:
+    """Mean similarity of the pairs of which both items have features."""
+    known = [items[one][by] for one in listed[:k] if items.get(one, {}).get(by)]
+    pairs = list(itertools.combinations(known, 2))
+    similarity = cosine if by == "vector" else jaccard
+    return sum(similarity(*pair) for pair in pairs) / len(pairs) if pairs else math.nan
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    dot = sum(a * b for a, b in zip(one, other, strict=True))
+    return dot / math.sqrt(sum(a * a for a in one)) / math.sqrt(sum(b * b for b in other))
+
+
+def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
+    return len(set(one) & set(other)) / len(set(one) | set(other))
+
+
+def defined_left_out(listed: Sequence[Any], items: Items, by: str, k: int) -> float:
+    pairs = list(itertools.combinations(listed[:k], 2))
+    bad = [pair for pair in pairs if not all(items.get(one, {}).get(by) for one in pair)]
+    return len(bad) / len(pairs) if pairs else math.nan
+
+
+def defined_alpha_ndcg(listed: Sequence[Any], judged: Judged, alpha: float, rel: float, k: int) -> float:
+    topics = {item: set(its) for item, relevance, its in judged if relevance >= rel and its}
+    ideal: list[Any] = []
+    while len(ideal) < min(k, len(topics)):
+        left = sorted(set(topics) - set(ideal), key=bytes_of, reverse=True)
+        ideal.append(max(left, key=lambda one: topic_gain(one, ideal, topics, alpha)))  # the first of the largest
+    best = alpha_dcg(ideal, topics, alpha, k)
+    return alpha_dcg(listed, topics, alpha, k) / best if best > 0 else 0.0
+
+
+def bytes_of(item: Any) -> Any:
+    return item.encode() if isinstance(item, str) else item
+
+
+def topic_gain(item: Any, above: Sequence[Any], topics: Mapping[Any, set[str]], alpha: float) -> float:
+    times = sorted(sum(topic in topics.get(one, ()) for one in above) for topic in topics.get(item, ()))
+    return math.fsum((1 - alpha) ** one for one in times)
+
+
+def alpha_dcg(listed: Sequence[Any], topics: Mapping[Any, set[str]], alpha: float, k: int) -> float:
+    return sum(topic_gain(item, listed[:at], topics, alpha) / math.log2(at + 2) for at, item in enumerate(listed[:k]))
+
+
+def defined_mean(listed: Sequence[Any], value: Any, k: int) -> float:
+    found = [value(one) for one in listed[:k]]
+    return sum(found) / len(found) if found else math.nan
+
+
+def defined_first_new(listed: Sequence[Any], items: Items, k: int) -> float:
+    return next((at + 1.0 for at, one in enumerate(listed[:k]) if not items.get(one, {}).get("seen")), math.nan)
+
+
+def defined_exposure(lists: Sequence[Sequence[Any]], catalogue: Sequence[Any], k: int) -> dict[str, float]:
+    """Coverage, Gini and entropy by the sorted exposures of all items of the catalogue, zeros included."""
+    places = [one for listed in lists for one in listed[:k]]
+    exposures = sorted(places.count(one) for one in catalogue)
+    n, total = len(exposures), sum(exposures)
+    return {
+        "coverage": sum(one > 0 for one in exposures) / n,
+        "gini": sum((2 * i - n - 1) * x for i, x in enumerate(exposures, 1)) / (n * total),
+        "entropy": sum(-x / total * math.log2(x / total) for x in exposures if x),
+        "outside_catalogue": sum(one not in set(catalogue) for one in places) / len(places),
+    }
