@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
+    from ndcg_spark.nightly_plans import LinkPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.retrieval_plan import RetrievalPlan
+    from ndcg_spark.spark.business_link import business_link
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
@@ -38,10 +40,12 @@ _HOMES = {
     "EvaluationPlan": "plan",
     "EventColumns": "judgment_plans",
     "EventPlan": "judgment_plans",
+    "LinkPlan": "nightly_plans",
     "PRESETS": "conventions",
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
     "RetrievalPlan": "retrieval_plan",
+    "business_link": "spark.business_link",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
@@ -72,10 +76,12 @@ __all__ = [
     "EvaluationPlan",
     "EventColumns",
     "EventPlan",
+    "LinkPlan",
     "RatingColumns",
     "RatingPlan",
     "RetrievalPlan",
     "__version__",
+    "business_link",
     "dcg",
     "disputed_items",
     "evaluate",

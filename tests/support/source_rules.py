@@ -37,7 +37,7 @@ LAYERS = (
     Layer(frozenset({"evaluation", "explanation", "tables"}), ANYTHING),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
-    Layer(frozenset({"conventions", "judgment_plans", "plan", "retrieval_plan"}), frozenset()),
+    Layer(frozenset({"conventions", "judgment_plans", "nightly_plans", "plan", "retrieval_plan"}), frozenset()),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),
     Layer(frozenset({"kernels"}), frozenset({"numpy"})),
     Layer(frozenset({"errors"}), frozenset()),
