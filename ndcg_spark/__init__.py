@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
-    from ndcg_spark.nightly_plans import LinkPlan
+    from ndcg_spark.nightly_plans import FlagPlan, LinkPlan, RollUpPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.business_link import business_link
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         rating_agreement,
         rating_pairs,
     )
+    from ndcg_spark.spark.night_flags import flag_changes
     from ndcg_spark.spark.ranking import rank_queries
     from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
+    from ndcg_spark.spark.roll_up import roll_up
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
 
@@ -40,17 +42,20 @@ _HOMES = {
     "EvaluationPlan": "plan",
     "EventColumns": "judgment_plans",
     "EventPlan": "judgment_plans",
+    "FlagPlan": "nightly_plans",
     "LinkPlan": "nightly_plans",
     "PRESETS": "conventions",
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
     "RetrievalPlan": "retrieval_plan",
+    "RollUpPlan": "nightly_plans",
     "business_link": "spark.business_link",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
     "evaluation_plan": "evaluation",
     "explain_difference": "explanation",
+    "flag_changes": "spark.night_flags",
     "judge_by_labels": "spark.retrieval",
     "judgments_from_events": "spark.judgments",
     "judgments_from_ratings": "spark.judgments",
@@ -63,6 +68,7 @@ _HOMES = {
     "rating_agreement": "spark.judgments",
     "rating_pairs": "spark.judgments",
     "retrieve": "spark.retrieval",
+    "roll_up": "spark.roll_up",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
     "summarize_rankings": "spark.summary",
@@ -76,10 +82,12 @@ __all__ = [
     "EvaluationPlan",
     "EventColumns",
     "EventPlan",
+    "FlagPlan",
     "LinkPlan",
     "RatingColumns",
     "RatingPlan",
     "RetrievalPlan",
+    "RollUpPlan",
     "__version__",
     "business_link",
     "dcg",
@@ -87,6 +95,7 @@ __all__ = [
     "evaluate",
     "evaluation_plan",
     "explain_difference",
+    "flag_changes",
     "judge_by_labels",
     "judgments_from_events",
     "judgments_from_ratings",
@@ -99,6 +108,7 @@ __all__ = [
     "rating_agreement",
     "rating_pairs",
     "retrieve",
+    "roll_up",
     "score_queries",
     "summarize",
     "summarize_rankings",

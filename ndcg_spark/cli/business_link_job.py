@@ -11,7 +11,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.business_link import LinkConfig
 from ndcg_spark.cli.business_link_report import show_links
 from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE
-from ndcg_spark.cli.nights import Nights, found_nights, refusals, results_frame, results_schema, taken_rows
+from ndcg_spark.cli.nights import Nights, check_output, found_nights, refusals, stamped_results, taken_rows
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
 from ndcg_spark.cli.session import spark_session
@@ -55,7 +55,8 @@ def _run(spark: SparkSession, config: LinkConfig, progress: Progress) -> int:
     table, clicks = (read_table(spark, one.reference, one.kind, one.options) for one in sources)
     rows = taken_rows(table, config.rows)
     _linked(rows, table, clicks, config.plan)  # finds missing columns and wrong types
-    _check_output(spark, table, clicks, config)
+    also = [("--clicks", config.clicks, clicks)]
+    check_output(spark, config.rows, table, config.output, LINK_COLUMNS, config.json_path, also)
     with refusals():
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)
@@ -75,22 +76,6 @@ def _linked(rows: DataFrame, table: Table, clicks: Table, plan: LinkPlan) -> Dat
     from ndcg_spark.spark.business_link import business_link
 
     return business_link(rows, clicks.frame, plan, parse_text=table.parse_text or clicks.parse_text)
-
-
-def _check_output(spark: SparkSession, table: Table, clicks: Table, config: LinkConfig) -> None:
-    from ndcg_spark.cli.outputs import refuse_outputs
-    from ndcg_spark.tables import reading_of
-
-    if config.output is None and config.json_path in (None, "-"):
-        return
-    read = [("--input", config.rows.source, table), ("--clicks", config.clicks, clicks)]
-    readings = [
-        reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, its.frame)
-        for flag, source, its in read
-    ]
-    refuse_outputs(
-        spark, [("--output", config.output, results_schema(spark, LINK_COLUMNS))], readings, config.json_path
-    )
 
 
 def _outcome(rows: DataFrame, table: Table, clicks: Table, nights: Nights, plan: LinkPlan) -> dict[str, Any]:
@@ -113,7 +98,7 @@ def _outcome(rows: DataFrame, table: Table, clicks: Table, nights: Nights, plan:
         "clicks_without_metric": named,
         "as_of": str(plan.as_of),
         "dataset": nights.dataset,
-        "limits": plan.limits,
+        "limits": plan.text,
         "input": f"{table.name} with {clicks.name}",
         "package_version": __version__,
     }
@@ -125,7 +110,9 @@ def _write(spark: SparkSession, outcome: dict[str, Any], as_of: date, config: Li
 
     planned = []
     if config.output is not None:
-        frame = results_frame(spark, outcome["links"], LINK_COLUMNS, outcome)
+        schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
+        values = [tuple(row[name] for name in LINK_COLUMNS) for row in outcome["links"]]
+        frame = stamped_results(spark.createDataFrame(values, schema), outcome).coalesce(1)
         runs = sorted({row["run"] for row in outcome["links"]})
         planned.append(Planned("links", config.output, frame, runs, []))
     partition = RunPartition(run_date=as_of, dataset=outcome["dataset"])

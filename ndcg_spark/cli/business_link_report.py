@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from ndcg_spark.cli.report import MOST_SEGMENTS
+from ndcg_spark.cli.report import MOST_SEGMENTS, show_cells
 from ndcg_spark.nightly_plans import LinkPlan
 from ndcg_spark.worker.business_link import FLAT_UP, UP_DOWN
 from ndcg_spark.worker.nights import series_name
@@ -34,11 +30,7 @@ def show_links(outcome: dict[str, Any], plan: LinkPlan) -> None:
     """
     links = outcome["links"]
     shown = [row for row in links if row["n_nights"]][: 2 * MOST_SEGMENTS]
-    if sys.stdout.isatty():
-        _show_table(shown)
-    else:
-        for row in shown:
-            print(f"{_series(row)}  " + "  ".join(f"{name} {text}" for name, text in _cells(row).items()))
+    show_cells("metric and rate of the same night", [_cells(row) for row in shown])
     if len(links) > len(shown):
         print(
             f"... and {len(links) - len(shown)} more, without a night or beyond these; --output and --json have all."
@@ -55,28 +47,16 @@ def show_links(outcome: dict[str, Any], plan: LinkPlan) -> None:
     print(_rule(plan))
 
 
-def _show_table(rows: list[dict[str, Any]]) -> None:
-    table = Table(title="metric and rate of the same night")
-    table.add_column("series")
-    for name in _cells(rows[0]) if rows else ():
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(_series(row), *_cells(row).values())
-    Console().print(table)
-
-
-def _series(row: dict[str, Any]) -> str:
-    return f"{series_name(row)} / {RATES[row['rate']]}"
-
-
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     left_out = ", ".join(f"{row[name]} {why}" for name, why in _LEFT_OUT.items() if row[name])
     return {
+        "series": series_name(row),
+        "rate": RATES[row["rate"]],
         "nights": f"{row['n_nights']}" + (f" (left out: {left_out})" if left_out else ""),
         "Pearson": _interval(row, "pearson"),
         "Spearman": _interval(row, "spearman"),
         "nightly changes": _interval(row, "change_pearson"),
-        "by lag": _strongest(row["lags"]),
+        "strongest lag": _strongest(row["lags"]),
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ndcg_spark.cli.config import Source, source_of
+from ndcg_spark.cli.config import Source, Target, source_of
 from ndcg_spark.cli.options import table_to_read
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import cutoffs_of, split_metrics
@@ -19,7 +19,6 @@ from ndcg_spark.plan import TIE_METRICS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql import types as T
 
     from ndcg_spark.spark.formats import Table
 
@@ -195,43 +194,66 @@ def _described(asked: MetricRows) -> str:
     return f" of {' and '.join(parts)}" if parts else ""
 
 
-def results_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
-    """Schema of `results_frame`. Runs no action.
+def check_output(
+    spark: SparkSession,
+    asked: MetricRows,
+    table: Table,
+    output: Target | None,
+    columns: Mapping[str, str],
+    json_path: str | None,
+    also: Sequence[tuple[str, Source, Table]] = (),
+) -> None:
+    """Raise when the output could not be written, or would overwrite what is not ours. Runs no action.
 
     Parameters
     ----------
     spark : SparkSession
+    asked : MetricRows
+    table : Table
+        The metric table.
+    output : Target or None
     columns : mapping from name to type, in Spark's words
+        Of the results, without what `stamped_results` adds.
+    json_path : str or None
+    also : sequence of (flag, Source, Table)
+        What else is read.
 
-    Returns
-    -------
-    StructType
+    Raises
+    ------
+    OutputRefusedError
     """
+    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.tables import reading_of
+
+    if output is None and json_path in (None, "-"):
+        return
     ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **_PROVENANCE}.items())
-    return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
+    schema = spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
+    readings = [
+        reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, its.frame)
+        for flag, source, its in [("--input", asked.source, table), *also]
+    ]
+    refuse_outputs(spark, [("--output", output, schema)], readings, json_path)
 
 
-def results_frame(
-    spark: SparkSession, rows: Sequence[dict[str, Any]], columns: Mapping[str, str], outcome: dict[str, Any]
-) -> DataFrame:
-    """Results with what they were computed from, in one partition; lazy.
+def stamped_results(frame: DataFrame, outcome: Mapping[str, Any]) -> DataFrame:
+    """Add what results were computed from; lazy.
 
     Parameters
     ----------
-    spark : SparkSession
-    rows : sequence of dict
-    columns : mapping from name to type, in Spark's words
-    outcome : dict
+    frame : DataFrame
+    outcome : mapping
         With `limits`, `input` and `package_version`.
 
     Returns
     -------
     DataFrame
     """
+    from pyspark.sql import functions as F
+
     now = datetime.now(timezone.utc).replace(microsecond=0)
-    more = {**{name: outcome[name] for name in _PROVENANCE if name in outcome}, "computed_at": now}
-    values = [tuple({**row, **more}[name] for name in (*columns, *_PROVENANCE)) for row in rows]
-    return spark.createDataFrame(values, results_schema(spark, columns)).coalesce(1)
+    more = [F.lit(outcome[name]).alias(name) for name in _PROVENANCE if name in outcome]
+    return frame.select("*", *more, F.lit(now).cast("timestamp").alias("computed_at"))
 
 
 @contextmanager

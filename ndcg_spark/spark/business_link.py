@@ -10,7 +10,16 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.nightly_plans import LinkPlan
 from ndcg_spark.spark.expressions import columns_of, key_text, number, raise_if, require_column
-from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, day_of, night_column, segment_column, series_rows
+from ndcg_spark.spark.nights import (
+    METRIC_TABLE,
+    NIGHT,
+    between,
+    config_hash,
+    day_of,
+    night_column,
+    segment_column,
+    series_rows,
+)
 from ndcg_spark.worker.business_link import LINK_COLUMNS, make_linker
 from ndcg_spark.worker.nights import SERIES
 
@@ -109,10 +118,10 @@ def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, plan: LinkPlan, *, p
 
 def _metric_nights(metrics: DataFrame, plan: LinkPlan, parse_text: bool) -> DataFrame:
     """One row per series, with the list of its nights."""
-    value = number(metrics, "value", "column of a metric table", METRIC_TABLE, parse_text=parse_text)
-    config = F.col("config_hash").cast("string") if "config_hash" in metrics.columns else F.lit(None).cast("string")
-    rows = series_rows(metrics.withColumn("value", value).withColumn("config_hash", config), parse_text=parse_text)
-    night = F.struct(day_of(F.col(NIGHT)).alias("day"), "value", "config_hash")
+    rows = series_rows(metrics, parse_text=parse_text)
+    value = number(rows, "value", "column of a metric table", METRIC_TABLE, parse_text=parse_text)
+    config = config_hash(rows).alias("config_hash")
+    night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config)
     inside = rows.where(between(F.col(NIGHT), plan.start, plan.as_of))
     return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
 

@@ -101,3 +101,10 @@ def between(night: Column, start: date | None, end: date | None) -> Column:
 def day_of(night: Column) -> Column:
     """Number of a date, counted from 1970."""
     return F.datediff(night, F.lit(date(1970, 1, 1)))
+
+
+def config_hash(rows: DataFrame) -> Column:
+    """Configuration that a row was computed by, as text; null where the table does not say."""
+    if "config_hash" in rows.columns:
+        return F.col("config_hash").cast("string")
+    return F.lit(None).cast("string")

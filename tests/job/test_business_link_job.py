@@ -40,7 +40,7 @@ def test_an_alarm(metrics, clicks, tmp_path):
     outputs = ("--output", tmp_path / "links", "--json", "-")
     ended = link("--input", metrics, "--clicks", clicks, *outputs, "--fail-on-alarm")
     assert (ended.code, ended.complaints) == (3, [])
-    assert "ndcg@10 of overall / click-through  nights 14  Pearson -0.927 [-0.977, -0.781]" in ended.out
+    assert "ndcg@10 of overall  click-through  nights 14  Pearson -0.927 [-0.977, -0.781]" in ended.out
     assert (
         "ALARM ndcg up, click-through down: ndcg@10 of overall; 2026-01-08..2026-01-14 against "
         "2026-01-01..2026-01-07: ndcg +2.75 % ± 0.44 %, click-through -3.94 % ± 0.87 %" in ended.out

@@ -19,7 +19,7 @@ PACKAGE = "ndcg_spark"
 MAX_FUNCTION_LINES = 45
 
 ANYTHING = None
-HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark"})
+HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "scipy"})
 CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 
@@ -39,7 +39,7 @@ LAYERS = (
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"conventions", "judgment_plans", "nightly_plans", "plan", "retrieval_plan"}), frozenset()),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),
-    Layer(frozenset({"kernels"}), frozenset({"numpy"})),
+    Layer(frozenset({"kernels"}), frozenset({"numpy", "scipy"})),
     Layer(frozenset({"errors"}), frozenset()),
     Layer(frozenset({"_version"}), frozenset()),
 )
