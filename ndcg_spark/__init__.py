@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
+    from ndcg_spark.nightly_plans import FlagPlan, LinkPlan, RollUpPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPlan
     from ndcg_spark.reporting import Report, ReportLimits, report
     from ndcg_spark.retrieval_plan import RetrievalPlan
+    from ndcg_spark.spark.business_link import business_link
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         rating_agreement,
         rating_pairs,
     )
+    from ndcg_spark.spark.night_flags import flag_changes
     from ndcg_spark.spark.position_bias import (
         fit_propensities,
         inverse_propensity_estimates,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     )
     from ndcg_spark.spark.ranking import rank_queries
     from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
+    from ndcg_spark.spark.roll_up import roll_up
     from ndcg_spark.spark.scoring import score_queries
     from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
 
@@ -48,6 +52,8 @@ _HOMES = {
     "EventColumns": "judgment_plans",
     "EventPlan": "judgment_plans",
     "ImpressionColumns": "position_plan",
+    "FlagPlan": "nightly_plans",
+    "LinkPlan": "nightly_plans",
     "PRESETS": "conventions",
     "PropensityPlan": "position_plan",
     "RatingColumns": "judgment_plans",
@@ -56,6 +62,8 @@ _HOMES = {
     "ReportLimits": "reporting",
     "RetrievalPlan": "retrieval_plan",
     "WeightPlan": "position_plan",
+    "RollUpPlan": "nightly_plans",
+    "business_link": "spark.business_link",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
@@ -63,6 +71,7 @@ _HOMES = {
     "explain_difference": "explanation",
     "fit_propensities": "spark.position_bias",
     "inverse_propensity_estimates": "spark.position_bias",
+    "flag_changes": "spark.night_flags",
     "judge_by_labels": "spark.retrieval",
     "judgments_from_events": "spark.judgments",
     "judgments_from_impressions": "spark.position_bias",
@@ -79,6 +88,7 @@ _HOMES = {
     "rating_pairs": "spark.judgments",
     "report": "reporting",
     "retrieve": "spark.retrieval",
+    "roll_up": "spark.roll_up",
     "score_queries": "spark.scoring",
     "summarize": "spark.summary",
     "summarize_rankings": "spark.summary",
@@ -92,21 +102,26 @@ __all__ = [
     "EvaluationPlan",
     "EventColumns",
     "EventPlan",
+    "FlagPlan",
     "ImpressionColumns",
+    "LinkPlan",
     "PropensityPlan",
     "RatingColumns",
     "RatingPlan",
     "Report",
     "ReportLimits",
     "RetrievalPlan",
+    "RollUpPlan",
     "WeightPlan",
     "__version__",
+    "business_link",
     "dcg",
     "disputed_items",
     "evaluate",
     "evaluation_plan",
     "explain_difference",
     "fit_propensities",
+    "flag_changes",
     "inverse_propensity_estimates",
     "judge_by_labels",
     "judgments_from_events",
@@ -124,6 +139,7 @@ __all__ = [
     "rating_pairs",
     "report",
     "retrieve",
+    "roll_up",
     "score_queries",
     "summarize",
     "summarize_rankings",

@@ -127,16 +127,21 @@ def metrics_of(
     >>> [str(one) for one in metrics], cutoffs
     (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
     """
-    texts = [names] if isinstance(names, str) else list(names)
     elsewhere = (None,) if k is None else cutoffs_of(k)
     found: dict[MetricAt, None] = {}
-    for text in (one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
+    for text in split_metrics(names):
         metric, at = parse_metric(text)
         ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
         found |= dict.fromkeys(MetricAt(one, at) for at in ks for one in (metric, *metric.comes_with))
     if not found:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
     return tuple(found), cutoffs_of([one.k for one in found])
+
+
+def split_metrics(names: str | Sequence[str]) -> list[str]:
+    """Split texts at the commas between metrics, not at those within their parentheses."""
+    texts = [names] if isinstance(names, str) else list(names)
+    return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
 
 
 def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:

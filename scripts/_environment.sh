@@ -71,7 +71,7 @@ pip_reason() {
 
 extras_of() {
     case $1 in
-        demo) echo "spark,demo" ;;
+        demo) echo "all" ;;
         dev) echo "dev" ;; # contains what demo needs
         bench) echo "spark,bench" ;;
         *) stop "no environment is called '$1'; there are demo, dev and bench." ;;

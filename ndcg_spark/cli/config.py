@@ -267,14 +267,19 @@ def target_of(reference: str | None, kind: str | None) -> Target | None:
 
 def run_date_of(text: str | None) -> date:
     """Read the date under which results are stored; today in UTC if there is none."""
+    return night_of("--run-date", text) or datetime.now(timezone.utc).date()
+
+
+def night_of(flag: str, text: str | None) -> date | None:
+    """Read the date that an option names, if it was given."""
     if text is None:
-        return datetime.now(timezone.utc).date()
+        return None
     try:
         if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
-        raise InvalidParameterError(f"--run-date must be a date as 2026-01-31; got {text!r}.") from None
+        raise InvalidParameterError(f"{flag} must be a date as 2026-01-31; got {text!r}.") from None
 
 
 def dataset_of(reference: str) -> str:

@@ -21,6 +21,7 @@ from ndcg_spark.cli.metric_table import (
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.tables import (
+    ManyNights,
     Reading,
     RunPartition,
     Swappable,
@@ -160,7 +161,7 @@ class Planned(NamedTuple):
 
 def write_together(
     planned: Sequence[Planned],
-    partition: RunPartition,
+    partition: RunPartition | ManyNights,
     json_path: str | None,
     outcome: dict[str, Any],
     progress: Progress,
@@ -170,7 +171,7 @@ def write_together(
     Parameters
     ----------
     planned : sequence of Planned
-    partition : RunPartition
+    partition : RunPartition or ManyNights
     json_path : str or None
     outcome : dict
         What the JSON file shows.

@@ -69,7 +69,7 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
         table.add_column(f"@{_cutoff(row['k'])}" if only_ndcg else _name(row), justify="right")
     for (run, by, segment), rows in groups.items():
         name = "overall" if not by else f"{by} = {_segment(segment)}"
-        cells = [_value(row) for row in rows]
+        cells = [interval_text(row) for row in rows]
         table.add_row(*([run] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
     Console().print(table)
 
@@ -78,7 +78,7 @@ def _line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
     segment = f"{first['segment_by']}={_segment(first['segment'])}" if first["segment_by"] else "overall"
-    values = "  ".join(f"{_name(row)} {_value(row)}" for row in rows)
+    values = "  ".join(f"{_name(row)} {interval_text(row)}" for row in rows)
     return f"{run}{segment} queries={first['n_queries']}  {values}"
 
 
@@ -94,12 +94,35 @@ def _cutoff(k: int | None) -> str:
     return "all" if k is None else str(k)
 
 
-def _value(row: dict[str, Any]) -> str:
+def interval_text(row: dict[str, Any]) -> str:
+    """Mean and half of its interval, as text."""
     if row["value"] is None:
         return "-"
     if row["ci_high"] is None:
         return f"{row['value']:.4f}"
     return f"{row['value']:.4f} ± {(row['ci_high'] - row['ci_low']) / 2:.4f}"
+
+
+def show_cells(title: str, rows: list[dict[str, str]]) -> None:
+    """Print rows of named texts: a table at a terminal, else a line each.
+
+    Parameters
+    ----------
+    title : str
+    rows : list of dict
+        All with the same names; the first two stand without their names in a line.
+    """
+    if not sys.stdout.isatty():
+        for row in rows:
+            first, second, *others = row.items()
+            print("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)]))
+        return
+    table = Table(title=title)
+    for name in rows[0] if rows else ():
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)
 
 
 def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:

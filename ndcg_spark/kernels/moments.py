@@ -7,10 +7,12 @@ value and w its weight. States of disjoint sets of queries merge by adding them,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.kernels.exact import (
     LIMB_BITS,
     LOWEST_BIT,
@@ -70,6 +72,68 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
         ),
     }
     return _placed(moments)
+
+
+def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
+    """Mean over all days, with days as clusters: the error comes from how much days differ.
+
+    Parameters
+    ----------
+    days : int64, shape (n_days, STATE_SIZE)
+        State of each day. A day of weight 0 counts as none.
+    quantiles : sequence of float
+        Quantile of Student's t that the interval is made with, for 1, 2, ... degrees of freedom, n_days - 1 at least.
+
+    Returns
+    -------
+    Estimate
+        The mean is sum(w v) / sum(w), as for `estimate`. With A the weight and Y the sum of w v of a day, and C days,
+        its error is sqrt(C / (C - 1) * sum((Y - mean A)^2)) / sum(w), with C - 1 degrees of freedom. None below two
+        days.
+
+    References
+    ----------
+    Cochran, Sampling Techniques, 3rd ed. 1977, section 9A.1 (clusters of unequal sizes).
+    """
+    moments = [(from_limbs(day[:N_LIMBS].tolist()), from_limbs(day[N_LIMBS : 2 * N_LIMBS].tolist())) for day in days]
+    clusters = [(w, wv) for w, wv in moments if w]
+    total = sum((w for w, _ in clusters), Fraction(0))
+    if not clusters:
+        return Estimate(None, 0.0, None, None, None)
+    mean = sum((wv for _, wv in clusters), Fraction(0)) / total
+    value, n = float(mean), len(clusters)
+    if n < 2:
+        return Estimate(value, float(total), None, None, None)
+    spread = sum(((wv - mean * w) ** 2 for w, wv in clusters), Fraction(0)) * Fraction(n, n - 1)
+    std_error = math.sqrt(float(spread / (total * total)))
+    half = quantiles[n - 2] * std_error
+    return Estimate(value, float(total), std_error, value - half, value + half)
+
+
+def day_quantiles(confidence: float, n_days: int) -> list[float]:
+    """Quantiles of Student's t that `day_estimate` needs, for 1 to n_days - 1 degrees of freedom.
+
+    Parameters
+    ----------
+    confidence : float
+        Level of the interval, such as 0.95.
+    n_days : int
+        Most days of a period.
+
+    Returns
+    -------
+    list of float
+
+    Raises
+    ------
+    InvalidParameterError
+        When scipy is missing.
+    """
+    try:
+        from scipy.stats import t
+    except ImportError:
+        raise InvalidParameterError("independence=day needs scipy: pip install 'ndcg-spark[compare]'.") from None
+    return [float(t.ppf((1 + confidence) / 2, df)) for df in range(1, n_days)]
 
 
 def _product_limbs(a: FloatArray, b: FloatArray) -> Limbs:

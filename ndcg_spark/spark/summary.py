@@ -192,27 +192,55 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     if CONFIG_HASH not in partial.columns:
         merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)
     else:
-        grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *_configurations(partial))
-        merged = _of_one_configuration(grouped).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
+        grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
+        merged = of_one_configuration(grouped, F.col("metric")).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
     return merged.mapInArrow(make_finisher(confidence), schema=SUMMARY_SCHEMA)
 
 
-def _configurations(partial: DataFrame) -> list[Column]:
-    """Aggregate the lowest and the highest configuration of a group, each as a hash and a text for a person."""
+def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:
+    """Aggregate the lowest and the highest configuration of a group, each as a hash and a text for a person.
+
+    Parameters
+    ----------
+    partial : DataFrame
+        With `config_hash`, and maybe `convention`.
+    where : Column or None
+        Text to add to the text of each, such as the night.
+
+    Returns
+    -------
+    list of Column
+        `lowest` and `highest`, for `of_one_configuration`.
+    """
     digest = F.coalesce(F.col(CONFIG_HASH).cast("string"), F.lit("unknown"))
     text = F.concat(F.lit("config_hash "), digest)
     if CONVENTION in partial.columns:
         text = F.concat(F.coalesce(F.col(CONVENTION).cast("string"), F.lit("unknown")), F.lit(" ("), text, F.lit(")"))
+    if where is not None:
+        text = F.concat(text, where)
     one = F.struct(digest.alias("digest"), text.alias("text"))
     return [F.min(one).alias("lowest"), F.max(one).alias("highest")]
 
 
-def _of_one_configuration(grouped: DataFrame) -> DataFrame:
-    """Make the action raise where a group has two configurations."""
+def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
+    """Make the action raise where a group has two configurations.
+
+    Parameters
+    ----------
+    grouped : DataFrame
+        With `n_queries`, and `lowest` and `highest` from `configurations`.
+    what : Column
+        What they would be merged into, as text.
+
+    Returns
+    -------
+    DataFrame
+        Lazy.
+    """
     checked = raise_if(
         F.col("n_queries"),
         F.col("lowest.digest") != F.col("highest.digest"),
-        *("summaries of two configurations cannot be merged into one ", F.col("metric"), ": "),
+        *("summaries of two configurations cannot be merged into one ", what, ": "),
         *(
             F.col("lowest.text"),
             " and ",

@@ -9,11 +9,13 @@ in place of the old ones. What fails before the second step leaves every table a
 
 from ndcg_spark.tables.checks import Reading, check_output, reading_of, refuse_nested
 from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS, RunPartition, slice_name
+from ndcg_spark.tables.slices import PARTITIONS, ManyNights, NightlySlice, RunPartition, slice_name
 from ndcg_spark.tables.writing import Staged, Swappable, refusing, replace_partition, stage_partition, swap_in
 
 __all__ = [
     "PARTITIONS",
+    "ManyNights",
+    "NightlySlice",
     "Reading",
     "RunPartition",
     "Staged",

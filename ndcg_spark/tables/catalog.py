@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import islice
 
 from pyspark.sql import DataFrame, SparkSession
@@ -251,29 +252,29 @@ def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], count
     spark : SparkSession
     table : str
     folders : sequence of str
-        Of one night.
-    counted : mapping from slice to number of rows
+    counted : mapping from folder to number of rows
 
     Raises
     ------
     OutputRefusedError
     """
-    night = folders[0].partition("/")[0].partition("=")[2]
-    names = [folder.partition("/slice=")[2] for folder in folders]
+    nights = sorted({folder.partition("/")[0].partition("=")[2] for folder in folders})
+    names = sorted({folder.partition("/slice=")[2] for folder in folders})
     # Of these slices only: files of others may be replaced while they are read.
-    ours = (F.col("run_date") == F.lit(night).cast("date")) & F.col("slice").isin(names)
+    ours = F.col("run_date").isin([date.fromisoformat(night) for night in nights]) & F.col("slice").isin(names)
     found = count_slices(spark.table(table).where(ours))
-    for name in names:
-        if found.get(name, 0) != counted.get(name, 0):
+    for folder in folders:
+        if found.get(folder, 0) != counted.get(folder, 0):
             raise OutputRefusedError(
-                f"slice {name!r} of table {table!r} has {found.get(name, 0)} rows where {counted.get(name, 0)} were "
+                f"{folder} of table {table!r} has {found.get(folder, 0)} rows where {counted.get(folder, 0)} were "
                 "written: somebody else changed it meanwhile; run again."
             )
 
 
 def count_slices(rows: DataFrame) -> dict[str, int]:
-    """Run an action: rows of each slice."""
-    return {row[0]: row[1] for row in rows.groupBy("slice").count().collect()}
+    """Run an action: rows of each slice, by its folder."""
+    found = rows.groupBy(*PARTITIONS).count().collect()
+    return {f"run_date={row['run_date']}/slice={row['slice']}": row["count"] for row in found}
 
 
 def _spec(folder: str) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -48,12 +49,65 @@ class RunPartition:
         return {run: f"run_date={self.run_date}/slice={slice_name(self.dataset, run)}" for run in runs}
 
 
-def slice_name(dataset: str, run: str) -> str:
+class NightlySlice(NamedTuple):
+    """What a slice is of, where rows of many nights are written together."""
+
+    night: date
+    run: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyNights:
+    """The data set of rows of many nights, and the columns that say which slice a row belongs to.
+
+    Parameters
+    ----------
+    dataset : str
+    night : str
+        Column with the date of the night.
+    part : str or None
+        Column whose value belongs to the slice beside data set and run, such as the length of a period.
+    slices : tuple of NightlySlice
+        All that rows belong to; `part` is empty where there is no such column.
+    """
+
+    dataset: str
+    night: str
+    part: str | None
+    slices: tuple[NightlySlice, ...]
+
+    @property
+    def names(self) -> dict[str, NightlySlice]:
+        """Slices by a name for a person, which is used where `RunPartition` has the run."""
+        return {" ".join(filter(None, (str(one.night), one.part, one.run))): one for one in self.slices}
+
+    def folders(self, names: Sequence[str]) -> dict[str, str]:
+        """Folder of each slice below the table.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of `names`.
+
+        Returns
+        -------
+        dict from name to folder
+        """
+        known = self.names
+        return {name: f"run_date={known[name].night}/slice={self.slice_of(known[name])}" for name in names}
+
+    def slice_of(self, one: NightlySlice) -> str:
+        """Name of a slice as a partition value."""
+        return slice_name(self.dataset, one.run, *filter(None, (one.part,)))
+
+
+def slice_name(dataset: str, run: str, *parts: str) -> str:
     """Name the (data set, run) that rows belong to, as a partition value.
 
     Parameters
     ----------
-    dataset, run : str
+    dataset, run, *parts : str
 
     Returns
     -------
@@ -65,20 +119,21 @@ def slice_name(dataset: str, run: str) -> str:
     >>> slice_name("digits", "bm25")
     'digits.bm25-c62165d1'
     """
-    digest = hashlib.sha256(json.dumps([dataset, run]).encode()).hexdigest()[:8]
-    readable = [re.sub(r"[^A-Za-z0-9_-]+", "-", part)[:40] for part in (dataset, run) if part]
+    digest = hashlib.sha256(json.dumps([dataset, run, *parts]).encode()).hexdigest()[:8]
+    readable = [re.sub(r"[^A-Za-z0-9_-]+", "-", part)[:40] for part in (dataset, run, *parts) if part]
     return ".".join(readable or ["unnamed"]) + "-" + digest
 
 
-def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str]) -> DataFrame:
+def stamped(frame: DataFrame, partition: RunPartition | ManyNights, runs: Sequence[str]) -> DataFrame:
     """Add `dataset`, `run_date` and `slice` to rows; a row of another run than `runs` gets a null slice.
 
     Parameters
     ----------
     frame : DataFrame
-        With a column `run`.
-    partition : RunPartition
+        With a column `run`, and those that the partition names.
+    partition : RunPartition or ManyNights
     runs : sequence of str
+        For `ManyNights` the names of slices.
 
     Returns
     -------
@@ -86,6 +141,8 @@ def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str]) -> D
         Lazy, in the partitions of `frame`.
     """
     columns = columns_of(frame.columns)
+    if isinstance(partition, ManyNights):
+        return _stamped_by_night(frame, partition, runs)
     if len(runs) == 1:
         sliced = frame
         name = F.when(F.col("run") == runs[0], F.lit(slice_name(partition.dataset, runs[0])))
@@ -97,6 +154,19 @@ def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str]) -> D
         name = F.col("slice")
     dataset, run_date = F.lit(partition.dataset).alias("dataset"), F.lit(partition.run_date).alias("run_date")
     return sliced.select(*columns, dataset, run_date, name.alias("slice"))
+
+
+def _stamped_by_night(frame: DataFrame, partition: ManyNights, names: Sequence[str]) -> DataFrame:
+    known = partition.names
+    slices = [known[name] for name in names]
+    rows = [(one.night, one.run, one.part, partition.slice_of(one)) for one in slices]
+    schema = f"`night of the slice` date, `{_RUN}` string, `part of the slice` string, slice string"
+    table = frame.sparkSession.createDataFrame(rows, schema)
+    part = F.lit("") if partition.part is None else named(partition.part)
+    same = (named(partition.night) == named("night of the slice")) & (F.col("run") == named(_RUN))
+    joined = frame.join(F.broadcast(table), same & (part == named("part of the slice")), "left")
+    run_date = named(partition.night).alias("run_date")
+    return joined.select(*columns_of(frame.columns), F.lit(partition.dataset).alias("dataset"), run_date, "slice")
 
 
 def refuse_stamps(columns: Sequence[str], reference: str) -> None:

@@ -48,8 +48,7 @@ class LocalTableWrite:
         del kind  # that of the table counts
         self.files.stage(as_declared(rows, self.facts), self.facts.format, empty)
         self._counted = {
-            folder.partition("/slice=")[2]: _rows_in(self.files.claim.rows / folder, self.facts.format)
-            for folder in self.folders
+            folder: _rows_in(self.files.claim.rows / folder, self.facts.format) for folder in self.folders
         }
 
     def swap(self) -> None:
@@ -119,8 +118,7 @@ class RemoteTableWrite:
         self._counted = {}
         if any(is_there(self.spark, f"{self._attempt}/{folder}") for folder in self.folders.values()):
             self._counted = count_slices(self.spark.read.format(self.facts.format).load(self._attempt))
-        night = next(iter(self.folders.values())).partition("/")[0]
-        found = {f"{night}/slice={name}" for name in self._counted}
+        found = set(self._counted)
         check_staged(found, self.folders, empty, self.facts.name)
         for folder in set(self.folders.values()) - found:
             self._nothing.write.format(self.facts.format).save(f"{self._attempt}/{folder}")

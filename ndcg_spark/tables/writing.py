@@ -20,7 +20,7 @@ from ndcg_spark.tables.claims import Tell, alone
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.places import canonical, shared_folder, spark_path
 from ndcg_spark.tables.remote import RemoteFolderWrite
-from ndcg_spark.tables.slices import PARTITIONS, RunPartition, refuse_stamps, stamped
+from ndcg_spark.tables.slices import PARTITIONS, ManyNights, RunPartition, refuse_stamps, stamped
 from ndcg_spark.tables.table_writes import LocalTableWrite, RemoteTableWrite
 
 _log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def stage_partition(
     frame: DataFrame,
     reference: str,
     kind: str | None,
-    partition: RunPartition,
+    partition: RunPartition | ManyNights,
     runs: Sequence[str],
     *,
     empty: Sequence[str] = (),
@@ -113,9 +113,9 @@ def stage_partition(
     kind : str or None
         `parquet`, `orc`, `json` for a folder; `table` for a catalog table (of parquet, orc or hive). None
         guesses: a reference with a slash is a folder of parquet.
-    partition : RunPartition
+    partition : RunPartition or ManyNights
     runs : sequence of str
-        Runs to replace.
+        Runs to replace; for `ManyNights` names of slices.
     empty : sequence of str
         Those of them that may have no rows; what was there of them goes.
     tell : callable
@@ -226,7 +226,7 @@ def replace_partition(
     frame: DataFrame,
     reference: str,
     kind: str | None,
-    partition: RunPartition,
+    partition: RunPartition | ManyNights,
     runs: Sequence[str],
     *,
     empty: Sequence[str] = (),

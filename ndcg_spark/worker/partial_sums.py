@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.kernels.moments import STATE_SIZE, estimate, fill_unweighted, query_states
+from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values
@@ -270,20 +270,33 @@ def _value_text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def make_finisher(confidence: float) -> BatchFunction:
-    """Build the function from keys, counts and `states` to means; rounds each number once."""
-    return batch_function(lambda batches: (finish_batch(batch, confidence) for batch in batches))
+def make_finisher(confidence: float, *, day_quantiles: Sequence[float] | None = None) -> BatchFunction:
+    """Build the function from keys, counts and `states` to means; rounds each number once.
+
+    What else a row has is passed on. With `day_quantiles`, each of the states is a day, and errors are those of
+    `day_estimate`.
+    """
+
+    def finish(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return finish_batch(batch, confidence, day_quantiles)
+
+    return batch_function(lambda batches: map(finish, batches))
 
 
-def finish_batch(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
+def finish_batch(
+    batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
+) -> pa.RecordBatch:
     """Turn keys, counts and `states` into rows of a summary."""
-    n_queries = int_values(batch.column("n_queries"))
+    n_queries = int_values(batch.column("n_queries")).tolist()
+    parts = [int_values(one.values.flatten()).reshape(-1, STATE_SIZE) for one in batch.column("states")]
     states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
-    for row, parts in enumerate(batch.column("states")):
-        flat = int_values(parts.values.flatten())
-        states[row] = flat.reshape(-1, STATE_SIZE).sum(axis=0)
-    found = [estimate(state, int(n), confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
-    columns = {name: batch.column(name) for name in (*GROUP_KEYS, *COUNTS)}
+    for row, part in enumerate(parts):
+        states[row] = part.sum(axis=0)
+    if day_quantiles is None:
+        found = [estimate(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
+    else:
+        found = [day_estimate(part, quantiles=day_quantiles) for part in parts]
+    columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())
     columns["state"] = _state_column(states)

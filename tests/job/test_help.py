@@ -5,15 +5,24 @@ from __future__ import annotations
 import pytest
 
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
+from ndcg_spark.cli.business_link import GROUPS as LINK_GROUPS
+from ndcg_spark.cli.business_link import business_link
+from ndcg_spark.cli.flag_changes import GROUPS as FLAG_GROUPS
+from ndcg_spark.cli.flag_changes import flag_changes
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.make_report import GROUPS as REPORT_GROUPS
 from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.cli.position_bias import ESTIMATE_GROUPS, JUDGMENT_GROUPS, PROPENSITY_GROUPS, position_bias
+from ndcg_spark.cli.roll_up import GROUPS as ROLL_UP_GROUPS
+from ndcg_spark.cli.roll_up import roll_up
 from ndcg_spark.conventions import CHOICES
 
 JOBS = {
     "mean-ndcg": (mean_ndcg, GROUPS),
+    "business-link": (business_link, LINK_GROUPS),
+    "roll-up": (roll_up, ROLL_UP_GROUPS),
+    "flag-changes": (flag_changes, FLAG_GROUPS),
     "build-judgments events": (from_events, EVENT_GROUPS),
     "build-judgments annotators": (from_annotators, RATING_GROUPS),
     "position-bias propensities": (position_bias.commands["propensities"], PROPENSITY_GROUPS),

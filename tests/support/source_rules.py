@@ -19,7 +19,7 @@ PACKAGE = "ndcg_spark"
 MAX_FUNCTION_LINES = 45
 
 ANYTHING = None
-HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark"})
+HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "scipy"})
 CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 
@@ -37,9 +37,12 @@ LAYERS = (
     Layer(frozenset({"evaluation", "explanation", "gates", "reporting", "tables"}), ANYTHING),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
-    Layer(frozenset({"conventions", "judgment_plans", "plan", "position_plan", "retrieval_plan"}), frozenset()),
+    Layer(
+        frozenset({"conventions", "judgment_plans", "nightly_plans", "plan", "position_plan", "retrieval_plan"}),
+        frozenset(),
+    ),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),
-    Layer(frozenset({"kernels"}), frozenset({"numpy"})),
+    Layer(frozenset({"kernels"}), frozenset({"numpy", "scipy"})),
     Layer(frozenset({"errors"}), frozenset()),
     Layer(frozenset({"_version"}), frozenset()),
 )

@@ -1,0 +1,116 @@
+"""The options of `flag-changes`, in the groups that its help shows, and what they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ndcg_spark.cli.config import Target, check_places, night_of, pairs_of, target_of
+from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.nights import COMPANIONS, MetricRows, metric_rows_of, metric_table_options, row_options
+from ndcg_spark.cli.options import json_option, spark_option, table_to_write
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.nightly_plans import FlagPlan
+
+GROUPS: dict[str, list[click.Option]] = {
+    "Input": metric_table_options(),
+    "Rows": row_options("all but dcg and idcg"),
+    "Nights": [
+        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night that is judged.  [default: --to]"),
+        click.Option(["--to", "end"], metavar="YYYY-MM-DD", help="Last night that is judged.  [default: the last one "
+                     "of the table]"),
+        click.Option(["--lookback"], type=int, metavar="DAYS", help="Days of history before a night.  "
+                     "[default: all]"),
+    ],
+    "Rule": [
+        click.Option(["--limits"], default="8=5.9,10=5,12=4.5,16=3.9,26=3.3,52=2.9", show_default=True,
+                     metavar="N=Z,...", help="From N earlier nights of the weekday on, flag a value that is more "
+                     "than Z spreads from their median."),
+        click.Option(["--fewest-any-day"], type=int, default=28, show_default=True, metavar="N", help="With fewer "
+                     "nights of the weekday, take nights of all weekdays if there are so many."),
+        click.Option(["--fail-on-flag"], is_flag=True, help="Exit with 3 if a night is flagged."),
+    ],
+    "Output": [
+        *table_to_write("--output", "Table of the nights judged to write: a folder or a catalog table."),
+        json_option("flags"),
+    ],
+    "Running": [spark_option()],
+}  # fmt: skip
+"""Options by the group under which `--help` lists them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagConfig:
+    """What one run of `flag-changes` is asked to do."""
+
+    rows: MetricRows
+    plan: FlagPlan
+    output: Target | None
+    json_path: str | None
+    fail_on_flag: bool
+    spark_settings: dict[str, str]
+
+
+def flag_config(options: dict[str, Any]) -> FlagConfig:
+    """Check options and put them in their places.
+
+    Parameters
+    ----------
+    options : dict
+        As the command line gave them.
+
+    Returns
+    -------
+    FlagConfig
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    plan = FlagPlan(
+        start=night_of("--from", options["start"]),
+        end=night_of("--to", options["end"]),
+        lookback=options["lookback"],
+        limits=_limits(options["limits"]),
+        fewest_any_day=options["fewest_any_day"],
+    )
+    config = FlagConfig(
+        rows=metric_rows_of(options, without=COMPANIONS),
+        plan=plan,
+        output=target_of(options["output"], options["output_format"]),
+        json_path=options["json"],
+        fail_on_flag=options["fail_on_flag"],
+        spark_settings=pairs_of(options["conf"]),
+    )
+    check_places([("--input", config.rows.source.reference)], [("--output", config.output)], config.json_path)
+    return config
+
+
+def _limits(text: str) -> tuple[tuple[int, float], ...]:
+    pairs = pairs_of([one.strip() for one in text.split(",")])
+    try:
+        return tuple((int(nights), float(limit)) for nights, limit in pairs.items())
+    except ValueError:
+        raise InvalidParameterError(f"--limits must be as 8=5.9,26=3.3; got {text!r}.") from None
+
+
+@click.command("flag-changes", short_help="Nights that are far from what was usual.", cls=GroupedCommand,
+               groups=GROUPS)  # fmt: skip
+def flag_changes(**options: Any) -> int:
+    """Flag nights of a metric table whose value is far from the earlier nights of the same weekday.
+
+    The distance from their median is measured in spreads (1.4826 times the median absolute deviation) or in standard
+    errors of the night, whichever is larger. Each flag says its rule in words. Nothing is written unless an output is
+    named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a night is flagged (with --fail-on-flag),
+    130 interrupted.
+    """
+    config = flag_config(options)
+    from ndcg_spark.cli.flag_changes_job import (
+        run_flag_changes,
+    )  # after the options are checked: Spark takes a second
+
+    return run_flag_changes(config)

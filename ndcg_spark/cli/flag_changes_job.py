@@ -1,0 +1,122 @@
+"""The job behind `flag-changes`: read, judge nights, write, answer. Everything here runs actions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark._version import __version__
+from ndcg_spark.cli.flag_changes import FlagConfig
+from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
+from ndcg_spark.cli.nights import check_output, found_nights, refusals, stamped_results, taken_rows
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.report import to_json
+from ndcg_spark.cli.session import spark_session
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.worker.night_flags import FLAG_COLUMNS, HIGH, LOW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_SHOWN = 100
+
+
+def run_flag_changes(config: FlagConfig) -> int:
+    """Run the job.
+
+    Parameters
+    ----------
+    config : FlagConfig
+
+    Returns
+    -------
+    int
+        0 done, 3 a night is flagged.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options; nothing has been written then.
+    """
+    with spark_session("ndcg-spark flag-changes", config.spark_settings, short_lists=True) as spark:
+        return _run(spark, config, Progress())
+
+
+def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
+    from ndcg_spark.spark.formats import read_table
+    from ndcg_spark.spark.night_flags import flag_changes
+
+    source = config.rows.source
+    table = read_table(spark, source.reference, source.kind, source.options)
+    rows = taken_rows(table, config.rows)
+    flag_changes(rows, config.plan, parse_text=table.parse_text)  # finds missing columns and wrong types
+    check_output(spark, config.rows, table, config.output, FLAG_COLUMNS, config.json_path)
+    with refusals():
+        with progress.step("looking for nights"):
+            nights = found_nights(table, rows, config.rows)
+        end = config.plan.end or nights.last
+        plan = replace(config.plan, start=config.plan.start or end, end=end)
+        judged = flag_changes(rows, plan, parse_text=table.parse_text)
+        kept = persisted(judged)
+        try:
+            with progress.step("judging nights"):
+                outcome = _outcome(judged)
+            outcome |= {"from": str(plan.start), "to": str(plan.end), "dataset": nights.dataset, "limits": plan.text}
+            outcome |= {"input": table.name, "package_version": __version__}
+            _write(judged, outcome, config, progress)
+        finally:
+            if kept:
+                judged.unpersist()
+    _show(outcome)
+    if config.json_path == "-":
+        sys.stdout.flush()
+        print(to_json(_shown(outcome)), flush=True)
+    return EXIT_GATE if outcome["flags"] and config.fail_on_flag else EXIT_DONE
+
+
+def _outcome(judged: DataFrame) -> dict[str, Any]:
+    """Run three actions: slices, counts by status, and the flags, the farthest first."""
+    from pyspark.sql import functions as F
+
+    slices = judged.select("night", "run").distinct().collect()
+    if not slices:
+        raise InputRefusedError("the table has no night from --from to --to")
+    counted = judged.groupBy("status").count().orderBy("status").collect()
+    flagged = judged.where(F.col("status").isin(LOW, HIGH))
+    farthest = F.abs("z").desc_nulls_first()
+    flags = flagged.orderBy(farthest, "night", "run", "segment_by", "segment", "metric", "k").limit(MOST_SHOWN)
+    return {
+        "slices": slices,
+        "by_status": {row["status"]: row["count"] for row in counted},
+        "flags": [row.asDict() for row in flags.collect()],
+    }
+
+
+def _shown(outcome: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in outcome.items() if name != "slices"}
+
+
+def _write(judged: DataFrame, outcome: dict[str, Any], config: FlagConfig, progress: Progress) -> None:
+    from ndcg_spark.cli.outputs import Planned, write_together
+    from ndcg_spark.tables import ManyNights, NightlySlice
+
+    slices = tuple(NightlySlice(row["night"], row["run"], "") for row in outcome["slices"])
+    partition = ManyNights(dataset=outcome["dataset"], night="night", part=None, slices=slices)
+    planned = []
+    if config.output is not None:
+        frame = stamped_results(judged, outcome).repartition("night", "run")
+        planned.append(Planned("flags", config.output, frame, list(partition.names), []))
+    write_together(planned, partition, config.json_path, _shown(outcome), progress)
+
+
+def _show(outcome: dict[str, Any]) -> None:
+    counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in outcome["by_status"].items())
+    print(f"nights from {outcome['from']} to {outcome['to']}: {counts}")
+    for row in outcome["flags"]:
+        print(f"FLAG {row['status']}: {row['rule']}")
+    n = sum(outcome["by_status"].get(status, 0) for status in (LOW, HIGH))
+    if n > len(outcome["flags"]):
+        print(f"... and {n - len(outcome['flags'])} more; --output has all of them.")
+    if not n:
+        print("no flag")

@@ -1,0 +1,104 @@
+"""The options of `roll-up`, in the groups that its help shows, and what they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ndcg_spark.cli.config import Target, check_places, names_of, night_of, pairs_of, target_of
+from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.nights import MetricRows, metric_rows_of, metric_table_options, row_options
+from ndcg_spark.cli.options import confidence_option, json_option, spark_option, table_to_write
+from ndcg_spark.nightly_plans import INDEPENDENCE, PERIODS, RollUpPlan
+
+GROUPS: dict[str, list[click.Option]] = {
+    "Input": metric_table_options(),
+    "Rows": row_options("all"),
+    "Periods": [
+        click.Option(["--periods"], default=",".join(PERIODS), show_default=True, metavar="P,...", help="Periods to "
+                     "compute: ISO weeks, months, and the seven days up to each night."),
+        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night that is new or has changed: "
+                     "periods before it stay as they are.  [default: the first one]"),
+        click.Option(["--to", "end"], metavar="YYYY-MM-DD", help="Last night that is new or has changed.  [default: "
+                     "the last one]"),
+        click.Option(["--as-of"], metavar="YYYY-MM-DD", help="Last night that is known; later ones are ignored.  "
+                     "[default: the last one of the table]"),
+    ],
+    "Intervals": [
+        click.Option(["--independence"], type=click.Choice(INDEPENDENCE), default="query_day", show_default=True,
+                     help="What the intervals assume to be independent: queries of all days, or whole days (needs "
+                     "scipy)."),
+        confidence_option(),
+    ],
+    "Output": [
+        *table_to_write("--output", "Table of periods to write: a folder or a catalog table."),
+        json_option("periods"),
+    ],
+    "Running": [spark_option()],
+}  # fmt: skip
+"""Options by the group under which `--help` lists them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollUpConfig:
+    """What one run of `roll-up` is asked to do."""
+
+    rows: MetricRows
+    plan: RollUpPlan
+    output: Target | None
+    json_path: str | None
+    spark_settings: dict[str, str]
+
+
+def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
+    """Check options and put them in their places.
+
+    Parameters
+    ----------
+    options : dict
+        As the command line gave them.
+
+    Returns
+    -------
+    RollUpConfig
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    plan = RollUpPlan(
+        periods=names_of(options["periods"]),
+        start=night_of("--from", options["start"]),
+        end=night_of("--to", options["end"]),
+        as_of=night_of("--as-of", options["as_of"]),
+        independence=options["independence"],
+        confidence=options["confidence"],
+    )
+    config = RollUpConfig(
+        rows=metric_rows_of(options),
+        plan=plan,
+        output=target_of(options["output"], options["output_format"]),
+        json_path=options["json"],
+        spark_settings=pairs_of(options["conf"]),
+    )
+    check_places([("--input", config.rows.source.reference)], [("--output", config.output)], config.json_path)
+    return config
+
+
+@click.command("roll-up", short_help="Weeks, months and rolling weeks of a metric table.", cls=GroupedCommand,
+               groups=GROUPS)  # fmt: skip
+def roll_up(**options: Any) -> int:
+    """Add the nights of a metric table up to ISO weeks, months and rolling seven days, exactly.
+
+    Rankings are not read again: the states in the table are added, and the means are the same bits as of one
+    evaluation of all queries of the period. Queries weigh, not days. Days without rows are named. When a night has
+    changed, run it again with --from and --to set to that night. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """
+    config = roll_up_config(options)
+    from ndcg_spark.cli.roll_up_job import run_roll_up  # after the options are checked: Spark takes a second
+
+    return run_roll_up(config)

@@ -1,0 +1,110 @@
+"""Tables of one row per night: nights of a metric table and of clicks, under names and types of their own."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.spark.expressions import MALFORMED, named, number, raise_if, require_column
+from ndcg_spark.worker.nights import SERIES
+
+METRIC_TABLE = "metric table"
+"""What the table is called for a person."""
+NIGHT = "night"
+
+
+def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
+    """Metric table with a column `night` in place of `run_date`, and keys of the types they are stored with.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        With `run_date`, `run`, `segment_by`, `segment`, `metric` and `k`.
+    parse_text : bool
+        Whether k may be text.
+
+    Returns
+    -------
+    DataFrame
+        Lazy: all columns of the table. The action raises for a row without date.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+    """
+    for name in ("run_date", *SERIES):
+        require_column(metrics, name, "column of a metric table", METRIC_TABLE)
+    k = number(metrics, "k", "column of a metric table", METRIC_TABLE, parse_text=parse_text).cast("int")
+    by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
+    keys = {
+        NIGHT: night_column(metrics, METRIC_TABLE),
+        "run": F.coalesce(F.col("run").cast("string"), F.lit("")),
+        "segment_by": by,
+        "segment": segment_column(by),
+        "metric": F.col("metric").cast("string"),
+        "k": k,
+    }
+    others = [named(name) for name in metrics.columns if name not in keys and name != "run_date"]
+    return metrics.select(*[column.alias(name) for name, column in keys.items()], *others)
+
+
+def segment_column(by: Column) -> Column:
+    """Segment as text: empty for all queries, whatever the format makes of an empty text."""
+    return F.when(by == "", F.lit("")).otherwise(F.col("segment").cast("string"))
+
+
+def night_column(frame: DataFrame, table: str) -> Column:
+    """`run_date` as a date; the action raises where it is none, and for a malformed line.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    table : str
+
+    Returns
+    -------
+    Column
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+    """
+    kind = require_column(frame, "run_date", "the night", table)
+    if isinstance(kind, T.StringType):
+        night = F.expr("try_cast(trim(run_date) as date)")
+    elif isinstance(kind, T.DateType):
+        night = F.col("run_date")
+    else:
+        raise InputRefusedError(f"column 'run_date' of the {table} is {kind.simpleString()}; cast it to date.")
+    text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
+    if MALFORMED in frame.columns:
+        night = F.when(F.col(MALFORMED).isNull(), night)
+        text = F.coalesce(F.col(MALFORMED), text)
+    message = (f"the {table} has a row whose run_date is no date: ", text, ".")
+    return raise_if(night, night.isNull(), *message, kind="date")
+
+
+def between(night: Column, start: date | None, end: date | None) -> Column:
+    """Whether a night lies between two, both included; None is no bound."""
+    inside = F.lit(True)
+    if start is not None:
+        inside = inside & (night >= F.lit(start))
+    if end is not None:
+        inside = inside & (night <= F.lit(end))
+    return inside
+
+
+def day_of(night: Column) -> Column:
+    """Number of a date, counted from 1970."""
+    return F.datediff(night, F.lit(date(1970, 1, 1)))
+
+
+def config_hash(rows: DataFrame) -> Column:
+    """Configuration that a row was computed by, as text; null where the table does not say."""
+    if "config_hash" in rows.columns:
+        return F.col("config_hash").cast("string")
+    return F.lit(None).cast("string")

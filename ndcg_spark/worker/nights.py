@@ -1,0 +1,97 @@
+"""Series of nights: one list per series, in order of the nights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.nightly_plans import EPOCH
+
+SERIES = ("run", "segment_by", "segment", "metric", "k")
+"""What a series is of: the keys of a metric table within a night and data set."""
+
+
+_KINDS: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "array<date>": pa.list_(pa.date32()),
+}
+SERIES_COLUMNS = {name: "int" if name == "k" else "string" for name in SERIES}
+
+
+def arrow_schema(columns: Mapping[str, str], more: Mapping[str, pa.DataType] = {}) -> pa.Schema:
+    """Schema of columns whose types are named as Spark names them; `more` has types that are not in the list."""
+    return pa.schema([(name, more.get(kind) or _KINDS[kind]) for name, kind in columns.items()])
+
+
+def date_of(day: int) -> date:
+    """Date of a day that is counted from 1970."""
+    return EPOCH + timedelta(days=int(day))
+
+
+def series_name(series: dict[str, Any]) -> str:
+    """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`."""
+    k = "all" if series["k"] is None else series["k"]
+    run = f"run {series['run']!r}, " if series["run"] else ""
+    by = series["segment_by"]
+    segment = f"{by}={'null' if series['segment'] is None else series['segment']}" if by else "overall"
+    return f"{series['metric']}@{k} of {run}{segment}"
+
+
+def in_order(series: dict[str, Any], nights: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort the nights of a series; refuse a night that comes twice.
+
+    Parameters
+    ----------
+    series : dict
+        By `SERIES`.
+    nights : sequence of dict
+        With `day`.
+
+    Returns
+    -------
+    list of dict
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    ordered = sorted(nights, key=lambda one: int(one["day"]))
+    for one, following in itertools.pairwise(ordered):
+        if one["day"] == following["day"]:
+            raise InputRefusedError(
+                f"{series_name(series)} has two rows for the night {date_of(one['day'])}; "
+                "keep the rows of one data set."
+            )
+    return ordered
+
+
+def require_one_configuration(series: dict[str, Any], nights: Sequence[dict[str, Any]]) -> None:
+    """Refuse a series whose nights were not all computed in the same way.
+
+    Parameters
+    ----------
+    series : dict
+        By `SERIES`.
+    nights : sequence of dict
+        Ordered, with `day` and `config_hash`.
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    for one, following in itertools.pairwise(nights):
+        if one["config_hash"] != following["config_hash"]:
+            raise InputRefusedError(
+                f"{series_name(series)} was computed in two ways: config_hash {one['config_hash']} on "
+                f"{date_of(one['day'])}, {following['config_hash']} on {date_of(following['day'])}; "
+                "keep the rows of one config_hash."
+            )

@@ -1,0 +1,125 @@
+"""Nights against their history: which nights are history, limits, words."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from support.nights import METRIC_COLUMNS, metric_rows, night
+from support.refusals import refusal
+
+from ndcg_spark import FlagPlan, flag_changes
+from ndcg_spark.errors import InvalidParameterError
+
+pytestmark = pytest.mark.usefixtures("spark")
+USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
+
+
+def weekly(values, **changed):
+    """One row per week, all on the weekday of the first night, a Thursday."""
+    rows = metric_rows(values, **changed)
+    return [row | {"run_date": night(7 * at)} for at, row in enumerate(rows)]
+
+
+def flags(spark, rows, plan=None):
+    """Rows by night."""
+    found = flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS), plan).collect()
+    by_night = {row["night"]: row.asDict() for row in found}
+    assert len(by_night) == len(found)
+    return by_night
+
+
+def test_a_drop_after_twelve_weeks(spark):
+    """An independent script gives the numbers; the limit for 12 nights is 4.5."""
+    row = flags(spark, weekly([*USUAL, 0.4312]))[night(84)]
+    numbers = [row[name] for name in ("median", "spread", "z")]
+    assert numbers == pytest.approx([0.441900000000, 0.001334341997, -7.133333333333], abs=1e-12)
+    assert [row[name] for name in ("status", "n_nights", "weekday", "limit")] == ["low", 12, "Thursday", 4.5]
+    assert row["rule"] == (
+        "ndcg@10 of overall is 0.431200 on 2026-03-26, below the median 0.441900 of 12 earlier Thursdays "
+        "(7.13 standard errors of 0.001500; limit 4.5)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "limit"), [(8, 5.9), (9, 5.9), (10, 5.0), (12, 4.5), (15, 4.5), (16, 3.9), (26, 3.3), (51, 3.3), (52, 2.9)]
+)
+def test_the_limit_depends_on_the_nights_of_history(spark, n, limit):
+    values = [0.5 + 0.001 * (at % 3 - 1) for at in range(n)]
+    row = flags(spark, weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), FlagPlan(start=night(7 * n)))[night(7 * n)]
+    assert (row["limit"], row["n_nights"], row["status"]) == (limit, n, "high")  # the standard error is 0.0015
+    below = flags(spark, weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[night(7 * n)]
+    assert below["status"] == "usual"
+
+
+def test_a_short_history_flags_nothing(spark):
+    found = flags(spark, weekly([0.4] * 7 + [0.9]))
+    assert {row["status"] for row in found.values()} == {"short_history"}
+    assert found[night(49)]["rule"] == "ndcg@10 of overall: 7 earlier nights are too few to judge 2026-02-19"
+
+
+def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one(spark):
+    found = flags(spark, metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
+    statuses = [found[night(at)]["status"] for at in range(60)]
+    assert statuses == ["short_history"] * 28 + ["usual"] * 32
+    assert [(found[night(at)]["weekday"], found[night(at)]["n_nights"]) for at in (28, 55, 56)] == [
+        ("any", 28),
+        ("any", 55),
+        ("Thursday", 8),
+    ]
+    assert found[night(28)]["limit"] == 3.3
+
+
+def test_without_spread_any_change_is_flagged(spark):
+    found = flags(spark, weekly([0.4] * 9 + [0.4, 0.40001], std_error=None))
+    assert (found[night(63)]["status"], found[night(63)]["z"]) == ("usual", 0.0)
+    last = found[night(70)]
+    assert (last["status"], last["z"], last["spread"]) == ("high", None, 0.0)
+    assert "any change counts" in last["rule"]
+
+
+def test_history_is_of_one_configuration_and_series(spark):
+    rows = [*weekly([0.9] * 10, config_hash="old")[:5], *weekly([0.4] * 14)[5:], *weekly([0.4] * 9, metric="p")]
+    found = flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS)).where("metric = 'ndcg'").collect()
+    last = max(found, key=lambda row: row["night"])
+    assert (last["n_nights"], last["status"], last["median"]) == (8, "usual", 0.4)
+
+
+def test_nights_without_a_value_are_no_history(spark):
+    found = flags(spark, weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
+    assert (found[night(35)]["status"], found[night(63)]["n_nights"]) == ("no_value", 8)
+
+
+def test_which_nights_are_judged_and_looked_back_on(spark):
+    plan = FlagPlan(start=night(77), end=night(84), lookback=63)
+    found = flags(spark, weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), plan)
+    assert sorted(found) == [night(77), night(84)]
+    assert {row["n_nights"] for row in found.values()} == {9}
+    assert found[night(84)]["median"] < 0.5
+
+
+def test_a_night_twice_is_refused(spark):
+    rows = spark.createDataFrame([*weekly(USUAL), *weekly(USUAL[:1])], METRIC_COLUMNS)
+    assert "has two rows for the night 2026-01-01" in refusal(flag_changes(rows))
+
+
+def test_partitions_do_not_matter(spark):
+    rows = spark.createDataFrame(weekly([*USUAL, 0.4312]), METRIC_COLUMNS)
+    expected = {row["night"]: row for row in flag_changes(rows).collect()}
+    assert {row["night"]: row for row in flag_changes(rows.orderBy("value").repartition(5)).collect()} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"limits": ()}, "limits"),
+        ({"limits": ((10, 5.0), (8, 6.0))}, "rising numbers"),
+        ({"limits": ((8, 0.0),)}, "the limit for 8 nights must be above 0"),
+        ({"lookback": 0}, "lookback"),
+        ({"fewest_any_day": 1}, "fewest_any_day"),
+        ({"start": night(1), "end": night(1) - timedelta(days=1)}, "is after the last"),
+    ],
+)
+def test_options_out_of_range(options, named):
+    with pytest.raises(InvalidParameterError, match=named):
+        FlagPlan(**options)
