@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ndcg_spark.spark.formats import Table
 
-MOST_SEGMENTS_NAMED = 5
+MOST_SEGMENTS_NAMED = 10
 
 
 def run_business_link(config: LinkConfig) -> int:
@@ -90,7 +90,7 @@ def _outcome(rows: DataFrame, table: Table, clicks: Table, nights: Nights, plan:
         )
     parse_text = table.parse_text or clicks.parse_text
     unmatched = unmatched_clicks(rows, clicks.frame, plan, parse_text=parse_text)
-    named = [row.asDict() for row in unmatched.limit(MOST_SEGMENTS_NAMED + 1).collect()]
+    named = [row.asDict() for row in unmatched.limit(MOST_SEGMENTS_NAMED).collect()]
     ordered = sorted(links, key=lambda row: (*sort_key(row), row["rate"]))
     return {
         "links": ordered,

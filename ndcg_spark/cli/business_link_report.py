@@ -35,8 +35,8 @@ def show_links(outcome: dict[str, Any], plan: LinkPlan) -> None:
         print(
             f"... and {len(links) - len(shown)} more, without a night or beyond these; --output and --json have all."
         )
-    for row in outcome["clicks_without_metric"]:
-        print(f"clicks without a metric: {row['segment_by'] or 'overall'} {row['segment'] or ''}".rstrip())
+    if outcome["clicks_without_metric"]:
+        print(f"clicks without a metric: {'; '.join(map(_place, outcome['clicks_without_metric']))}")
     short = sum(row["note"] == "not_enough_nights" for row in links)
     if short:
         print(f"alarms: {short} of {len(links)} series have fewer than {2 * plan.window} nights to compare")
@@ -45,6 +45,11 @@ def show_links(outcome: dict[str, Any], plan: LinkPlan) -> None:
     if not outcome["alarms"]:
         print("no alarm")
     print(_rule(plan))
+
+
+def _place(row: dict[str, Any]) -> str:
+    by = row["segment_by"]
+    return f"{by}={'null' if row['segment'] is None else row['segment']}" if by else "overall"
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -79,7 +79,7 @@ def test_nights_left_out_are_said(metrics, folder):
     other = click_rows(CLICKS[:1], segment_by="country", segment="DE")
     ended = link("--input", metrics, "--clicks", written(folder / "few.parquet", [*few, *other]))
     assert "nights 12 (left out: 1 without clicks, 1 of few impressions)" in ended.out
-    assert "clicks without a metric: country DE" in ended.out
+    assert "clicks without a metric: country=DE" in ended.out
     assert "alarms: 2 of 2 series have fewer than 14 nights to compare" in ended.out
 
 
