@@ -139,14 +139,15 @@ def totals_of(cells: Cells, n_positions: int) -> Totals:
     >>> totals_of(cells, 3).linked.tolist()
     [True, False, True]
     """
-    totals = Totals(*np.zeros((2, n_positions), dtype=np.int64), np.arange(n_positions))
+    nothing = np.zeros(n_positions, dtype=np.int64)
+    totals = Totals(nothing, nothing, np.arange(n_positions))
     for its in _blocks(cells):
         pairs = its.pairs[its.pattern]
-        counts = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
+        shown, clicked = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
         same = its.pattern[1:] == its.pattern[:-1]
         edges = np.unique(its.position[:-1][same] * n_positions + its.position[1:][same])
         chain = _chains(edges // n_positions, edges % n_positions, n_positions)
-        totals = add_totals(totals, Totals(*counts, chain))
+        totals = add_totals(totals, Totals(shown, clicked, chain))
     return totals
 
 
