@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark._version import __version__
 
 if TYPE_CHECKING:
+    from ndcg_spark.comparison import compare
+    from ndcg_spark.comparison_plan import ComparisonPlan
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Columns": "plan",
+    "ComparisonPlan": "comparison_plan",
     "Convention": "conventions",
     "Evaluation": "evaluation",
     "EvaluationPlan": "plan",
@@ -42,6 +45,7 @@ _HOMES = {
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
     "RetrievalPlan": "retrieval_plan",
+    "compare": "comparison",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
@@ -67,6 +71,7 @@ _HOMES = {
 __all__ = [
     "PRESETS",
     "Columns",
+    "ComparisonPlan",
     "Convention",
     "Evaluation",
     "EvaluationPlan",
@@ -76,6 +81,7 @@ __all__ = [
     "RatingPlan",
     "RetrievalPlan",
     "__version__",
+    "compare",
     "dcg",
     "disputed_items",
     "evaluate",

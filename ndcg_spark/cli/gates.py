@@ -14,7 +14,7 @@ from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
 
 _FORM = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -63,7 +63,7 @@ class Gate:
         if found is None:
             raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
         named, comparison, number = found.groups()
-        name, at = _name_and_cutoff(named, text)
+        name, at = name_and_cutoff(named, text)
         cutoffs = [k for one in plan.summed_metrics if one.name == name for k in plan.cutoffs if one.is_at(k)]
         if at is None and len(cutoffs) > 1:
             raise InvalidParameterError(f"gate {text!r}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
@@ -100,10 +100,10 @@ class Gate:
         ]
 
     def _met(self, value: float | None) -> bool:
-        return value is not None and _COMPARE[self.comparison](value, self.bound)
+        return value is not None and COMPARISONS[self.comparison](value, self.bound)
 
 
-def _name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
+def name_and_cutoff(named: str, gate: str) -> tuple[str, str | None]:
     """The name of a metric as summaries have it, and what was written after `@`."""
     name, _, at = named.partition("@")
     if name in TIE_METRICS:

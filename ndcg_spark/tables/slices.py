@@ -70,15 +70,17 @@ def slice_name(dataset: str, run: str) -> str:
     return ".".join(readable or ["unnamed"]) + "-" + digest
 
 
-def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str]) -> DataFrame:
+def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str], *, whole: bool = False) -> DataFrame:
     """Add `dataset`, `run_date` and `slice` to rows; a row of another run than `runs` gets a null slice.
 
     Parameters
     ----------
     frame : DataFrame
-        With a column `run`.
+        With a column `run`, unless they are a whole.
     partition : RunPartition
     runs : sequence of str
+    whole : bool
+        Whether all rows belong to the one slice that `runs` names, whatever their column `run` says.
 
     Returns
     -------
@@ -86,7 +88,9 @@ def stamped(frame: DataFrame, partition: RunPartition, runs: Sequence[str]) -> D
         Lazy, in the partitions of `frame`.
     """
     columns = columns_of(frame.columns)
-    if len(runs) == 1:
+    if whole:
+        sliced, name = frame, F.lit(slice_name(partition.dataset, runs[0]))
+    elif len(runs) == 1:
         sliced = frame
         name = F.when(F.col("run") == runs[0], F.lit(slice_name(partition.dataset, runs[0])))
     else:

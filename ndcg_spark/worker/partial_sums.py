@@ -155,7 +155,7 @@ def _is_constant(column: pa.Array) -> bool:
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     n = grouped.num_rows
-    segments = segment_texts([_plain_values(grouped.column(_key(name))) for name in names], n)
+    segments = segment_texts([plain_values(grouped.column(_key(name))) for name in names], n)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         for name in grouped.column_names:
@@ -204,7 +204,7 @@ def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
 
 
-def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times that Python has no value for as text."""
     try:
         return list(column.to_pylist())

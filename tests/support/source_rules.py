@@ -19,7 +19,7 @@ PACKAGE = "ndcg_spark"
 MAX_FUNCTION_LINES = 45
 
 ANYTHING = None
-HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark"})
+HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "scipy"})
 CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 
@@ -34,12 +34,12 @@ class Layer:
 # Top to bottom. A module that is in none of them has to be given a place here.
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
-    Layer(frozenset({"evaluation", "explanation", "tables"}), ANYTHING),
+    Layer(frozenset({"comparison", "evaluation", "explanation", "tables"}), ANYTHING),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
-    Layer(frozenset({"conventions", "judgment_plans", "plan", "retrieval_plan"}), frozenset()),
+    Layer(frozenset({"comparison_plan", "conventions", "judgment_plans", "plan", "retrieval_plan"}), frozenset()),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),
-    Layer(frozenset({"kernels"}), frozenset({"numpy"})),
+    Layer(frozenset({"kernels"}), frozenset({"numpy", "scipy"})),
     Layer(frozenset({"errors"}), frozenset()),
     Layer(frozenset({"_version"}), frozenset()),
 )

@@ -35,6 +35,10 @@ class Ranking:
     reason: str
     steps: Engine | Windows | Arrays
 
+    def rows(self) -> DataFrame:
+        """Canonical rows of the main table, not checked yet; lazy."""
+        return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
+
     def rankings(self) -> DataFrame:
         """One row a query; lazy. See `rank_queries`."""
         return self.steps.rankings()
