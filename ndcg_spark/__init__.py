@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison import compare
     from ndcg_spark.comparison_plan import ComparisonPlan
     from ndcg_spark.conventions import PRESETS, Convention
+    from ndcg_spark.diagnosis import changed_queries
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.retrieval_plan import RetrievalPlan
+    from ndcg_spark.spark.diagnosis import score_losses, shift_of_means, summarize_losses
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
@@ -45,6 +47,7 @@ _HOMES = {
     "RatingColumns": "judgment_plans",
     "RatingPlan": "judgment_plans",
     "RetrievalPlan": "retrieval_plan",
+    "changed_queries": "diagnosis",
     "compare": "comparison",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
@@ -63,8 +66,11 @@ _HOMES = {
     "rating_agreement": "spark.judgments",
     "rating_pairs": "spark.judgments",
     "retrieve": "spark.retrieval",
+    "score_losses": "spark.diagnosis",
     "score_queries": "spark.scoring",
+    "shift_of_means": "spark.diagnosis",
     "summarize": "spark.summary",
+    "summarize_losses": "spark.diagnosis",
     "summarize_rankings": "spark.summary",
 }
 
@@ -81,6 +87,7 @@ __all__ = [
     "RatingPlan",
     "RetrievalPlan",
     "__version__",
+    "changed_queries",
     "compare",
     "dcg",
     "disputed_items",
@@ -99,8 +106,11 @@ __all__ = [
     "rating_agreement",
     "rating_pairs",
     "retrieve",
+    "score_losses",
     "score_queries",
+    "shift_of_means",
     "summarize",
+    "summarize_losses",
     "summarize_rankings",
 ]
 

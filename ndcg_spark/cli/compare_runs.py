@@ -23,23 +23,28 @@ from ndcg_spark.comparison_plan import LIFT_INTERVALS, UNPAIRED
 from ndcg_spark.judgment_plans import ON_INVALID
 
 
-def _of_evaluation(*groups: str, without: frozenset[str] = frozenset()) -> list[click.Option]:
+def of_evaluation(*groups: str, without: frozenset[str] = frozenset()) -> list[click.Option]:
     """Options of `mean-ndcg`, which rankings are evaluated by."""
     return [one for group in groups for one in OF_EVALUATION[group] if not set(one.opts) & without]
 
 
+OF_RANKINGS = [
+    *table_to_read("--input", "Rankings to evaluate and compare: a path, a catalog table, or a SQL query.",
+                   required=False, formats=f"trec-run, {READ_FORMATS}"),
+    *table_to_read("--judgments", "Table with the relevances, if the input has none.", required=False,
+                   formats=f"trec-qrels, {READ_FORMATS}"),
+    click.Option(["--sample"], type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, "
+                 "chosen by hash.  [default: all]"),
+]  # fmt: skip
+"""The tables that are ranked."""
+
 GROUPS: dict[str, list[click.Option]] = {
     "Input": [
-        *table_to_read("--input", "Rankings to evaluate and compare: a path, a catalog table, or a SQL query.",
-                       required=False, formats=f"trec-run, {READ_FORMATS}"),
-        *table_to_read("--judgments", "Table with the relevances, if the input has none.", required=False,
-                       formats=f"trec-qrels, {READ_FORMATS}"),
+        *OF_RANKINGS,
         *table_to_read("--per-query", "Metrics of every query, as --per-query-output of mean-ndcg writes them, "
                        "instead of rankings.", required=False),
         *table_to_read("--baseline-per-query", "Metrics of every query of the baseline, if they are in a table of "
                        "their own.", required=False),
-        click.Option(["--sample"], type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, "
-                     "chosen by hash.  [default: all]"),
     ],
     "Runs": [
         click.Option(["--baseline"], metavar="NAME", help="Run that the others are compared with.  [default: each "
@@ -49,7 +54,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "other value is 0, it is left out, or the job is refused.  [default: as --missing-query]"),
     ],
     "Columns": [
-        *_of_evaluation("Columns"),
+        *of_evaluation("Columns"),
         click.Option(["--cluster-col"], metavar="NAME", help="Column whose values are independent of each other, "
                      "such as the user or session; queries that share one are not."),
     ],
@@ -70,7 +75,7 @@ GROUPS: dict[str, list[click.Option]] = {
         click.Option(["--keep-replicates"], is_flag=True, help="Store the sums of the replicates, too, so that "
                      "nights can be added."),
     ],
-    "Metric": _of_evaluation("Metric", without=frozenset({"--tie-bounds", "--confidence"})),
+    "Metric": of_evaluation("Metric", without=frozenset({"--tie-bounds", "--confidence"})),
     "Output": [
         *slice_options("--input or --per-query"),
         *table_to_write("--output", "Comparison table to write: a folder or a catalog table."),
@@ -79,10 +84,10 @@ GROUPS: dict[str, list[click.Option]] = {
     "Checks": [
         click.Option(["--on-invalid"], type=click.Choice(ON_INVALID), default="fail", show_default=True,
                      help="What a bad row of the rankings does: stop the job, or be left out and counted."),
-        *_of_evaluation("Checks", without=frozenset({"--on-invalid", "--rejects", "--rejects-format", "--gate"})),
+        *of_evaluation("Checks", without=frozenset({"--on-invalid", "--rejects", "--rejects-format", "--gate"})),
         gate_option("ndcg@10.ci_low>-0.002", "a column of the rows over all queries"),
     ],
-    "Running": [*_of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),
+    "Running": [*of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),
                 explain_option(), spark_option()],
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""

@@ -11,6 +11,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.build_judgments import build_judgments
 from ndcg_spark.cli.compare_runs import compare_runs
 from ndcg_spark.cli.conventions import conventions
+from ndcg_spark.cli.diagnose import diagnose
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.cli.metrics import metrics
 from ndcg_spark.cli.retrieve import retrieve
@@ -28,6 +29,7 @@ def cli() -> None:
 cli.add_command(mean_ndcg)
 cli.add_command(retrieve)
 cli.add_command(compare_runs)
+cli.add_command(diagnose)
 cli.add_command(build_judgments)
 cli.add_command(conventions)
 cli.add_command(metrics)

@@ -1,4 +1,4 @@
-"""What a list loses against the ideal one: items not retrieved, items ranked too low, and the swap that helps most."""
+"""What a list loses against the ideal one: items not retrieved or ranked too low, and the swap that helps most."""
 
 from __future__ import annotations
 

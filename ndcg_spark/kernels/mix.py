@@ -51,13 +51,10 @@ def mix_and_within(before: Sequence[SegmentSums | None], after: Sequence[Segment
     (shares_a, means_a, all_a), (shares_b, means_b, all_b) = _parts(before), _parts(after)
     middle = (all_a + all_b) / 2
     shifts = []
+    nothing = Fraction(0)
     for p_a, p_b, known_a, known_b in zip(shares_a, shares_b, means_a, means_b, strict=True):
-        if known_a is None and known_b is None:
-            shifts.append(Shift(Fraction(0), Fraction(0)))
-            continue
-        u_a = known_b if known_a is None else known_a
-        u_b = known_a if known_b is None else known_b
-        assert u_a is not None and u_b is not None
+        u_a = known_a if known_a is not None else known_b if known_b is not None else nothing
+        u_b = known_b if known_b is not None else u_a
         shifts.append(Shift((p_b - p_a) * ((u_a + u_b) / 2 - middle), (p_a + p_b) / 2 * (u_b - u_a)))
     return shifts
 

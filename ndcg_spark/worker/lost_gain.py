@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.dcg import rank_weights
 from ndcg_spark.kernels.lost_gain import best_swap, gain_by_rank, retrieved_ideal
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, query_of_rows
-from ndcg_spark.kernels.ties import TieGroups, expected_weights, extreme_weights
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray
+from ndcg_spark.kernels.ties import TieGroups, expected_weights, extreme_groups
 from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_column, float_values
 from ndcg_spark.worker.ranked_lists import RankedLists, read_lists
@@ -35,7 +34,7 @@ def loss_metrics(longest: int) -> tuple[SummedMetric, ...]:
 def make_loss_scorer(task: ScoringTask, longest: int) -> BatchFunction:
     """Build the function from rankings to metrics of queries and what they lose, one batch a cutoff.
 
-    All of it is null for a query without a relevant item, also under rules that give it an NDCG: nothing is lost there.
+    All of it is null for a query without a relevant item, also under rules that give it an NDCG.
     """
 
     def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,29 +49,29 @@ def make_loss_scorer(task: ScoringTask, longest: int) -> BatchFunction:
 def _with_losses(
     scored: pa.RecordBatch, lists: RankedLists, task: ScoringTask, k: int | None, longest: int
 ) -> pa.RecordBatch:
-    assert k is not None and task.discount is not None
-    discount, groups = task.discount, lists.groups
-    one = np.ones(len(lists.ranked), dtype=np.int64)
-    counts = one if groups is None else groups.count
-    weights = _weights(lists, task, k)
+    assert k is not None
+    assert task.discount is not None
+    discount, groups = task.discount, _groups(lists, task.convention.ties)
+    weights = expected_weights(groups, discount, k=k)
     dcg, _ = float_values(scored.column("dcg"))
     idcg, known = float_values(scored.column("idcg"))
     known = known & (idcg > 0)
-    best = retrieved_ideal(lists.ranked, counts, lists.offsets, discount, k=k)
-    swap = best_swap(lists.ranked, weights / counts, lists.offsets)
+    best = retrieved_ideal(lists.ranked, groups.count, lists.offsets, discount, k=k)
+    swap = best_swap(lists.ranked, weights / groups.count, lists.offsets)
     safe = np.where(known, idcg, 1.0)
     columns = {name: scored.column(name) for name in scored.schema.names}
     columns["ndcg"] = float_column(np.where(known, dcg / safe, 0.0), known)
     values = (idcg - best, best - dcg, (idcg - best) / safe, (best - dcg) / safe, swap.gain)
     columns |= {name: float_column(value, known) for name, value in zip(LOSSES, values, strict=True)}
-    places = lists.rank if groups is None else groups.start
     for name, entry in zip(SWAPPED, (swap.first, swap.second), strict=True):
         swaps = known & (entry >= 0)
         at = np.where(swaps, lists.offsets[:-1] + entry, 0)
-        ranks = places[at] + 1 if len(places) else at
+        ranks = groups.start[at] + 1 if len(groups.start) else at
         columns[name] = pa.array(ranks.astype(np.int32), mask=~swaps)
     spans = TieGroups(places, one, one, query_of_rows(lists.offsets)) if groups is None else groups
-    columns |= _by_rank(gain_by_rank(lists.ranked, spans, lists.offsets, discount, k=k) / safe[:, None], known, longest)
+    columns |= _by_rank(
+        gain_by_rank(lists.ranked, spans, lists.offsets, discount, k=k) / safe[:, None], known, longest
+    )
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -86,10 +85,11 @@ def _by_rank(shares: FloatArray, known: BoolArray, longest: int) -> dict[str, pa
     }
 
 
-def _weights(lists: RankedLists, task: ScoringTask, k: int) -> FloatArray:
-    assert task.discount is not None
+def _groups(lists: RankedLists, ties: str) -> TieGroups:
+    """Ranks of the entries: of an item by itself one, of tied items those of the group, of which each may be theirs."""
     if lists.groups is None:
-        return rank_weights(lists.rank, task.discount, k=k)
-    if task.convention.ties == "expected":
-        return expected_weights(lists.groups, task.discount, k=k)
-    return extreme_weights(lists.groups, lists.ranked, task.discount, k=k, best=task.convention.ties == "best")
+        one = np.ones(len(lists.ranked), dtype=np.int64)
+        return TieGroups(lists.rank, one, one, np.arange(len(one)))
+    if ties == "expected":
+        return lists.groups
+    return extreme_groups(lists.groups, lists.ranked, best=ties == "best")

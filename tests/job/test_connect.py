@@ -155,3 +155,14 @@ def test_a_job_is_refused_in_a_line(seen, case, told):
     assert (code, len(lines)) == (2, 1), lines
     assert told in lines[0]
     assert lines[0].endswith("leaves such rows out." if case == "bad" else "Nothing was written.")
+
+
+def test_comparisons(seen):
+    """The worked comparison, with digits."""
+    found = seen["comparisons"]
+    plain, clustered = found["plain"], found["clustered"]
+    assert (plain["p_value"], plain["p_sign_flip"]) == (pytest.approx(0.019159835596, abs=5.1e-13), 0.021484375)
+    assert plain["boot_low"] == pytest.approx(0.022714646424, abs=5.1e-13)
+    assert clustered["std_error"] == pytest.approx(0.034184728740, abs=5.1e-13)
+    assert found["changed"] > 0
+    assert found["sums"] == pytest.approx([1.0] * 6, abs=1e-12)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
+from ndcg_spark.cli.compare_runs import GROUPS as COMPARISON_GROUPS
+from ndcg_spark.cli.compare_runs import compare_runs
+from ndcg_spark.cli.diagnose import NIGHT_GROUPS, RUN_GROUPS, between_nights, between_runs
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.conventions import CHOICES
@@ -13,6 +16,9 @@ JOBS = {
     "mean-ndcg": (mean_ndcg, GROUPS),
     "build-judgments events": (from_events, EVENT_GROUPS),
     "build-judgments annotators": (from_annotators, RATING_GROUPS),
+    "compare-runs": (compare_runs, COMPARISON_GROUPS),
+    "diagnose nights": (between_nights, NIGHT_GROUPS),
+    "diagnose runs": (between_runs, RUN_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 

@@ -49,9 +49,7 @@ def test_mix_and_within_add_up_exactly(seed):
     ]
     if any(all(one is None for one in night) for night in nights):
         pytest.skip("a night without queries")
-    means = [
-        sum(one.total for one in night if one) / sum(one.weight for one in night if one) for night in nights
-    ]
+    means = [sum(one.total for one in night if one) / sum(one.weight for one in night if one) for night in nights]
     assert sum(one.mix + one.within for one in mix_and_within(*nights)) == means[1] - means[0]
 
 

@@ -58,6 +58,8 @@ def flags_of_the_job(*names: str) -> set[str]:
 
 
 OF_OTHER_JOBS = flags_of_the_job("build-judgments", "events") | flags_of_the_job("build-judgments", "annotators")
+OF_OTHER_JOBS |= flags_of_the_job("compare-runs")
+OF_OTHER_JOBS |= flags_of_the_job("diagnose", "nights") | flags_of_the_job("diagnose", "runs")
 
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))

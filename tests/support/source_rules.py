@@ -34,7 +34,7 @@ class Layer:
 # Top to bottom. A module that is in none of them has to be given a place here.
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
-    Layer(frozenset({"comparison", "evaluation", "explanation", "tables"}), ANYTHING),
+    Layer(frozenset({"comparison", "diagnosis", "evaluation", "explanation", "tables"}), ANYTHING),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"comparison_plan", "conventions", "judgment_plans", "plan", "retrieval_plan"}), frozenset()),
