@@ -68,10 +68,8 @@ def _with_losses(
         at = np.where(swaps, lists.offsets[:-1] + entry, 0)
         ranks = groups.start[at] + 1 if len(groups.start) else at
         columns[name] = pa.array(ranks.astype(np.int32), mask=~swaps)
-    spans = TieGroups(places, one, one, query_of_rows(lists.offsets)) if groups is None else groups
-    columns |= _by_rank(
-        gain_by_rank(lists.ranked, spans, lists.offsets, discount, k=k) / safe[:, None], known, longest
-    )
+    shares = gain_by_rank(lists.ranked, groups, lists.offsets, discount, k=k) / safe[:, None]
+    columns |= _by_rank(shares, known, longest)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
