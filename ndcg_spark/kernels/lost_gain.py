@@ -51,8 +51,8 @@ def retrieved_ideal(
     --------
     >>> discount = 1 / np.log2(np.arange(2, 8))
     >>> ones = np.ones(6, dtype=np.int64)
-    >>> retrieved_ideal(np.array([3.0, 2, 3, 0, 1, 2]), ones, np.array([0, 6]), discount, k=6).round(12).tolist()
-    [7.140995184095]
+    >>> retrieved_ideal(np.array([3.0, 2, 3, 0, 1, 2]), ones, np.array([0, 6]), discount, k=6).round(6).tolist()
+    [7.140995]
     """
     query = query_of_rows(offsets)
     totals = segment_sum(counts.astype(np.float64), offsets).astype(np.int64)

@@ -84,7 +84,7 @@ def _by_rank(shares: FloatArray, known: BoolArray, longest: int) -> dict[str, pa
 
 
 def _groups(lists: RankedLists, ties: str) -> TieGroups:
-    """Ranks of the entries: of an item by itself one, of tied items those of the group, of which each may be theirs."""
+    """Ranks that the items of each entry may take: one by itself, or those of its tie group."""
     if lists.groups is None:
         one = np.ones(len(lists.ranked), dtype=np.int64)
         return TieGroups(lists.rank, one, one, np.arange(len(one)))

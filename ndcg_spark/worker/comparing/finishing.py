@@ -34,12 +34,14 @@ from ndcg_spark.kernels.replicates import (
 )
 from ndcg_spark.kernels.student import detectable_effect, required_units
 from ndcg_spark.worker.batches import BatchFunction, batch_function
+from ndcg_spark.worker.comparing.replicating import add_replicates
 from ndcg_spark.worker.comparing.totals import (
     BASE,
     BLOCKS,
     COUNTS,
     DRAWS,
     SQUARES_SIZE,
+    UNITS,
     Base,
     GroupKey,
     Sums,
@@ -81,13 +83,18 @@ def make_finisher(plan: ComparisonPlan) -> BatchFunction:
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         bases: dict[GroupKey, Base] = {}
         blocks: dict[GroupKey, dict[tuple[int, int], Sums]] = {}
+        units: dict[GroupKey, list[bytes]] = {}
         for key, kind, block, payload in travelling(batches):
             if kind == BASE:
                 bases[key] = Base.from_bytes(payload)
+            elif kind == UNITS:
+                units.setdefault(key, []).append(payload)
             else:
                 blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
         for key, base in bases.items():
-            yield _row_batch([_result(key, _gathered(base, blocks.pop(key, {}), plan), plan)])
+            totals = _gathered(base, blocks.pop(key, {}), plan)
+            add_replicates(totals, units.pop(key, []), plan)
+            yield _row_batch([_result(key, totals, plan)])
 
     return batch_function(finish)
 

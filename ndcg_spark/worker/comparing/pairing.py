@@ -63,6 +63,8 @@ class Queries:
         A metric each; NaN where it is null or its row is not there.
     weights : float64, shape (n,), or None
     segments : dict from column to Arrow array of n values
+    rows : pa.RecordBatch
+        A row of each query, for messages.
     """
 
     units: WordArray
@@ -72,6 +74,7 @@ class Queries:
     values: tuple[FloatArray, ...]
     weights: FloatArray | None
     segments: dict[str, pa.Array]
+    rows: pa.RecordBatch
 
 
 def make_unifier(plan: ComparisonPlan) -> BatchFunction:
@@ -167,6 +170,7 @@ def read_queries(rows: pa.RecordBatch, plan: ComparisonPlan) -> Queries:
             name: rows.column(segment_column(number)).take(from_row)
             for number, name in enumerate(plan.segment_columns)
         },
+        rows=rows.select([key_column(number) for number in range(len(plan.query))]).take(from_row),
     )
 
 

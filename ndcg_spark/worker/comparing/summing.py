@@ -15,16 +15,19 @@ import pyarrow as pa
 
 from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.exact import N_LIMBS, rounded_sums, to_limbs, two_product
+from ndcg_spark.kernels.exact import rounded_sums, two_product
 from ndcg_spark.kernels.paired import STATE_SIZE, cluster_squares, deltas, fill_unweighted, pair_states
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
-from ndcg_spark.kernels.replicates import DRAWN, MOST_EXACT
+from ndcg_spark.kernels.replicates import MOST_EXACT
 from ndcg_spark.kernels.resampling import WordArray, drawn_sums, flipped_sums
 from ndcg_spark.worker.batches import BatchFunction, batch_function
-from ndcg_spark.worker.comparing.pairing import UNIT, Queries, read_queries, whole_units
+from ndcg_spark.worker.comparing.pairing import UNIT, Queries, query_text, read_queries, whole_units
+from ndcg_spark.worker.comparing.replicating import Units, drawn_columns, limb_columns, units_to_bytes
 from ndcg_spark.worker.comparing.totals import SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
 from ndcg_spark.worker.partial_sums import plain_values, segment_texts
 
+FEW_UNITS = 512
+"""A segment with fewer units in a chunk sends them as they are, in 24 bytes each, and not 208 kB of replicates."""
 HELD_BYTES = 2**28
 """Sums of replicates that a worker holds before it sends all of them on."""
 
@@ -46,7 +49,8 @@ def make_summer(plan: ComparisonPlan) -> BatchFunction:
 
 def _size(held: dict[GroupKey, Totals], plan: ComparisonPlan) -> int:
     return sum(
-        8 * (STATE_SIZE + plan.replicates * len(one.drawn) + plan.flips * len(one.flipped)) for one in held.values()
+        8 * (STATE_SIZE + plan.replicates * len(one.drawn) + plan.flips * len(one.flipped)) + sum(map(len, one.units))
+        for one in held.values()
     )
 
 
@@ -95,6 +99,11 @@ class Grouping:
     unit_starts: IntArray
     hashes: WordArray
 
+    @property
+    def least_units(self) -> int:
+        """Units of the smallest group."""
+        return int(np.diff(np.append(self.unit_starts, len(self.hashes))).min())
+
     def group_sums(self, values: IntArray) -> IntArray:
         """Sum numbers of queries by group."""
         return np.asarray(np.add.reduceat(values[self.order], self.starts))
@@ -137,8 +146,8 @@ def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonP
         limbs = pair_states(one.x, one.y, one.w, one.delta)
         for grouping in groupings:
             _add_sums(held, one, limbs, grouping)
-    # Without clusters the replicates of all queries are the sums of those of a segment set.
-    adds_up = queries.solo is None and len(groupings) > 1
+    # Without clusters the replicates of all queries are the sums of those of a segment set with large segments.
+    adds_up = queries.solo is None and len(groupings) > 1 and groupings[1].least_units >= FEW_UNITS
     for grouping in groupings[1:] if adds_up else groupings:
         to_all = adds_up and grouping.number == 1
         _add_units(held, compared, grouping, plan, clustered=queries.solo is not None, to_all=to_all)
@@ -151,7 +160,7 @@ def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
             has_x, has_y = queries.present[:, at, baseline], queries.present[:, at, run]
             only_run, only_baseline = has_y & ~has_x, has_x & ~has_y
             if plan.unpaired == "error" and (only_run | only_baseline).any():
-                _refuse_unpaired(plan, baseline if only_baseline.any() else run)
+                _refuse_unpaired(queries, only_run, only_baseline, plan, (baseline, run))
             there = has_x & has_y if plan.unpaired == "drop" else has_x | has_y
             if not (has_x | has_y).any():
                 continue
@@ -168,10 +177,13 @@ def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
                 yield Pairs(number, metric, k, used, only_run, only_baseline, skipped, x, y, w, deltas(x, y))
 
 
-def _refuse_unpaired(plan: ComparisonPlan, number: int) -> None:
-    raise InputRefusedError(
-        f"run {plan.runs[number]!r} has queries that another run lacks; choose unpaired=zero or drop."
-    )
+def _refuse_unpaired(
+    queries: Queries, only_run: BoolArray, only_baseline: BoolArray, plan: ComparisonPlan, pair: tuple[int, int]
+) -> None:
+    at = int(np.flatnonzero(only_run | only_baseline)[0])
+    there, lacking = plan.runs[pair[int(only_run[at])]], plan.runs[pair[int(only_baseline[at])]]
+    name = query_text(queries.rows, at, plan.query)
+    raise InputRefusedError(f"query {name} is in run {there!r} and not in {lacking!r}; choose unpaired=zero or drop.")
 
 
 def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArray], grouping: Grouping) -> None:
@@ -198,14 +210,6 @@ def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArra
         base.low, base.high = min(base.low, float(low[group])), max(base.high, float(high[group]))
 
 
-class Units(NamedTuple):
-    """Numbers of the units of a grouping for one pair, metric and cutoff; a None is 1 for every unit that is used."""
-
-    used: BoolArray
-    a: FloatArray | None
-    d: FloatArray
-
-
 def _add_units(
     held: dict[GroupKey, Totals],
     compared: list[Pairs],
@@ -219,6 +223,7 @@ def _add_units(
     ends = np.append(grouping.unit_starts[1:], len(grouping.hashes))
     drawn: list[tuple[int, int, FloatArray]] = []
     flipped: list[tuple[int, int, FloatArray]] = []
+    shared: list[tuple[Pairs, Units]] = []
     for number, one in enumerate(compared):
         d = one.delta if one.w is None else one.w * one.delta
         if clustered:
@@ -230,11 +235,15 @@ def _add_units(
             units = Units(
                 one.used[grouping.order], None if one.w is None else one.w[grouping.order], d[grouping.order]
             )
+        shared.append((one, units))
         _note_differences(held, one, units.d, grouping, ends, to_all=to_all)
-        drawn += [(number, place, limb) for place, limb in _drawn_columns(units)] if plan.replicates else []
-        flipped += [(number, place, limb) for place, limb in _limb_columns(units.d)] if plan.flips else []
+        drawn += [(number, place, limb) for place, limb in drawn_columns(units)] if plan.replicates else []
+        flipped += [(number, place, limb) for place, limb in limb_columns(units.d)] if plan.flips else []
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
         inside = slice(start, end)
+        if grouping.number and end - start < FEW_UNITS:
+            _keep_units(held, grouping, group, shared, inside)
+            continue
         _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, plan, to_all=to_all)
 
 
@@ -273,21 +282,15 @@ def _note_differences(
             held[key].base.note_differences(few)
 
 
-def _limb_columns(values: FloatArray) -> list[tuple[int, FloatArray]]:
-    return [(place, limb.astype(np.float64)) for place, limb in to_limbs(values).items() if limb.any()]
-
-
-def _drawn_columns(units: Units) -> list[tuple[int, FloatArray]]:
-    """Columns of a bootstrap: numbers of `DRAWN` in limbs; without weights three say all."""
-    d, used = units.d, units.used.astype(np.float64)
-    numbers = {"m": used, "d": d, "dd": d * d}
-    if units.a is not None:
-        numbers |= {"a": units.a, "aa": units.a * units.a, "ad": units.a * d}
-    return [
-        (DRAWN.index(name) * N_LIMBS + place, limb)
-        for name, values in numbers.items()
-        for place, limb in _limb_columns(values)
-    ]
+def _keep_units(
+    held: dict[GroupKey, Totals], grouping: Grouping, group: int, shared: list[tuple[Pairs, Units]], inside: slice
+) -> None:
+    """Keep the units of a group as they are."""
+    for one, units in shared:
+        its = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
+        if its.used.any():
+            (key,) = _keys(one, grouping, group, to_all=False)
+            held[key].units.append(units_to_bytes(grouping.hashes[inside], its))
 
 
 def _add_replicates(

@@ -1,7 +1,8 @@
 """What is held of a group while its queries are added up, and how it travels between workers.
 
 A row that travels has the keys of its group, a kind, the number of a block of replicates, and a payload, which is
-whole numbers as bytes. Rows of one group, kind and block merge by adding them.
+whole numbers as bytes. Rows of one group, kind and block merge by adding them. The units of a group that has few of
+them on a worker travel as they are: that takes less room than sums of replicates, which are made of them at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ndcg_spark.worker.batches import BatchFunction, batch_function
 
 COUNTS = ("n_queries", "n_wins", "n_ties", "n_losses", "n_only_run", "n_only_baseline", "n_skipped", "n_clusters")
 SQUARES_SIZE = len(SQUARES) * N_LIMBS
-BASE, DRAWS, FLIPS = range(3)
-"""Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; blocks of sign flips."""
+BASE, DRAWS, FLIPS, UNITS = range(4)
+"""Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; blocks of sign flips; units."""
 BLOCKS = {DRAWS: 64, FLIPS: 1024}
 """Replicates of a block."""
 PARTIAL_SCHEMA = pa.schema(
@@ -117,10 +118,13 @@ class Totals:
     base: Base = field(default_factory=Base)
     drawn: Sums = field(default_factory=dict)
     flipped: Sums = field(default_factory=dict)
+    units: list[bytes] = field(default_factory=list)
 
     def rows(self) -> Iterator[tuple[int, int, bytes]]:
         """Kind, block and payload of the rows that the group travels in."""
         yield BASE, 0, self.base.to_bytes()
+        for payload in self.units:
+            yield UNITS, 0, payload
         for kind, sums in ((DRAWS, self.drawn), (FLIPS, self.flipped)):
             length = len(next(iter(sums.values()))) if sums else 0
             for block, start in enumerate(range(0, length, BLOCKS[kind])):
@@ -189,12 +193,16 @@ def make_merger() -> BatchFunction:
     def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         bases: dict[tuple[object, ...], Base] = {}
         sums: dict[tuple[object, ...], Sums] = {}
+        units: list[tuple[object, ...]] = []
         for key, kind, block, payload in travelling(batches):
             place = (*key, kind, block)
-            if kind == BASE:
+            if kind == UNITS:
+                units.append((*place, payload))
+            elif kind == BASE:
                 bases.setdefault(place, Base()).add(Base.from_bytes(payload))
             else:
                 add_sums(sums.setdefault(place, {}), sums_from_bytes(payload))
+        yield from row_batches(iter(units))
         yield from row_batches((*place, base.to_bytes()) for place, base in bases.items())
         yield from row_batches((*place, sums_to_bytes(its)) for place, its in sums.items())
 
