@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.retrieval_plan import RetrievalPlan
-    from ndcg_spark.spark.diagnosis import score_losses, shift_of_means, summarize_losses
+    from ndcg_spark.spark.diagnosis import flag_means, score_losses, shift_of_means, summarize_losses
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
@@ -54,6 +54,7 @@ _HOMES = {
     "evaluate": "evaluation",
     "evaluation_plan": "evaluation",
     "explain_difference": "explanation",
+    "flag_means": "spark.diagnosis",
     "judge_by_labels": "spark.retrieval",
     "judgments_from_events": "spark.judgments",
     "judgments_from_ratings": "spark.judgments",
@@ -94,6 +95,7 @@ __all__ = [
     "evaluate",
     "evaluation_plan",
     "explain_difference",
+    "flag_means",
     "judge_by_labels",
     "judgments_from_events",
     "judgments_from_ratings",

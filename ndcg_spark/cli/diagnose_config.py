@@ -23,10 +23,13 @@ from ndcg_spark.plan import EvaluationPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightsConfig:
-    """What one run of `diagnose nights` is asked to do; None takes all there are."""
+    """What one run of `diagnose nights` or `diagnose history` is asked to do; None takes all there are.
+
+    `before` is None where a night is held against all nights before it.
+    """
 
     source: Source
-    before: date
+    before: date | None
     after: date
     dataset: str | None
     runs: tuple[str, ...]
@@ -69,7 +72,8 @@ def nights_config(options: dict[str, Any]) -> NightsConfig:
     ------
     InvalidParameterError
     """
-    before, after = run_date_of(options["before"]), run_date_of(options["after"])
+    after = run_date_of(options["after"])
+    before = run_date_of(options["before"]) if "before" in options else None
     if before == after:
         raise InvalidParameterError(f"--before and --after are both {before}; name two nights.")
     metric, at = name_and_cutoff(options["metric"], options["metric"])

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.cli.accounts import refusal_of
 from ndcg_spark.cli.diagnose_config import NightsConfig, RunsConfig
-from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shifts
+from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shifts, show_standings
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 
 if TYPE_CHECKING:
-    from datetime import date
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from ndcg_spark.cli.inputs import Inputs
 
@@ -44,41 +42,85 @@ def run_nights_job(config: NightsConfig) -> int:
         return _nights(spark, config, Progress())
 
 
+def run_history_job(config: NightsConfig) -> int:
+    """Flag the means of a night that stand out from the nights before it.
+
+    Parameters
+    ----------
+    config : NightsConfig
+
+    Returns
+    -------
+    int
+        0 done.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options.
+    """
+    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
+        return _history(spark, config, Progress())
+
+
 def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
     from ndcg_spark.spark.diagnosis import shift_of_means
+
+    table = _means(spark, config)
+    nights = [table.where(_day() == day.isoformat()) for day in (config.before, config.after) if day]
+    rows = _collected(shift_of_means(*nights), "comparing nights", progress)
+    if not rows:
+        raise InputRefusedError(
+            f"{config.source.reference!r} has no segments of {config.metric} on both {config.before} and "
+            f"{config.after}."
+        )
+    rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
+    show_shifts(rows, config)
+    dates = {"before": str(config.before), "after": config.after.isoformat()}
+    return _answer({"shifts": rows, **dates, "metric": config.metric}, config.json_path)
+
+
+def _history(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
+    from ndcg_spark.spark.diagnosis import flag_means
+
+    rows = _collected(flag_means(_means(spark, config), config.after), "looking at the history", progress)
+    if not rows:
+        raise InputRefusedError(f"{config.source.reference!r} has no {config.metric} on {config.after}.")
+    rows.sort(key=lambda row: (row["dataset"], *sort_key(row)))
+    show_standings(rows)
+    return _answer({"means": rows, "night": config.after.isoformat(), "metric": config.metric}, config.json_path)
+
+
+def _collected(frame: DataFrame, what: str, progress: Progress) -> list[dict[str, Any]]:
     from ndcg_spark.spark.failures import refusal_text
+
+    try:
+        with progress.step(what):
+            return [row.asDict() for row in frame.collect()]
+    except Exception as error:
+        text = None if isinstance(error, NdcgSparkError) else refusal_text(error)
+        raise (InputRefusedError(text) if text else error) from error
+
+
+def _day() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col("run_date").cast("string")
+
+
+def _means(spark: SparkSession, config: NightsConfig) -> DataFrame:
+    """Rows of the metric table that were asked for, of all nights."""
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.spark.expressions import require_column
     from ndcg_spark.spark.formats import read_table
 
     source = config.source
     table = read_table(spark, source.reference, source.kind, source.options).frame
-    nights = [_night(table, day, config) for day in (config.before, config.after)]
-    frame = shift_of_means(*nights)
-    try:
-        with progress.step("comparing nights"):
-            rows = [row.asDict() for row in frame.collect()]
-    except Exception as error:
-        text = None if isinstance(error, NdcgSparkError) else refusal_text(error)
-        raise (InputRefusedError(text) if text else error) from error
-    if not rows:
-        raise InputRefusedError(
-            f"{source.reference!r} has no segments of {config.metric} on both {config.before} and {config.after}."
-        )
-    rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
-    show_shifts(rows, config)
-    dates = {"before": config.before.isoformat(), "after": config.after.isoformat()}
-    return _answer({"shifts": rows, **dates, "metric": config.metric}, config.json_path)
-
-
-def _night(table: DataFrame, day: date, config: NightsConfig) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    from ndcg_spark.spark.expressions import require_column
-
-    for name in ("run_date", "metric", "segment_by"):
+    for name in ("run_date", "metric", "segment_by", "k", "dataset"):
         require_column(table, name, "metric-table", "metric table")
-    rows = table.where((F.col("run_date").cast("string") == day.isoformat()) & (F.col("metric") == config.metric))
+    rows = table.where(F.col("metric") == config.metric)
     if config.dataset is not None:
-        require_column(table, "dataset", "dataset", "metric table")
         rows = rows.where(F.col("dataset") == config.dataset)
     if config.runs:
         rows = rows.where(F.col("run").isin(*config.runs))

@@ -7,7 +7,14 @@ import pytest
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
 from ndcg_spark.cli.compare_runs import GROUPS as COMPARISON_GROUPS
 from ndcg_spark.cli.compare_runs import compare_runs
-from ndcg_spark.cli.diagnose import NIGHT_GROUPS, RUN_GROUPS, between_nights, between_runs
+from ndcg_spark.cli.diagnose import (
+    HISTORY_GROUPS,
+    NIGHT_GROUPS,
+    RUN_GROUPS,
+    against_history,
+    between_nights,
+    between_runs,
+)
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.conventions import CHOICES
@@ -18,6 +25,7 @@ JOBS = {
     "build-judgments annotators": (from_annotators, RATING_GROUPS),
     "compare-runs": (compare_runs, COMPARISON_GROUPS),
     "diagnose nights": (between_nights, NIGHT_GROUPS),
+    "diagnose history": (against_history, HISTORY_GROUPS),
     "diagnose runs": (between_runs, RUN_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]

@@ -59,6 +59,7 @@ def flags_of_the_job(*names: str) -> set[str]:
 
 OF_OTHER_JOBS = flags_of_the_job("build-judgments", "events") | flags_of_the_job("build-judgments", "annotators")
 OF_OTHER_JOBS |= flags_of_the_job("compare-runs")
+OF_OTHER_JOBS |= flags_of_the_job("diagnose", "history")
 OF_OTHER_JOBS |= flags_of_the_job("diagnose", "nights") | flags_of_the_job("diagnose", "runs")
 
 
