@@ -119,8 +119,8 @@ def _selected(
     chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(plan.query)]
     if run is None:
         require_column(frame, RUN, "run-col", table)
-        names = F.array(*[F.lit(name) for name in plan.runs])
-        chosen.append((F.array_position(names, named(RUN)).cast("int") - 1).alias(RUN))
+        numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(plan.runs)]
+        chosen.append(F.coalesce(*numbers).cast("int").alias(RUN))
     else:
         chosen.append(F.lit(plan.runs.index(run)).cast("int").alias(RUN))
     require_column(frame, "k", "k", table)
