@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark._version import __version__
 
 if TYPE_CHECKING:
+    from ndcg_spark.comparison import compare
+    from ndcg_spark.comparison_plan import ComparisonPlan
     from ndcg_spark.conventions import PRESETS, Convention
+    from ndcg_spark.diagnosis import changed_queries
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.nightly_plans import FlagPlan, LinkPlan, RollUpPlan
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from ndcg_spark.reporting import Report, ReportLimits, report
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.business_link import business_link
+    from ndcg_spark.spark.diagnosis import flag_means, score_losses, shift_of_means, summarize_losses
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Columns": "plan",
+    "ComparisonPlan": "comparison_plan",
     "Convention": "conventions",
     "Evaluation": "evaluation",
     "EvaluationPlan": "plan",
@@ -64,6 +69,8 @@ _HOMES = {
     "WeightPlan": "position_plan",
     "RollUpPlan": "nightly_plans",
     "business_link": "spark.business_link",
+    "changed_queries": "diagnosis",
+    "compare": "comparison",
     "dcg": "spark.functions",
     "disputed_items": "spark.judgments",
     "evaluate": "evaluation",
@@ -72,6 +79,7 @@ _HOMES = {
     "fit_propensities": "spark.position_bias",
     "inverse_propensity_estimates": "spark.position_bias",
     "flag_changes": "spark.night_flags",
+    "flag_means": "spark.diagnosis",
     "judge_by_labels": "spark.retrieval",
     "judgments_from_events": "spark.judgments",
     "judgments_from_impressions": "spark.position_bias",
@@ -89,14 +97,18 @@ _HOMES = {
     "report": "reporting",
     "retrieve": "spark.retrieval",
     "roll_up": "spark.roll_up",
+    "score_losses": "spark.diagnosis",
     "score_queries": "spark.scoring",
+    "shift_of_means": "spark.diagnosis",
     "summarize": "spark.summary",
+    "summarize_losses": "spark.diagnosis",
     "summarize_rankings": "spark.summary",
 }
 
 __all__ = [
     "PRESETS",
     "Columns",
+    "ComparisonPlan",
     "Convention",
     "Evaluation",
     "EvaluationPlan",
@@ -115,6 +127,8 @@ __all__ = [
     "WeightPlan",
     "__version__",
     "business_link",
+    "changed_queries",
+    "compare",
     "dcg",
     "disputed_items",
     "evaluate",
@@ -122,6 +136,7 @@ __all__ = [
     "explain_difference",
     "fit_propensities",
     "flag_changes",
+    "flag_means",
     "inverse_propensity_estimates",
     "judge_by_labels",
     "judgments_from_events",
@@ -140,8 +155,11 @@ __all__ = [
     "report",
     "retrieve",
     "roll_up",
+    "score_losses",
     "score_queries",
+    "shift_of_means",
     "summarize",
+    "summarize_losses",
     "summarize_rankings",
 ]
 

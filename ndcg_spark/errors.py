@@ -28,6 +28,10 @@ class OutputRefusedError(NdcgSparkError, ValueError):
     """A table cannot be written the way it was asked for."""
 
 
+class MissingPackageError(NdcgSparkError, ImportError):
+    """A package is not installed that only some functions need."""
+
+
 def mark_refusal(text: str) -> str:
     """Wrap a message so that it survives the way from a worker through the JVM.
 

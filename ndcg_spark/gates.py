@@ -14,7 +14,7 @@ from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
 
 _FORM = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -111,7 +111,7 @@ class Gate:
         ]
 
     def _met(self, value: float | None) -> bool:
-        return value is not None and _COMPARE[self.comparison](value, self.bound)
+        return value is not None and COMPARISONS[self.comparison](value, self.bound)
 
 
 def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
@@ -134,7 +134,7 @@ def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: st
     ------
     InvalidParameterError
     """
-    name, at = _name_and_cutoff(named, what)
+    name, at = name_and_cutoff(named, what)
     cutoffs = [k for metric, k in computed if metric == name]
     if at is None and len(cutoffs) > 1:
         raise InvalidParameterError(f"{what}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
@@ -145,7 +145,7 @@ def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: st
     return name, k
 
 
-def _name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
+def name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
     """The name of a metric as summaries have it, and what was written after `@`."""
     name, _, at = named.partition("@")
     if name in TIE_METRICS:

@@ -84,7 +84,7 @@ def job_config(options: dict[str, Any]) -> JobConfig:
     ------
     InvalidParameterError
     """
-    plan = _plan(options)
+    plan = evaluation_plan_of(options)
     fraction = reject_fraction_of(options)
     source = source_of(options, "input")
     others = {
@@ -190,9 +190,15 @@ def _parsed(convention: str | None) -> Convention | None:
     return None if convention is None else Convention.parse(convention)
 
 
-def _plan(options: dict[str, Any]) -> EvaluationPlan:
+def convention_of(options: dict[str, Any]) -> Convention:
+    """Read `--convention` and the flags that change it."""
     changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
-    convention = Convention.parse(options["convention"]).changed(changes)
+    return Convention.parse(options["convention"]).changed(changes)
+
+
+def evaluation_plan_of(options: dict[str, Any]) -> EvaluationPlan:
+    """Read how rankings are evaluated."""
+    convention = convention_of(options)
     metrics, cutoffs = asked_metrics(options)
     ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
     columns = Columns(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark.cli.config import JobConfig, Source
+from ndcg_spark.cli.config import Source
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import checked_rows
@@ -15,6 +16,22 @@ from ndcg_spark.spark.formats import Table, read_table
 from ndcg_spark.spark.ranking.arrays import array_rows
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
 from ndcg_spark.worker.valid_rows import RowRules
+
+
+class Asked(Protocol):
+    """What a job is asked to rank."""
+
+    @property
+    def source(self) -> Source:
+        """The main table."""
+
+    @property
+    def judgments(self) -> Source | None:
+        """Relevances, if they are a table of their own."""
+
+    @property
+    def plan(self) -> EvaluationPlan:
+        """How it is evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +94,17 @@ class Inputs:
         return found
 
 
-def read_inputs(spark: SparkSession, config: JobConfig) -> Inputs:
+def read_inputs(
+    spark: SparkSession, config: Asked, *, items: Source | None = None, interactions: Source | None = None
+) -> Inputs:
     """Open the tables of a job. Reads schemas, runs no action.
 
     Parameters
     ----------
     spark : SparkSession
-    config : JobConfig
+    config : Asked
+    items, interactions : Source or None
+        For metrics that need them.
 
     Returns
     -------
@@ -95,15 +116,14 @@ def read_inputs(spark: SparkSession, config: JobConfig) -> Inputs:
     InputRefusedError
     """
     table = _read(spark, config.source)
-    judgments, items, interactions = (
-        _read(spark, source) if source else None for source in (config.judgments, config.items, config.interactions)
-    )
+    others = {"judgments": config.judgments, "items": items, "interactions": interactions}
+    found = {name: _read(spark, source) if source else None for name, source in others.items()}
     plan = config.plan
     names = table.frame.columns
     has_score = any(name in names for name in plan.columns.score)
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
-    return Inputs(table=table, judgments=judgments, items=items, interactions=interactions, plan=plan)
+    return Inputs(table=table, plan=plan, **found)
 
 
 def _read(spark: SparkSession, source: Source) -> Table:

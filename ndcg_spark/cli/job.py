@@ -49,7 +49,7 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     from ndcg_spark.cli.inputs import read_inputs
     from ndcg_spark.cli.outputs import check_outputs
 
-    inputs = read_inputs(spark, config)
+    inputs = read_inputs(spark, config, items=config.items, interactions=config.interactions)
     check_outputs(spark, inputs, config)
     if config.explain:
         print(explain_job(inputs, config))

@@ -10,7 +10,9 @@ import click
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.build_judgments import build_judgments
 from ndcg_spark.cli.business_link import business_link
+from ndcg_spark.cli.compare_runs import compare_runs
 from ndcg_spark.cli.conventions import conventions
+from ndcg_spark.cli.diagnose import diagnose
 from ndcg_spark.cli.flag_changes import flag_changes
 from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
@@ -31,6 +33,8 @@ def cli() -> None:
 
 cli.add_command(mean_ndcg)
 cli.add_command(retrieve)
+cli.add_command(compare_runs)
+cli.add_command(diagnose)
 cli.add_command(build_judgments)
 cli.add_command(position_bias)
 cli.add_command(report)

@@ -150,13 +150,17 @@ def write_outputs(
 
 
 class Planned(NamedTuple):
-    """A table to write: what it is called, its place, rows, runs, and those of them that may have no rows."""
+    """A table to write: what it is called, its place, rows, runs, and those of them that may have no rows.
+
+    Rows that are a `whole` are one slice, which the only one of the runs names.
+    """
 
     what: str
     target: Target
     frame: DataFrame
     runs: list[str]
     empty: list[str]
+    whole: bool = False
 
 
 def write_together(
@@ -179,10 +183,10 @@ def write_together(
     """
     with ExitStack() as stack:
         staged: list[Swappable] = []
-        for what, target, frame, its, empty in planned:
+        for what, target, frame, its, empty, whole in planned:
             with progress.step(f"writing {what} to {target.reference}"):
                 one = stage_partition(
-                    frame, target.reference, target.kind, partition, its, empty=empty, tell=progress.line
+                    frame, target.reference, target.kind, partition, its, empty=empty, whole=whole, tell=progress.line
                 )
                 staged.append(stack.enter_context(closing(one)))
         if json_path not in (None, "-"):

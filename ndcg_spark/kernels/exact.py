@@ -7,7 +7,8 @@ without rounding, in NumPy, in Arrow and in Spark; only the end result is rounde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -85,6 +86,20 @@ def add_limbs(*parts: Limbs) -> Limbs:
     return total
 
 
+def placed(moments: dict[int, Limbs]) -> Limbs:
+    """Number the limbs of several sums by their places in one state.
+
+    Parameters
+    ----------
+    moments : dict from number of the sum to its limbs
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+    """
+    return {moment * N_LIMBS + j: limb for moment, limbs in moments.items() for j, limb in limbs.items()}
+
+
 def from_limbs(limbs: Iterable[int]) -> Fraction:
     """Put together what limbs, or sums of limbs, stand for.
 
@@ -130,6 +145,49 @@ def two_product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     b_high, b_low = _halves(b)
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return product, error
+
+
+def rounded_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
+    """Sums of segments, each rounded once.
+
+    Parameters
+    ----------
+    parts : sequence of float64 arrays, shape (n_rows,)
+        Each number is the sum of its parts, such as a product and its error.
+    offsets : int64, shape (n_segments + 1,)
+        Where segments, none of them empty, begin and end.
+
+    Returns
+    -------
+    float64, shape (n_segments,)
+        The same for any order of the rows of a segment.
+
+    Examples
+    --------
+    >>> rounded_sums([np.array([1e16, 1.0, -1e16, 0.5])], np.array([0, 3, 4])).tolist()
+    [1.0, 0.5]
+    """
+    starts = offsets[:-1]
+    sums = np.asarray(sum(part[starts] for part in parts), dtype=np.float64)  # right where a segment has one row
+    for at in np.flatnonzero(np.diff(offsets) > 1).tolist():
+        inside = slice(offsets[at], offsets[at + 1])
+        sums[at] = math.fsum(number for part in parts for number in part[inside].tolist())
+    return sums
+
+
+def product_limbs(a: FloatArray, b: FloatArray) -> Limbs:
+    """Cut every product a * b into limbs, without rounding it.
+
+    Parameters
+    ----------
+    a, b : float64, shape (n,)
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+    """
+    product, error = two_product(a, b)
+    return add_limbs(to_limbs(product), to_limbs(error))
 
 
 def _halves(value: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -20,6 +20,8 @@ from ndcg_spark.kernels.exact import (
     Limbs,
     add_limbs,
     from_limbs,
+    placed,
+    product_limbs,
     to_limbs,
     two_product,
 )
@@ -59,19 +61,19 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
         v^2 alone: `fill_unweighted` gives a sum of them the others.
     """
     if weights is None:
-        return _placed({_WV: to_limbs(values), _WWVV: _product_limbs(values, values)})
+        return placed({_WV: to_limbs(values), _WWVV: product_limbs(values, values)})
     w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
     product, error = two_product(weights, values)  # w v = product + error, exactly
     moments = {
         _W: w,
         _WV: add_limbs(to_limbs(product), to_limbs(error)),
-        _WW: _product_limbs(weights, weights),
-        _WWV: add_limbs(_product_limbs(weights, product), _product_limbs(weights, error)),
+        _WW: product_limbs(weights, weights),
+        _WWV: add_limbs(product_limbs(weights, product), product_limbs(weights, error)),
         _WWVV: add_limbs(
-            _product_limbs(product, product), _product_limbs(2 * product, error), _product_limbs(error, error)
+            product_limbs(product, product), product_limbs(2 * product, error), product_limbs(error, error)
         ),
     }
-    return _placed(moments)
+    return placed(moments)
 
 
 def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
@@ -134,15 +136,6 @@ def day_quantiles(confidence: float, n_days: int) -> list[float]:
     except ImportError:
         raise InvalidParameterError("independence=day needs scipy: pip install 'ndcg-spark[compare]'.") from None
     return [float(t.ppf((1 + confidence) / 2, df)) for df in range(1, n_days)]
-
-
-def _product_limbs(a: FloatArray, b: FloatArray) -> Limbs:
-    product, error = two_product(a, b)
-    return add_limbs(to_limbs(product), to_limbs(error))
-
-
-def _placed(moments: dict[int, Limbs]) -> Limbs:
-    return {moment * N_LIMBS + j: limb for moment, limbs in moments.items() for j, limb in limbs.items()}
 
 
 def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:

@@ -129,15 +129,36 @@ def extreme_weights(
     >>> extreme_weights(groups, np.array([0.0, 3.0]), np.array([1.0, 0.5]), k=1, best=True).tolist()
     [0.0, 1.0]
     """
+    return expected_weights(extreme_groups(groups, gains, best=best), discount, k=k)
+
+
+def extreme_groups(groups: TieGroups, gains: FloatArray, *, best: bool) -> TieGroups:
+    """Where entries lie when tied items stand in the best order, or in the worst: each is a group by itself.
+
+    Parameters
+    ----------
+    groups : TieGroups
+    gains : float64, shape (n_entries,)
+    best : bool
+        Largest gains first, or last.
+
+    Returns
+    -------
+    TieGroups
+
+    Examples
+    --------
+    >>> groups = tie_groups(np.array([1.0, 1.0]), np.array([1, 1]), np.array([0, 2]))
+    >>> extreme_groups(groups, np.array([0.0, 3.0]), best=True).start.tolist()
+    [1, 0]
+    """
     order = np.lexsort((-gains if best else gains, groups.group))
     count = groups.count[order]
     before = np.cumsum(count) - count
     first = np.searchsorted(groups.group[order], groups.group[order], side="left")
-    start = groups.start[order] + before - (before[first] if len(first) else before)
-    weights = np.zeros(len(gains))
-    single = rank_weights(start, discount, k=k)
-    weights[order] = np.where(count == 1, single, _span(start, start + count, discount, k))
-    return weights
+    start = np.zeros(len(gains), dtype=np.int64)
+    start[order] = groups.start[order] + before - (before[first] if len(first) else before)
+    return TieGroups(start, groups.count, groups.count, np.arange(len(gains)))
 
 
 def straddling_share(groups: TieGroups, offsets: IntArray, *, k: int) -> FloatArray:

@@ -124,16 +124,20 @@ def slice_name(dataset: str, run: str, *parts: str) -> str:
     return ".".join(readable or ["unnamed"]) + "-" + digest
 
 
-def stamped(frame: DataFrame, partition: RunPartition | ManyNights, runs: Sequence[str]) -> DataFrame:
+def stamped(
+    frame: DataFrame, partition: RunPartition | ManyNights, runs: Sequence[str], *, whole: bool = False
+) -> DataFrame:
     """Add `dataset`, `run_date` and `slice` to rows; a row of another run than `runs` gets a null slice.
 
     Parameters
     ----------
     frame : DataFrame
-        With a column `run`, and those that the partition names.
+        With a column `run`, unless they are a whole, and those that the partition names.
     partition : RunPartition or ManyNights
     runs : sequence of str
         For `ManyNights` the names of slices.
+    whole : bool
+        Whether all rows belong to the one slice that `runs` names, whatever their column `run` says.
 
     Returns
     -------
@@ -143,7 +147,9 @@ def stamped(frame: DataFrame, partition: RunPartition | ManyNights, runs: Sequen
     columns = columns_of(frame.columns)
     if isinstance(partition, ManyNights):
         return _stamped_by_night(frame, partition, runs)
-    if len(runs) == 1:
+    if whole:
+        sliced, name = frame, F.lit(slice_name(partition.dataset, runs[0]))
+    elif len(runs) == 1:
         sliced = frame
         name = F.when(F.col("run") == runs[0], F.lit(slice_name(partition.dataset, runs[0])))
     else:

@@ -98,6 +98,7 @@ def stage_partition(
     runs: Sequence[str],
     *,
     empty: Sequence[str] = (),
+    whole: bool = False,
     tell: Tell = _log.warning,
 ) -> Staged:
     """Run an action: compute rows of a date, data set and runs, and write them where no reader looks.
@@ -118,6 +119,8 @@ def stage_partition(
         Runs to replace; for `ManyNights` names of slices.
     empty : sequence of str
         Those of them that may have no rows; what was there of them goes.
+    whole : bool
+        Whether all rows are one slice, which `runs` names.
     tell : callable
         Gets a line for each leftover of a killed writer that was removed.
 
@@ -139,7 +142,7 @@ def stage_partition(
     spark, folders = frame.sparkSession, partition.folders(runs)
     refuse_stamps(frame.columns, reference)
     with refusing(reference):
-        rows = stamped(frame, partition, runs)
+        rows = stamped(frame, partition, runs, whole=whole)
         staged = _open(spark, rows, reference, kind, folders, tell)
     try:
         with refusing(reference):

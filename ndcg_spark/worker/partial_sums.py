@@ -223,7 +223,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
 
 def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     n = grouped.num_rows
-    segments = segment_texts([_plain_values(grouped.column(_key(name))) for name in names], n)
+    segments = segment_texts([plain_values(grouped.column(_key(name))) for name in names], n)
     return {
         "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
         "segment": pa.array(segments, type=pa.string()),
@@ -253,7 +253,7 @@ def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
 
 
-def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times that Python has no value for as text."""
     try:
         return list(column.to_pylist())

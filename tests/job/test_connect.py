@@ -175,3 +175,14 @@ def test_a_report_says_what_it_says_on_a_classic_session(seen):
         "query 7 · DE",
         4,
     ]
+
+
+def test_comparisons(seen):
+    """The worked comparison, with digits."""
+    found = seen["comparisons"]
+    plain, clustered = found["plain"], found["clustered"]
+    assert (plain["p_value"], plain["p_sign_flip"]) == (pytest.approx(0.019159835596, abs=5.1e-13), 0.021484375)
+    assert plain["boot_low"] == pytest.approx(0.022714646424, abs=5.1e-13)
+    assert clustered["std_error"] == pytest.approx(0.034184728740, abs=5.1e-13)
+    assert found["changed"] > 0
+    assert found["sums"] == pytest.approx([1.0] * 6, abs=1e-12)

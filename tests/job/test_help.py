@@ -7,6 +7,16 @@ import pytest
 from ndcg_spark.cli.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
 from ndcg_spark.cli.business_link import GROUPS as LINK_GROUPS
 from ndcg_spark.cli.business_link import business_link
+from ndcg_spark.cli.compare_runs import GROUPS as COMPARISON_GROUPS
+from ndcg_spark.cli.compare_runs import compare_runs
+from ndcg_spark.cli.diagnose import (
+    HISTORY_GROUPS,
+    NIGHT_GROUPS,
+    RUN_GROUPS,
+    against_history,
+    between_nights,
+    between_runs,
+)
 from ndcg_spark.cli.flag_changes import GROUPS as FLAG_GROUPS
 from ndcg_spark.cli.flag_changes import flag_changes
 from ndcg_spark.cli.main import main
@@ -29,6 +39,10 @@ JOBS = {
     "position-bias judgments": (position_bias.commands["judgments"], JUDGMENT_GROUPS),
     "position-bias estimates": (position_bias.commands["estimates"], ESTIMATE_GROUPS),
     "report": (report, REPORT_GROUPS),
+    "compare-runs": (compare_runs, COMPARISON_GROUPS),
+    "diagnose nights": (between_nights, NIGHT_GROUPS),
+    "diagnose history": (against_history, HISTORY_GROUPS),
+    "diagnose runs": (between_runs, RUN_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 

@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark import (
     PropensityPlan,
     WeightPlan,
+    changed_queries,
+    compare,
     dcg,
     evaluate,
     fit_propensities,
@@ -27,8 +29,10 @@ from ndcg_spark import (
     plain_refusals,
     propensity_table,
     report,
+    score_losses,
 )
 from ndcg_spark.reporting.sentences import headline
+from support.comparing import example_1
 from support.main_job import mean_ndcg
 from support.reports import comparison_table, metrics_table, query_table
 
@@ -87,6 +91,25 @@ def reported(spark: SparkSession) -> list[Any]:
     return [headline(found), len(found.segments), counts, lost.query, len(found.comparisons)]
 
 
+def comparisons(spark: SparkSession) -> dict[str, Any]:
+    """The worked comparison, unclustered and clustered; and what a run loses."""
+    rows = [("ab"[r["run"]], r["query"], 10, r["value"], r["user"]) for r in example_1()]
+    table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double, user string")
+    found = {
+        name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).collect()[0].asDict()
+        for name, cluster in (("plain", None), ("clustered", "user"))
+    }
+    wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]
+    two = evaluate(
+        spark.createDataFrame(wide, "query_id string, item_id string, old double, new double, relevance int"),
+        score=["old", "new"], k=3,
+    )  # fmt: skip
+    changed = changed_queries(two, baseline="old", run="new").collect()
+    lost = score_losses(two.rankings, two.plan).collect()
+    sums = [row["ndcg"] + row["lost_not_retrieved"] + row["lost_ranked_low"] for row in lost]
+    return {**found, "changed": len(changed), "sums": sums}
+
+
 def main(url: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
     good, bad, twice, nothing = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN, TWICE, NOTHING))
@@ -110,6 +133,7 @@ def main(url: str) -> None:
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
     found["report"] = reported(spark)
+    found["comparisons"] = comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:
         found["jobs"] = jobs(Path(folder), bad)
     json.dump(found, sys.stdout)

@@ -34,11 +34,16 @@ class Layer:
 # Top to bottom. A module that is in none of them has to be given a place here.
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
-    Layer(frozenset({"evaluation", "explanation", "gates", "reporting", "tables"}), ANYTHING),
+    Layer(
+        frozenset({"comparison", "diagnosis", "evaluation", "explanation", "gates", "reporting", "tables"}), ANYTHING
+    ),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
     Layer(
-        frozenset({"conventions", "judgment_plans", "nightly_plans", "plan", "position_plan", "retrieval_plan"}),
+        frozenset(
+            {"comparison_plan", "conventions", "judgment_plans", "nightly_plans", "plan", "position_plan"}
+            | {"retrieval_plan"}
+        ),
         frozenset(),
     ),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),

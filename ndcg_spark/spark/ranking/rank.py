@@ -39,6 +39,10 @@ class Ranking:
     steps: Engine | Windows | Arrays
     tables: ItemTables
 
+    def rows(self) -> DataFrame:
+        """Canonical rows of the main table, not checked yet; lazy."""
+        return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
+
     def rankings(self) -> DataFrame:
         """One row a query; lazy. See `rank_queries`."""
         found, plan = self.steps.rankings(), self.steps.plan

@@ -1,0 +1,260 @@
+"""The job that compares runs: read, evaluate, compare, write, answer. Everything here runs actions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark._version import __version__
+from ndcg_spark.cli.accounts import account, refusal_of
+from ndcg_spark.cli.compare_config import CompareConfig
+from ndcg_spark.cli.compare_report import show_comparison
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.report import sort_key, to_json
+from ndcg_spark.cli.session import spark_session
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.kernels.student import require_scipy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
+
+    from ndcg_spark.cli.inputs import Inputs
+    from ndcg_spark.comparison import Tables
+    from ndcg_spark.comparison_plan import ComparisonPlan
+    from ndcg_spark.spark.formats import Table
+
+EXIT_DONE, EXIT_GATE = 0, 3
+ALL_PAIRS = "(all pairs)"
+"""Names the slice of a comparison without baseline."""
+_HIDDEN = ("state", "replicates")
+"""Columns that JSON leaves out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What was read, and what is compared of it."""
+
+    runs: Tables
+    tables: list[Table]
+    inputs: Inputs | None = None
+    baseline_input: str = ""
+
+    @property
+    def name(self) -> str:
+        """Identity of the input, for the comparison table."""
+        return self.inputs.name if self.inputs is not None else self.tables[0].name
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        """Reasons why rows of rankings are bad; lazy."""
+        return {} if self.inputs is None else self.inputs.checked(originals=originals)
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """Rows of a comparison, and what JSON says beside them."""
+
+    rows: list[dict[str, Any]]
+    about: dict[str, Any]
+    gates: list[dict[str, Any]] = field(default_factory=list)
+
+    def shown(self) -> dict[str, Any]:
+        """What JSON shows."""
+        rows = [{name: value for name, value in row.items() if name not in _HIDDEN} for row in self.rows]
+        return {"comparison": rows, **self.about, "gates": self.gates}
+
+
+def run_compare_job(config: CompareConfig) -> int:
+    """Run the job.
+
+    Parameters
+    ----------
+    config : CompareConfig
+
+    Returns
+    -------
+    int
+        0 done, 3 gate not met.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options; nothing has been written then.
+    """
+    require_scipy()
+    with spark_session("ndcg-spark compare-runs", config.spark_settings, short_lists=True) as spark:
+        return _run(spark, config, Progress())
+
+
+def _run(spark: SparkSession, config: CompareConfig, progress: Progress) -> int:
+    from ndcg_spark.comparison import compare_by, comparison_plan
+
+    compared = _read(spark, config)
+    _check_output(spark, compared, config)
+    try:
+        with progress.step("listing runs"):
+            plan = comparison_plan(
+                compared.runs, convention=config.convention, names=_names(compared, config), **config.options
+            )
+        frame = compare_by(compared.runs, plan)
+        if config.explain:
+            print(_explanation(compared, plan, config))
+            return EXIT_DONE
+        accounts = None
+        if config.rankings is not None and config.rankings.plan.on_invalid == "reject":
+            with progress.step("counting bad rows"):
+                accounts = account(compared, config.max_reject_fraction)
+        with progress.step("comparing"):
+            rows = sorted((row.asDict() for row in frame.collect()), key=_order)
+    except Exception as error:
+        raise refusal_of(error, compared) or error from error
+    if not any(row["n_queries"] for row in rows):
+        raise InputRefusedError("there are no queries to compare; nothing was written.")
+    outcome = Outcome(rows=rows, about=_about(compared, plan, config))
+    if accounts is not None:
+        outcome.about["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
+    outcome.gates = [result for gate in config.gates for result in gate.results(rows)]
+    _write(spark, outcome, plan, config, progress)
+    return _answer(outcome, plan, config)
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["baseline"], *sort_key(row)
+
+
+def _answer(outcome: Outcome, plan: ComparisonPlan, config: CompareConfig) -> int:
+    show_comparison(outcome.rows, plan)
+    for gate in outcome.gates:
+        value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
+        pair = f"{gate['run']} against {gate['baseline']}"
+        print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({pair}: {value})")
+    if config.json_path == "-":
+        sys.stdout.flush()
+        print(to_json(outcome.shown()), flush=True)
+    return EXIT_DONE if all(gate["met"] for gate in outcome.gates) else EXIT_GATE
+
+
+def _read(spark: SparkSession, config: CompareConfig) -> Compared:
+    from ndcg_spark.cli.inputs import read_inputs
+    from ndcg_spark.evaluation import Evaluation
+    from ndcg_spark.spark.formats import read_table
+
+    if config.rankings is not None:
+        inputs = read_inputs(spark, config.rankings)
+        evaluation = Evaluation(plan=inputs.plan, ranking=inputs.ranking)
+        return Compared(runs=evaluation, tables=list(inputs.tables), inputs=inputs, baseline_input=inputs.name)
+    tables = [read_table(spark, source.reference, source.kind, source.options) for _, source in config.sources]
+    if config.baseline_per_query is None:
+        return Compared(runs=_with_run(tables[0].frame, config), tables=tables, baseline_input=tables[0].name)
+    name = _run_of(tables[0].frame, config)
+    if name == config.baseline:
+        raise InvalidParameterError(f"--per-query holds the run {name!r}, which is the baseline; name it by --runs.")
+    runs = {str(config.baseline): tables[1].frame, name: tables[0].frame}
+    return Compared(runs=runs, tables=tables, baseline_input=tables[1].name)
+
+
+def _with_run(frame: DataFrame, config: CompareConfig) -> DataFrame:
+    """Give a per-query table its runs under the name that comparisons know."""
+    from ndcg_spark.spark.expressions import named, require_column
+
+    require_column(frame, config.run_column, "run-col", "per-query table")
+    return frame if config.run_column == "run" else frame.withColumn("run", named(config.run_column).cast("string"))
+
+
+def _run_of(frame: DataFrame, config: CompareConfig) -> str:
+    """Name the run of a per-query table that has a table of the baseline beside it; may run an action."""
+    from ndcg_spark.spark.comparison import runs_in
+
+    others = [run for run in config.runs or () if run != config.baseline]
+    if not others and config.run_column in frame.columns:
+        others = runs_in(_with_run(frame, config))
+    if len(others) != 1:
+        raise InvalidParameterError(
+            f"with --baseline-per-query, --per-query holds one run; it has {', '.join(others) or 'none'} "
+            "(--runs NAME chooses)."
+        )
+    return others[0]
+
+
+def _names(compared: Compared, config: CompareConfig) -> tuple[str, ...] | None:
+    return None if isinstance(compared.runs, dict) else config.runs
+
+
+def comparison_schema() -> T.StructType:
+    """Columns of a comparison table."""
+    from pyspark.sql import types as T
+
+    from ndcg_spark.cli.metric_table import PROVENANCE
+    from ndcg_spark.spark.comparison import COMPARISON_SCHEMA
+
+    texts = [T.StructField(name, T.StringType()) for name in (*PROVENANCE, "baseline_input")]
+    return T.StructType([*COMPARISON_SCHEMA.fields, *texts, T.StructField("computed_at", T.TimestampType())])
+
+
+def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig) -> None:
+    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.tables import reading_of
+
+    if config.output is None and config.json_path in (None, "-"):
+        return
+    readings = [
+        reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
+        for (flag, source), table in zip(config.sources, compared.tables, strict=True)
+    ]
+    refuse_outputs(spark, [("--output", config.output, comparison_schema())], readings, config.json_path)
+
+
+def _about(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> dict[str, Any]:
+    digest = plan.digest
+    if compared.inputs is not None:
+        digest = f"{compared.inputs.plan.digest}-{digest}"
+    return {
+        "baseline": config.baseline,
+        "runs": list(plan.runs),
+        "alpha": plan.alpha,
+        "margin": plan.margin,
+        "run_date": config.run_date.isoformat(),
+        "dataset": config.dataset,
+        "convention": str(config.convention),
+        "config_hash": digest,
+        "input": compared.name,
+        "baseline_input": compared.baseline_input,
+        "package_version": __version__,
+    }
+
+
+def _write(
+    spark: SparkSession, outcome: Outcome, plan: ComparisonPlan, config: CompareConfig, progress: Progress
+) -> None:
+    from ndcg_spark.cli.outputs import Planned, write_together
+    from ndcg_spark.tables import RunPartition
+
+    planned = []
+    if config.output is not None:
+        schema, stamp = comparison_schema(), datetime.now(timezone.utc).replace(microsecond=0)
+        beside = {**outcome.about, "computed_at": stamp}
+        values = [tuple(row.get(name, beside.get(name)) for name in schema.names) for row in outcome.rows]
+        frame = spark.createDataFrame(values, schema).coalesce(1)
+        its = [ALL_PAIRS if plan.baseline is None else plan.baseline]
+        planned.append(Planned("comparison", config.output, frame, its, [], whole=True))
+    partition = RunPartition(run_date=config.run_date, dataset=config.dataset)
+    write_together(planned, partition, config.json_path, outcome.shown(), progress)
+
+
+def _explanation(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> str:
+    pairs = ", ".join(f"{plan.runs[run]} against {plan.runs[baseline]}" for baseline, run in plan.pairs)
+    lines = [f"input        {compared.name}"]
+    if compared.inputs is not None:
+        ranking = compared.inputs.ranking
+        lines.append(f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}")
+    shuffles = "two shuffles of the metrics of queries" if plan.cluster else "one shuffle of the metrics of queries"
+    lines += [
+        f"pairs        {pairs}",
+        f"metrics      {', '.join(one.name for one in plan.metrics)}",
+        f"tests        t, {plan.flips:,} sign flips, {plan.replicates:,} bootstrap replicates, seed {plan.seed}",
+        f"cost         {shuffles}, three small ones of sums",
+        f"would write  {'comparison to ' + config.output.reference if config.output else 'nothing'}",
+    ]
+    return "\n".join([*lines, "Nothing was run but what lists the runs."])

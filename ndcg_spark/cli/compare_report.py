@@ -1,0 +1,123 @@
+"""What a person reads of a comparison: a table at a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ndcg_spark.cli.report import MOST_SEGMENTS
+from ndcg_spark.comparison_plan import ComparisonPlan
+
+_COLOURS = {"better": "green", "worse": "red"}
+
+
+def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
+    """Print a comparison: a sentence for each pair over all queries, then a row a group.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Sorted.
+    plan : ComparisonPlan
+    """
+    listed = [row for row in rows if row["metric"] not in ("dcg",)] or rows
+    for row in listed:
+        if not row["segment_by"]:
+            print(sentence(row, plan))
+    shown = listed[:MOST_SEGMENTS]
+    if sys.stdout.isatty():
+        _show_table(shown, plan)
+    else:
+        for row in shown:
+            print(_line(row, plan))
+    if len(listed) > len(shown):
+        print(f"... and {len(listed) - len(shown)} more rows; --output and --json have all of them.")
+
+
+def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
+    """Say in a sentence what a row shows.
+
+    Parameters
+    ----------
+    row : dict
+    plan : ComparisonPlan
+
+    Returns
+    -------
+    str
+    """
+    if row["difference"] is None:
+        return f"{_metric(row)}: no query of {row['run']} can be compared with {row['baseline']}."
+    about = f"{row['difference']:+.4f}"
+    if row["ci_low"] is not None:
+        about += f", {1 - plan.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
+    if row["p_holm"] is not None:
+        about += f", p = {_p(row['p_holm'])}"
+    its = {
+        "better": "is better than",
+        "worse": "is worse than",
+        "not_worse": "is not worse than" + (f" (by more than {plan.margin:g})" if plan.margin else ""),
+        "unclear": "may or may not differ from",
+    }[row["verdict"]]
+    return f"{_metric(row)}: {row['run']} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
+
+
+def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
+    table = Table(title="comparison of runs over the same queries")
+    pairs = {(row["run"], row["baseline"]) for row in rows}
+    if len(pairs) > 1:
+        table.add_column("runs")
+    table.add_column("segment")
+    table.add_column("metric")
+    for name in ("queries", "baseline", "run", f"difference ({1 - plan.alpha:.0%} interval)", "lift", "p (Holm)"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        verdict = _verdict(row)
+        colour = _COLOURS.get(row["verdict"], "default")
+        cells = [_segment(row), _metric(row), f"{row['n_queries']:,}", *_numbers(row), f"[{colour}]{verdict}[/]"]
+        table.add_row(*([f"{row['run']} - {row['baseline']}"] if len(pairs) > 1 else []), *cells)
+    Console().print(table)
+
+
+def _line(row: dict[str, Any], plan: ComparisonPlan) -> str:
+    baseline, run, difference, lift, p = _numbers(row)
+    about = f"run={row['run']} baseline={row['baseline']} {_segment(row).replace(' ', '')} queries={row['n_queries']}"
+    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  p {p}  {_verdict(row)}"
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    difference = _number(row["difference"], "+.4f")
+    if row["ci_low"] is not None:
+        difference += f" ({row['ci_low']:+.4f} to {row['ci_high']:+.4f})"
+    p = "-" if row["p_holm"] is None else _p(row["p_holm"])
+    means = [_number(row[name], ".4f") for name in ("baseline_value", "value")]
+    return [*means, difference, _number(row["lift"], "+.1%"), p]
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    words = {"not_worse": "not worse", "unclear": "unclear"}.get(row["verdict"], row["verdict"])
+    notes = {"few_queries": "few queries", "few_clusters": "few clusters", "no_spread": "no spread"}
+    said = [notes[note] for note in row["note"].split(",") if note in notes]
+    return f"{words} ({', '.join(said)})" if said else str(words)
+
+
+def _segment(row: dict[str, Any]) -> str:
+    if not row["segment_by"]:
+        return "overall"
+    return f"{row['segment_by']} = {'null' if row['segment'] is None else row['segment']}"
+
+
+def _metric(row: dict[str, Any]) -> str:
+    return f"{row['metric']}@{'all' if row['k'] is None else row['k']}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else "<0.0001"

@@ -1,0 +1,109 @@
+"""The options of `compare-runs`, in the groups that its help shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ndcg_spark.cli.compare_config import compare_config
+from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.mean_ndcg import GROUPS as OF_EVALUATION
+from ndcg_spark.cli.options import (
+    READ_FORMATS,
+    explain_option,
+    gate_option,
+    json_option,
+    slice_options,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
+from ndcg_spark.comparison_plan import LIFT_INTERVALS, UNPAIRED
+from ndcg_spark.judgment_plans import ON_INVALID
+
+
+def of_evaluation(*groups: str, without: frozenset[str] = frozenset()) -> list[click.Option]:
+    """Options of `mean-ndcg`, which rankings are evaluated by."""
+    return [one for group in groups for one in OF_EVALUATION[group] if not set(one.opts) & without]
+
+
+OF_RANKINGS = [
+    *table_to_read("--input", "Rankings to evaluate and compare: a path, a catalog table, or a SQL query.",
+                   required=False, formats=f"trec-run, {READ_FORMATS}"),
+    *table_to_read("--judgments", "Table with the relevances, if the input has none.", required=False,
+                   formats=f"trec-qrels, {READ_FORMATS}"),
+    click.Option(["--sample"], type=float, default=1.0, metavar="X", help="Evaluate this share of the queries, "
+                 "chosen by hash.  [default: all]"),
+]  # fmt: skip
+"""The tables that are ranked."""
+
+GROUPS: dict[str, list[click.Option]] = {
+    "Input": [
+        *OF_RANKINGS,
+        *table_to_read("--per-query", "Metrics of every query, as --per-query-output of mean-ndcg writes them, "
+                       "instead of rankings.", required=False),
+        *table_to_read("--baseline-per-query", "Metrics of every query of the baseline, if they are in a table of "
+                       "their own.", required=False),
+    ],
+    "Runs": [
+        click.Option(["--baseline"], metavar="NAME", help="Run that the others are compared with.  [default: each "
+                     "run with each one before it]"),
+        click.Option(["--runs"], metavar="A,B", help="Runs to compare.  [default: all of the table]"),
+        click.Option(["--unpaired"], type=click.Choice(UNPAIRED), help="A query that only one of two runs has: the "
+                     "other value is 0, it is left out, or the job is refused.  [default: as --missing-query]"),
+    ],
+    "Columns": [
+        *of_evaluation("Columns"),
+        click.Option(["--cluster-col"], metavar="NAME", help="Column whose values are independent of each other, "
+                     "such as the user or session; queries that share one are not."),
+    ],
+    "Statistics": [
+        click.Option(["--replicates"], type=int, default=1000, show_default=True, metavar="N", help="Replicates of "
+                     "the bootstrap; 0 for none."),
+        click.Option(["--flips"], type=int, default=9999, show_default=True, metavar="N", help="Random sign flips, "
+                     "where more than 16 queries differ; 0 for none."),
+        click.Option(["--seed"], type=int, default=42, show_default=True, metavar="N", help="Seed of both."),
+        click.Option(["--alpha"], type=float, default=0.05, show_default=True, metavar="X", help="Level of the "
+                     "tests; intervals have the level 1 - X."),
+        click.Option(["--margin"], type=float, default=0.0, show_default=True, metavar="X", help="A run is not worse "
+                     "if its interval lies above -X."),
+        click.Option(["--effect"], type=float, metavar="X", help="Also say how many queries it takes to find this "
+                     "difference with probability 0.8."),
+        click.Option(["--lift"], type=click.Choice(LIFT_INTERVALS), default="fieller", show_default=True,
+                     help="Interval of the relative lift: Fieller's, or by the delta method."),
+        click.Option(["--keep-replicates"], is_flag=True, help="Store the sums of the replicates, too, so that "
+                     "nights can be added."),
+    ],
+    "Metric": of_evaluation("Metric", without=frozenset({"--tie-bounds", "--confidence"})),
+    "Output": [
+        *slice_options("--input or --per-query"),
+        *table_to_write("--output", "Comparison table to write: a folder or a catalog table."),
+        json_option("comparison"),
+    ],
+    "Checks": [
+        click.Option(["--on-invalid"], type=click.Choice(ON_INVALID), default="fail", show_default=True,
+                     help="What a bad row of the rankings does: stop the job, or be left out and counted."),
+        *of_evaluation("Checks", without=frozenset({"--on-invalid", "--rejects", "--rejects-format", "--gate"})),
+        gate_option("ndcg@10.ci_low>-0.002", "a column of the rows over all queries"),
+    ],
+    "Running": [*of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),
+                explain_option(), spark_option()],
+}  # fmt: skip
+"""Options by the group under which `--help` lists them."""
+
+
+@click.command("compare-runs", cls=GroupedCommand, groups=GROUPS)
+def compare_runs(**options: Any) -> int:
+    """Compare runs: is one really better than another, where, and by how much.
+
+    Compares runs over the same queries, per segment, metric and k: difference, interval, lift, tests by t, sign flips
+    and bootstrap, adjusted for their number. The input is rankings of several runs (a run column or several score
+    columns), or metrics of every query that were written before. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
+    """
+    config = compare_config(options)
+    from ndcg_spark.cli.compare_job import run_compare_job  # after the options are checked: Spark takes a second
+
+    return run_compare_job(config)

@@ -1,0 +1,202 @@
+"""The jobs that say why a mean moved: read, compute, answer. Everything here runs actions."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark.cli.accounts import refusal_of
+from ndcg_spark.cli.diagnose_config import NightsConfig, RunsConfig
+from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shifts, show_standings
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.report import sort_key, to_json
+from ndcg_spark.cli.session import spark_session
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ndcg_spark.cli.inputs import Inputs
+
+EXIT_DONE = 0
+
+
+def run_nights_job(config: NightsConfig) -> int:
+    """Explain the change of a mean between two nights.
+
+    Parameters
+    ----------
+    config : NightsConfig
+
+    Returns
+    -------
+    int
+        0 done.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options.
+    """
+    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
+        return _nights(spark, config, Progress())
+
+
+def run_history_job(config: NightsConfig) -> int:
+    """Flag the means of a night that stand out from the nights before it.
+
+    Parameters
+    ----------
+    config : NightsConfig
+
+    Returns
+    -------
+    int
+        0 done.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options.
+    """
+    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
+        return _history(spark, config, Progress())
+
+
+def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
+    from ndcg_spark.spark.diagnosis import shift_of_means
+
+    table = _means(spark, config)
+    nights = [table.where(_day() == day.isoformat()) for day in (config.before, config.after) if day]
+    rows = _collected(shift_of_means(*nights), "comparing nights", progress)
+    if not rows:
+        raise InputRefusedError(
+            f"{config.source.reference!r} has no segments of {config.metric} on both {config.before} and "
+            f"{config.after}."
+        )
+    rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
+    show_shifts(rows, config)
+    dates = {"before": str(config.before), "after": config.after.isoformat()}
+    return _answer({"shifts": rows, **dates, "metric": config.metric}, config.json_path)
+
+
+def _history(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
+    from ndcg_spark.spark.diagnosis import flag_means
+
+    rows = _collected(flag_means(_means(spark, config), config.after), "looking at the history", progress)
+    if not rows:
+        raise InputRefusedError(f"{config.source.reference!r} has no {config.metric} on {config.after}.")
+    rows.sort(key=lambda row: (row["dataset"], *sort_key(row)))
+    show_standings(rows)
+    return _answer({"means": rows, "night": config.after.isoformat(), "metric": config.metric}, config.json_path)
+
+
+def _collected(frame: DataFrame, what: str, progress: Progress) -> list[dict[str, Any]]:
+    from ndcg_spark.spark.failures import refusal_text
+
+    try:
+        with progress.step(what):
+            return [row.asDict() for row in frame.collect()]
+    except Exception as error:
+        text = None if isinstance(error, NdcgSparkError) else refusal_text(error)
+        raise (InputRefusedError(text) if text else error) from error
+
+
+def _day() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col("run_date").cast("string")
+
+
+def _means(spark: SparkSession, config: NightsConfig) -> DataFrame:
+    """Rows of the metric table that were asked for, of all nights."""
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.spark.expressions import require_column
+    from ndcg_spark.spark.formats import read_table
+
+    source = config.source
+    table = read_table(spark, source.reference, source.kind, source.options).frame
+    for name in ("run_date", "metric", "segment_by", "k", "dataset"):
+        require_column(table, name, "metric-table", "metric table")
+    rows = table.where(F.col("metric") == config.metric)
+    if config.dataset is not None:
+        rows = rows.where(F.col("dataset") == config.dataset)
+    if config.runs:
+        rows = rows.where(F.col("run").isin(*config.runs))
+    if config.cutoffs is not None:
+        rows = rows.where(F.col("k").eqNullSafe(F.lit(config.cutoffs[0])))
+    return rows.where(F.col("segment_by").isin(*config.segments)) if config.segments else rows
+
+
+def run_runs_job(config: RunsConfig) -> int:
+    """Explain what runs lose, and which queries changed most between two.
+
+    Parameters
+    ----------
+    config : RunsConfig
+
+    Returns
+    -------
+    int
+        0 done.
+
+    Raises
+    ------
+    NdcgSparkError
+        For refused input or options.
+    """
+    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
+        return _runs(spark, config, Progress())
+
+
+def _runs(spark: SparkSession, config: RunsConfig, progress: Progress) -> int:
+    from ndcg_spark.cli.inputs import read_inputs
+    from ndcg_spark.spark.diagnosis import score_losses, summarize_losses
+
+    inputs = read_inputs(spark, config)
+    plan = inputs.plan
+    losses = summarize_losses(score_losses(inputs.rankings, plan), plan)
+    changed = _changed(inputs, config)
+    if config.explain:
+        ranking = inputs.ranking
+        print(f"input     {inputs.name}\nstrategy  {ranking.strategy}, read by {ranking.source}: {ranking.reason}")
+        print("Nothing was run.")
+        return EXIT_DONE
+    try:
+        with progress.step("ranking and scoring"):
+            rows = sorted((row.asDict() for row in losses.collect()), key=sort_key)
+        queries: list[dict[str, Any]] = []
+        if changed is not None:
+            with progress.step("finding the queries that changed most"):
+                queries = [row.asDict(recursive=True) for row in changed.orderBy("change", "place").collect()]
+    except Exception as error:
+        raise refusal_of(error, inputs) or error from error
+    if not any(row["n_queries"] for row in rows):
+        raise InputRefusedError("there is no query with a relevant item to diagnose.")
+    show_losses(rows)
+    if changed is not None:
+        show_changes(queries, plan.columns.query, config)
+    shown = [{name: value for name, value in row.items() if name != "state"} for row in rows]
+    return _answer({"losses": shown, "queries": queries, "input": inputs.name}, config.json_path)
+
+
+def _changed(inputs: Inputs, config: RunsConfig) -> DataFrame | None:
+    from ndcg_spark.diagnosis import changed_queries
+    from ndcg_spark.evaluation import Evaluation
+
+    if config.baseline is None or config.run is None:
+        return None
+    evaluation = Evaluation(plan=inputs.plan, ranking=inputs.ranking)
+    return changed_queries(evaluation, baseline=config.baseline, run=config.run, n=config.top, depth=config.depth)
+
+
+def _answer(found: dict[str, Any], json_path: str | None) -> int:
+    from ndcg_spark.cli.outputs import write_text
+
+    if json_path == "-":
+        sys.stdout.flush()
+        print(to_json(found), flush=True)
+    elif json_path is not None:
+        write_text(json_path, to_json(found))
+    return EXIT_DONE

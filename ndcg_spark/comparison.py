@@ -1,0 +1,245 @@
+"""Compare runs over the same queries: differences, their intervals and tests, per segment."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import Evaluation, cutoffs_of, segment_sets_of
+from ndcg_spark.kernels.student import require_scipy
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.plan import METRICS, SummedMetric
+from ndcg_spark.spark.comparison import compare_queries, runs_in
+
+_PLAIN = {
+    "weight", "cluster", "unpaired", "replicates", "flips", "seed", "alpha", "margin", "effect", "lift",
+    "keep_replicates",
+}  # fmt: skip
+"""Options that are those of the plan."""
+Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
+
+
+def compared_metrics(
+    names: str | Sequence[str] | None, k: int | str | Sequence[int | str | None] | None
+) -> tuple[SummedMetric, ...]:
+    """Read which metrics of per-query tables are compared.
+
+    Parameters
+    ----------
+    names : str, sequence of str, or None
+        Such as `ndcg@10,ap`; a name without `@` is compared at each `k`. None: `ndcg` and `dcg`.
+    k : int, str, None, or a sequence of these
+        None: every cutoff of the tables.
+
+    Returns
+    -------
+    tuple of SummedMetric
+
+    Examples
+    --------
+    >>> [(one.name, one.column) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
+    [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
+    """
+    everywhere = None if k is None else frozenset(cutoffs_of(k))
+    texts = ["ndcg", "dcg"] if names is None else [names] if isinstance(names, str) else list(names)
+    found: dict[tuple[str, str], frozenset[int | None] | None] = {}
+    for text in (one.strip() for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
+        metric, at = parse_metric(text)
+        key = (metric.name, metric.name) if metric.name in METRICS else (str(metric), metric.column)
+        ks = everywhere if at is None else frozenset(cutoffs_of(at))
+        before = found.get(key, frozenset())
+        found[key] = None if ks is None or before is None else before | ks
+    return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
+
+
+def compare(
+    runs: Tables,
+    *,
+    baseline: str | None = None,
+    metrics: str | Sequence[str] | None = None,
+    k: int | str | Sequence[int | str | None] | None = None,
+    query: str | Sequence[str] | None = None,
+    segments: Sequence[str] | None = None,
+    weight: str | None = None,
+    cluster: str | None = None,
+    unpaired: str | None = None,
+    convention: str | Convention | None = None,
+    names: Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Compare runs over the same queries.
+
+    Parameters
+    ----------
+    runs : DataFrame, Evaluation, or mapping from run to these
+        Metrics of every query, one row per (run, query, k), as `evaluate(...).per_query` has them; an evaluation of
+        several runs; or a table or evaluation for each run.
+    baseline : str or None
+        The run that the others are compared with. None: each run with each one before it.
+    metrics : str, sequence of str, or None
+        Metrics to compare, such as `["ndcg@10", "ap"]`. Default: `ndcg` and `dcg`.
+    k : int, str, None, or a sequence of these
+        Cutoffs of metrics that name none. Default: all of the tables.
+    query : str, sequence of str, or None
+        Columns that identify a query. Default: those of the evaluation, else `query_id`.
+    segments : sequence of str or None
+        Columns to compare by, constant within a query; `"a+b"` groups by both together. Default: those of the
+        evaluation.
+    weight : str or None
+        Column with the weight of a query. Default: that of the evaluation.
+    cluster : str or None
+        Column whose values are independent, such as the user or session. Queries that share a value may depend on
+        each other; errors and tests then are those of clusters.
+    unpaired : str or None
+        What happens to a query that only one of two runs has: `zero`, `drop` or `error`. Default: what the convention
+        does with missing queries. Such queries are counted in any case.
+    convention : str, Convention or None
+        By which the tables were evaluated: the default of `unpaired`, and whether a query must have the same IDCG in
+        all runs, as under `ideal=judged`. Default: that of the evaluation, else `default`.
+    names : sequence of str or None
+        Runs of a table to compare. None: all; an action lists them.
+    **options
+        `replicates`, `flips`, `seed`, `alpha`, `margin`, `effect`, `lift`, `keep_replicates`, as in `ComparisonPlan`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, one row per (baseline, run, segment, metric, k); the columns are explained in `docs/compare.md`.
+
+    Raises
+    ------
+    MissingPackageError
+        Without SciPy; workers need it, too.
+    MissingColumnError, InputRefusedError, InvalidParameterError
+        For what options and schemas show. The action raises for a query that comes twice in a run, and for weights,
+        segments, clusters or IDCG that differ between runs; see `plain_refusals`.
+
+    Notes
+    -----
+    Spark cost: one shuffle of the rows (two with clusters), three small ones of sums; no action, except one that
+    lists the runs of a run column that `names` does not give. Workers add up exact sums, so every number is the same
+    to the last bit for any partitioning and row order.
+
+    Examples
+    --------
+    >>> result = evaluate(rankings, run="ranker", k=10)  # doctest: +SKIP
+    >>> compare(result, baseline="bm25").where("metric = 'ndcg'").show()  # doctest: +SKIP
+    """
+    require_scipy()
+    given = {"query": query, "segments": segments, "weight": weight, "cluster": cluster, "unpaired": unpaired}
+    plan = comparison_plan(
+        runs, baseline=baseline, metrics=metrics, k=k, convention=convention, names=names, **given, **options
+    )
+    return compare_by(runs, plan)
+
+
+def compare_by(runs: Tables, plan: ComparisonPlan) -> DataFrame:
+    """Compare runs by a plan that fits them.
+
+    Parameters
+    ----------
+    runs : DataFrame, Evaluation, or mapping from run to these
+    plan : ComparisonPlan
+
+    Returns
+    -------
+    DataFrame
+        As for `compare`; lazy.
+    """
+    frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in _tables(runs)]
+    return compare_queries(frames, plan)
+
+
+def comparison_plan(
+    runs: Tables,
+    *,
+    baseline: str | None = None,
+    metrics: str | Sequence[str] | None = None,
+    k: int | str | Sequence[int | str | None] | None = None,
+    query: str | Sequence[str] | None = None,
+    segments: Sequence[str] | None = None,
+    convention: str | Convention | None = None,
+    names: Sequence[str] | None = None,
+    **options: Any,
+) -> ComparisonPlan:
+    """Build the plan that the options of `compare` describe; an action may list the runs.
+
+    Parameters
+    ----------
+    runs, baseline, metrics, k, query, segments, convention, names
+        As for `compare`, as are the other options.
+
+    Returns
+    -------
+    ComparisonPlan
+    """
+    unknown = sorted(set(options) - _PLAIN)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], _PLAIN, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
+    first = next((one for one, _ in _tables(runs) if isinstance(one, Evaluation)), None)
+    used = _convention(convention, first)
+    if first is not None:
+        query = first.plan.columns.query if query is None else query
+        segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
+        if options.get("weight") is None and first.plan.columns.weight is not None:
+            options["weight"] = "weight"  # as per-query tables call it
+    return ComparisonPlan(
+        runs=tuple(names) if names is not None else _names(runs),
+        baseline=baseline,
+        metrics=_metrics(metrics, k, first),
+        query=(query,) if isinstance(query, str) else tuple(query or ("query_id",)),
+        segment_sets=segment_sets_of(segments or ()),
+        same_ideal=used.ideal == "judged",
+        **{**options, "unpaired": options.get("unpaired") or used.missing_query},
+    )
+
+
+def _tables(runs: Tables) -> list[tuple[DataFrame | Evaluation, str | None]]:
+    if isinstance(runs, Mapping):
+        return [(table, run) for run, table in runs.items()]
+    return [(runs, None)]
+
+
+def _convention(given: str | Convention | None, evaluation: Evaluation | None) -> Convention:
+    if given is None and evaluation is not None:
+        return evaluation.plan.convention
+    return given if isinstance(given, Convention) else Convention.parse(given or "default")
+
+
+def _names(runs: Tables) -> tuple[str, ...]:
+    """Names of the runs; those of a run column by an action."""
+    if isinstance(runs, Mapping):
+        return tuple(runs)
+    if not isinstance(runs, Evaluation):
+        return tuple(runs_in(runs)) if "run" in runs.columns else ()
+    columns = runs.plan.columns
+    if len(columns.score) > 1:
+        return columns.score
+    return tuple(runs_in(runs.ranking.rows())) if columns.run is not None else ("",)
+
+
+def _metrics(
+    names: str | Sequence[str] | None,
+    k: int | str | Sequence[int | str | None] | None,
+    evaluation: Evaluation | None,
+) -> tuple[SummedMetric, ...]:
+    if names is not None or evaluation is None:
+        return compared_metrics(names, k)
+    summed = [one for one in evaluation.plan.summed_metrics if one.name != "idcg"]
+    if k is None:
+        return tuple(summed)
+    at = frozenset(cutoffs_of(k))
+    kept = [replace(one, cutoffs=at if one.cutoffs is None else one.cutoffs & at) for one in summed]
+    if not any(one.cutoffs for one in kept):
+        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    return tuple(one for one in kept if one.cutoffs)

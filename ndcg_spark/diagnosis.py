@@ -1,0 +1,72 @@
+"""The queries behind a difference between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import Evaluation
+from ndcg_spark.spark.diagnosis import most_changed
+
+
+def changed_queries(
+    evaluation: Evaluation,
+    *,
+    baseline: str,
+    run: str,
+    n: int = 10,
+    metric: str = "ndcg",
+    k: int | None = None,
+    segments: Sequence[str] = (),
+    depth: int | None = None,
+) -> DataFrame:
+    """The queries that gained and lost most between two runs, with both lists side by side.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of a long table with both runs.
+    baseline, run : str
+    n : int
+        Queries of each kind, per segment.
+    metric : str
+        Column of `evaluation.per_query`.
+    k : int or None
+        Default: the largest cutoff.
+    segments : sequence of str
+        Segment columns of the evaluation; the first `n` for each of their values are found.
+    depth : int or None
+        Items of each list that are shown. Default: the largest cutoff, or 10.
+
+    Returns
+    -------
+    DataFrame
+        `change` (`gained` or `lost`), `place`, segments, the query columns, `k`, `baseline_value`, `value`,
+        `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score` or `rank`, `relevance`) in
+        rank order, tied items by name. A query of one run only has the value 0 in the other. Lazy.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: the evaluation, one shuffle of a row a query, and a scan of the rows for the lists of these queries.
+    """
+    plan = evaluation.plan
+    if n < 1:
+        raise InvalidParameterError(f"n must be at least 1; got {n}.")
+    if metric not in plan.metric_columns:
+        raise InvalidParameterError(f"metric must be one of {', '.join(plan.metric_columns)}; got {metric!r}.")
+    unknown = [name for name in segments if name not in (*plan.segment_columns, *plan.columns.query)]
+    if unknown:
+        raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
+    k = plan.max_k if k is None else k
+    if k not in plan.cutoffs:
+        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    return most_changed(
+        evaluation.per_query, evaluation.ranking, plan, baseline=baseline, run=run, n=n, metric=metric, k=k,
+        segments=segments, depth=depth,
+    )  # fmt: skip

@@ -1,0 +1,241 @@
+"""Sums of groups in, rows of a comparison out: estimates, tests, and what many tests at once leave of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.kernels.exact import N_LIMBS
+from ndcg_spark.kernels.many_tests import benjamini_hochberg, holm
+from ndcg_spark.kernels.paired import (
+    DELTA_UNIT,
+    FEW_CLUSTERS,
+    FEW_QUERIES,
+    FIRST,
+    PairedEstimate,
+    Squares,
+    error_of_difference,
+    paired_estimate,
+    squares_of,
+    sums_of,
+)
+from ndcg_spark.kernels.replicates import (
+    exact_flip_p,
+    hashed_flip_p,
+    percentile_interval,
+    replicate_values,
+    studentised_interval,
+)
+from ndcg_spark.kernels.student import detectable_effect, required_units
+from ndcg_spark.worker.batches import BatchFunction, batch_function
+from ndcg_spark.worker.comparing.replicating import add_replicates
+from ndcg_spark.worker.comparing.totals import (
+    BASE,
+    BLOCKS,
+    COUNTS,
+    DRAWS,
+    SQUARES_SIZE,
+    UNITS,
+    Base,
+    GroupKey,
+    Sums,
+    Totals,
+    named_limbs,
+    sums_from_bytes,
+    travelling,
+)
+
+_TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
+RESULT_SCHEMA = pa.schema(
+    [
+        *((name, _TEXT) for name in ("run", "baseline", "segment_by", "segment", "metric")),
+        ("k", _INT),
+        *((name, _WHOLE) for name in COUNTS),
+        *(
+            (name, _NUMBER)
+            for name in (
+                "value", "baseline_value", "difference", "weight_sum", "std_error", "df", "ci_low", "ci_high", "t",
+                "p_value", "p_sign_flip", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift", "lift_low",
+                "lift_high", "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde",
+            )
+        ),
+        *((name, _WHOLE) for name in ("n_flips", "n_replicates", "seed", "family_size", "n_required")),
+        *((name, _TEXT) for name in ("verdict", "note", "cluster_by", "unpaired")),
+        ("state", _WHOLES),
+        ("replicates", _WHOLES),
+    ]
+)  # fmt: skip
+"""Columns of a comparison."""
+OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
+"""Columns that depend on all rows of a comparison."""
+_SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
+
+
+def make_finisher(plan: ComparisonPlan) -> BatchFunction:
+    """Build the function from merged rows, all of a group in one worker, to results without their family."""
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        bases: dict[GroupKey, Base] = {}
+        blocks: dict[GroupKey, dict[tuple[int, int], Sums]] = {}
+        units: dict[GroupKey, list[bytes]] = {}
+        for key, kind, block, payload in travelling(batches):
+            if kind == BASE:
+                bases[key] = Base.from_bytes(payload)
+            elif kind == UNITS:
+                units.setdefault(key, []).append(payload)
+            else:
+                blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
+        for key, base in bases.items():
+            totals = _gathered(base, blocks.pop(key, {}), plan)
+            add_replicates(totals, units.pop(key, []), plan)
+            yield _row_batch([_result(key, totals, plan)])
+
+    return batch_function(finish)
+
+
+def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
+
+
+def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], plan: ComparisonPlan) -> Totals:
+    """Put blocks of replicates in their places."""
+    totals = Totals(base)
+    for (kind, block), sums in blocks.items():
+        whole, length = (totals.drawn, plan.replicates) if kind == DRAWS else (totals.flipped, plan.flips)
+        start = block * BLOCKS[kind]
+        for place, its in sums.items():
+            whole.setdefault(place, np.zeros(length, dtype=np.int64))[start : start + len(its)] = its
+    return totals
+
+
+def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
+    """One row of a comparison, but for its family."""
+    base = totals.base
+    baseline, run = plan.pairs[key.pair]
+    names = ((), *plan.segment_sets)[key.segment_set]
+    counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
+    n = counts["n_queries"]
+    sums, queries = sums_of(base.state), squares_of(base.state[_SQUARES], n)
+    clustered = plan.cluster is not None
+    squares = squares_of(base.squares, counts["n_clusters"]) if clustered else queries
+    no_spread = n > 1 and base.low == base.high
+    found = paired_estimate(sums, squares, alpha=plan.alpha, lift=plan.lift, no_spread=no_spread)
+    row: dict[str, Any] = {
+        "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
+        "metric": plan.metrics[key.metric].name, "k": key.k, **counts, "n_clusters": None,
+        **{name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__},
+        "seed": plan.seed, "cluster_by": plan.cluster or "", "unpaired": plan.unpaired,
+        "n_replicates": plan.replicates, "state": base.state.tolist(),
+        "replicates": _stored(totals, plan) if plan.keep_replicates else None,
+    }  # fmt: skip
+    row |= _flips(totals, sums, plan) | _bootstrap(totals, found, n, plan) | _power(found, squares, n, plan)
+    if clustered:
+        row["n_clusters"] = counts["n_clusters"]
+        row |= _design(found, sums, queries, squares, n)
+    row["note"] = ",".join(_notes(row, no_spread=no_spread))
+    return row
+
+
+def _flips(totals: Totals, sums: dict[str, Fraction], plan: ComparisonPlan) -> dict[str, Any]:
+    base, slack = totals.base, sums["n_differ"] * Fraction(DELTA_UNIT)
+    if not base.counts[0]:
+        return {}
+    if base.differences is not None:
+        return {"p_sign_flip": exact_flip_p(base.differences, slack), "n_flips": 0}
+    if not plan.flips:
+        return {}
+    return {"p_sign_flip": hashed_flip_p(totals.flipped, sums["delta"], slack, plan.flips), "n_flips": plan.flips}
+
+
+def _bootstrap(totals: Totals, found: PairedEstimate, n: int, plan: ComparisonPlan) -> dict[str, Any]:
+    if not plan.replicates or n < FEW_QUERIES or found.difference is None or not found.std_error:
+        return {}
+    drawn = named_limbs(totals.drawn)
+    means, distances = replicate_values(drawn, found.difference, plan.replicates)
+    low, high = percentile_interval(means, alpha=plan.alpha)
+    t_low, t_high = studentised_interval(distances, found.difference, found.std_error, alpha=plan.alpha)
+    return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
+
+
+def _power(found: PairedEstimate, squares: Squares, n: int, plan: ComparisonPlan) -> dict[str, Any]:
+    if not found.std_error or found.df is None:
+        return {}
+    row: dict[str, Any] = {"mde": detectable_effect(found.std_error, found.df, alpha=plan.alpha)}
+    if plan.effect is not None:
+        units = required_units(plan.effect, found.std_error, squares.n, alpha=plan.alpha)
+        row["n_required"] = math.ceil(Fraction(units * n, squares.n))
+    return row
+
+
+def _design(
+    found: PairedEstimate, sums: dict[str, Fraction], queries: Squares, clusters: Squares, n: int
+) -> dict[str, Any]:
+    """What clusters do to the error."""
+    row: dict[str, Any] = {}
+    if clusters.ww:
+        row["n_clusters_effective"] = float(sums["w"] ** 2 / clusters.ww)
+    if found.std_error is not None and n > 1:
+        plain = error_of_difference(sums, queries)
+        if plain > 0:
+            row["design_effect"] = (found.std_error / plain) ** 2
+            row["n_effective"] = n / row["design_effect"] if row["design_effect"] else None
+    return row
+
+
+def _notes(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
+    if no_spread:
+        yield "no_spread"
+    if row["n_queries"] < FEW_QUERIES:
+        yield "few_queries"
+    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < FEW_CLUSTERS:
+        yield "few_clusters"
+
+
+def _stored(totals: Totals, plan: ComparisonPlan) -> list[int]:
+    """Sums of replicates as whole numbers: of draws and of flips, replicates, places, which, and their numbers."""
+    numbers: list[int] = []
+    for length, sums in ((plan.replicates, totals.drawn), (plan.flips, totals.flipped)):
+        numbers += [length, len(sums), *sorted(sums)]
+        for place in sorted(sums):
+            numbers += sums[place].tolist()
+    return numbers
+
+
+def make_family(plan: ComparisonPlan) -> BatchFunction:
+    """Build the function that adjusts the p-values of all rows of a comparison, and decides on each."""
+
+    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = [batch for batch in batches if batch.num_rows]
+        p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
+        adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
+        family, at = sum(p is not None for p in p_values), 0
+        for batch in tables:
+            its = adjusted[at : at + batch.num_rows]
+            at += batch.num_rows
+            low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
+            verdicts = [
+                verdict_of(p, d, at_least, plan) for (p, _), d, at_least in zip(its, difference, low, strict=True)
+            ]
+            columns = {
+                "p_holm": pa.array([p for p, _ in its], _NUMBER),
+                "p_bh": pa.array([p for _, p in its], _NUMBER),
+                "family_size": pa.array([family] * batch.num_rows, _WHOLE),
+                "verdict": pa.array(verdicts, _TEXT),
+            }
+            arrays = [columns.get(name, batch.column(name)) for name in RESULT_SCHEMA.names]
+            yield pa.RecordBatch.from_arrays(arrays, names=RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+
+    return batch_function(decide)
+
+
+def verdict_of(p_holm: float | None, difference: float | None, ci_low: float | None, plan: ComparisonPlan) -> str:
+    """Say in a word what a comparison shows."""
+    if p_holm is not None and difference is not None and p_holm <= plan.alpha:
+        return "better" if difference > 0 else "worse"
+    return "not_worse" if ci_low is not None and ci_low > -plan.margin else "unclear"

@@ -1,0 +1,192 @@
+"""The comparison job: worked values from tables and rankings, slices, gates, and refusals that write nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from support.comparing import example_1
+from support.main_job import assert_refused, command, files_below, stored_rows, write_table
+
+from ndcg_spark.cli.compare_config import ComparisonGate
+from ndcg_spark.errors import InvalidParameterError
+
+NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
+FAST = ("--flips", "200", "--replicates", "100")
+TYPES = {"k": pa.int32(), "ndcg": pa.float64(), "dcg": pa.float64(), "weight": pa.float64()}
+
+
+def near(value):
+    return pytest.approx(value, abs=5.1e-13)
+
+
+def run(*arguments):
+    return command("compare-runs", *arguments)
+
+
+def per_query(path, runs, *, names=("a", "b", "c")):
+    rows = [row for row in example_1(with_c=True) if names[row["run"]] in runs]
+    columns = {
+        "run": [names[row["run"]] for row in rows],
+        "query_id": [row["query"] for row in rows],
+        "k": [10] * len(rows),
+        "ndcg": [row["value"] for row in rows],
+        "dcg": [2 * row["value"] for row in rows],
+        "weight": [row["weight"] for row in rows],
+        "country": [row["country"] for row in rows],
+        "user": [row["user"] for row in rows],
+    }
+    write_table(path, columns, TYPES)
+    return path
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    del spark
+    return per_query(tmp_path / "queries.parquet", ("a", "b", "c"))
+
+
+def test_the_worked_example_is_compared_and_written(table, tmp_path):
+    out, file = tmp_path / "comparison", tmp_path / "c.json"
+    ended = run("--per-query", table, "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg@10", "--segment-cols",
+                "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "ndcg@10: b is not worse than a (+0.0717, 95% interval +0.0141 to +0.1292" in ended.out
+    assert "gate ndcg@10.ci_low>-0.002: met (b against a: 0.014142)" in ended.out
+    rows = {row["segment"]: row for row in stored_rows(out)}
+    assert set(rows) == {"", "DE", "US", "FR"}
+    assert (rows[""]["p_value"], rows["US"]["p_value"]) == (near(0.019159835596), near(0.610173154686))
+    assert (rows[""]["p_holm"], rows[""]["family_size"]) == (pytest.approx(3 * 0.019159835596, abs=1.6e-12), 3)
+    assert (rows[""]["boot_low"], rows[""]["p_sign_flip"]) == (near(0.022714646424), 0.021484375)
+    assert (rows[""]["dataset"], rows[""]["baseline_input"]) == ("shop", rows[""]["input"])
+    shown = json.loads(file.read_text())
+    assert [row["segment"] for row in shown["comparison"]] == ["", "DE", "FR", "US"]
+    assert shown["gates"] == [
+        {"gate": "ndcg@10.ci_low>-0.002", "run": "b", "baseline": "a", "value": near(0.014142126447), "met": True}
+    ]
+
+
+def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path):
+    out = tmp_path / "comparison"
+    same = ("--per-query", table, "--metrics", "ndcg", *NIGHT, "--output", out, *FAST)
+    for baseline in (("--baseline", "a"), ("--baseline", "b"), (), ("--baseline", "a", "--runs", "a,c")):
+        ended = run(*same, *baseline)
+        assert (ended.code, ended.complaints) == (0, []), ended.err
+    found = sorted((row["slice"].rpartition("-")[0], row["run"], row["baseline"]) for row in stored_rows(out))
+    assert found == [
+        ("shop.-all-pairs-", "b", "a"),
+        ("shop.-all-pairs-", "c", "a"),
+        ("shop.-all-pairs-", "c", "b"),
+        ("shop.a", "c", "a"),
+        ("shop.b", "a", "b"),
+        ("shop.b", "c", "b"),
+    ]
+
+
+def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
+    out = tmp_path / "comparison"
+    ended = run("--per-query", table, "--baseline", "a", "--metrics", "ndcg", *NIGHT, "--output", out, *FAST,
+                "--gate", "ndcg@10.ci_low>0.03", "--gate", "ndcg.n_queries>=12", "--json", "-")  # fmt: skip
+    assert ended.code == 3
+    assert [gate["met"] for gate in ended.json["gates"]] == [False, False, True, True]
+    assert "NOT MET (c against a:" in ended.out
+    assert len(stored_rows(out)) == 2
+
+
+def test_two_tables_and_clusters(table, tmp_path):
+    new, old = per_query(tmp_path / "new.parquet", ("b",)), per_query(tmp_path / "old.parquet", ("a",))
+    ended = run("--per-query", new, "--baseline-per-query", old, "--baseline", "before", "--metrics", "ndcg",
+                "--cluster-col", "user", "--json", "-")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    (row,) = ended.json["comparison"]
+    assert (row["run"], row["baseline"], row["n_clusters"]) == ("b", "before", 5)
+    assert (row["std_error"], row["boot_low"]) == (near(0.034184728740), near(0.027944444441))
+    assert ended.json["baseline_input"] != ended.json["input"]
+
+
+@pytest.fixture
+def rankings(spark, tmp_path):
+    del spark
+    rows = [
+        (f"q{n}", item, float(score), float((score * (n + 3)) % 7), grade, "DE" if n % 2 else "US", f"u{n % 3}")
+        for n in range(12)
+        for item, score, grade in (("i", 3, 0), ("j", 2, 2), ("k", 1, 1))
+    ]
+    names = ("query_id", "item_id", "old", "new", "relevance", "country", "user")
+    path = tmp_path / "rankings.parquet"
+    write_table(path, dict(zip(names, zip(*rows, strict=True), strict=True)), {})
+    return path
+
+
+def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
+    same = ("--input", rankings, "--k", "1,3", "--segment-cols", "country")
+    ended = run(*same, "--score-col", "old,new", "--baseline", "old", "--cluster-col", "user", "--json", "-", *FAST)
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    rows = {(row["metric"], row["k"], row["segment"]): row for row in ended.json["comparison"]}
+    assert set(rows) == {(m, k, s) for m in ("ndcg", "dcg") for k in (1, 3) for s in ("", "DE", "US")}
+    means = command(
+        "mean-ndcg", *same, "--score-col", "old,new", "--per-query-output", tmp_path / "pq", "--json", "-"
+    )
+    for mean in means.json["metrics"]:
+        if mean["metric"] != "idcg":
+            row = rows[mean["metric"], mean["k"], mean["segment"]]
+            assert row["value" if mean["run"] == "new" else "baseline_value"] == mean["value"]
+    again = run("--per-query", tmp_path / "pq", "--k", "1,3", "--segment-cols", "country", "--baseline", "old",
+                "--json", "-", *FAST)  # fmt: skip
+    assert (again.code, again.complaints) == (0, []), again.err
+    for row in again.json["comparison"]:
+        expected = rows[row["metric"], row["k"], row["segment"]]
+        assert (row["difference"], row["n_wins"]) == (expected["difference"], expected["n_wins"])
+
+
+def test_explain_runs_and_writes_nothing(rankings, tmp_path):
+    out = tmp_path / "comparison"
+    ended = run("--input", rankings, "--score-col", "old,new", "--baseline", "old", "--output", out, "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "pairs        new against old" in ended.out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "name what to compare"),
+        (("--per-query", "T", "--input", "T"), "name what to compare"),
+        (("--per-query", "T", "--baseline", "z"), "baseline must be one of a, b, c; got 'z'"),
+        (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
+        (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no number 'low'"),
+        (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "about what is not compared; there are dcg@10"),
+        (("--per-query", "T", "--cluster-col", "usr"), "Did you mean 'user'"),
+        (("--per-query", "T", "--alpha", "2"), "alpha must lie between 0 and 1"),
+        (("--per-query", "T", "--replicates", "-1"), "replicates must lie between 0 and 100,000"),
+        (("--per-query", "T", "--metrics", "idcg"), "idcg is the same for all runs"),
+        (("--per-query", "T", "--baseline-per-query", "T"), "goes with --per-query and --baseline NAME"),
+        (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (run-col) is not in the per-query table"),
+        (("--per-query", "T", "--k", "7"), "there are no queries to compare"),
+    ],
+)
+def test_refusals_write_nothing(table, tmp_path, options, message):
+    out = tmp_path / "comparison"
+    ended = run(*[table if one == "T" else one for one in options], *NIGHT, "--output", out)
+    assert_refused(ended, message)
+    assert files_below(out) == {}
+
+
+def test_bad_data_is_refused_in_one_line(table, tmp_path):
+    out, twice = tmp_path / "comparison", tmp_path / "twice"
+    twice.mkdir()
+    per_query(twice / "1.parquet", ("a", "b"))
+    per_query(twice / "2.parquet", ("a",))
+    ended = run("--per-query", twice, "--baseline", "a", *NIGHT, "--output", out, *FAST)
+    assert_refused(ended, "comes twice in run 'a' at k=10")
+    assert files_below(out) == {}
+
+
+@pytest.mark.parametrize("value", [None, -0.5, 0.5])
+def test_a_null_meets_no_gate(value):
+    gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
+    row = {"segment_by": "", "metric": gate.metric, "k": 10, "run": "b", "baseline": "a", "ci_low": value}
+    assert [one["met"] for one in gate.results([row])] == [value is not None]
+    with pytest.raises(InvalidParameterError, match="is about what is not compared"):
+        gate.results([{**row, "k": 5}])

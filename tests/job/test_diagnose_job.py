@@ -1,0 +1,90 @@
+"""The jobs that say why a mean moved, end to end, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+from support.main_job import assert_refused, command, write_table
+
+NIGHTS = {"2026-01-30": {"DE": (7, 0.5), "US": (3, 0.25)}, "2026-01-31": {"DE": (4, 0.5), "US": (6, 0.75)}}
+
+
+@pytest.fixture
+def metrics(spark, tmp_path):
+    """A metric table of two nights, written by the main job."""
+    del spark
+    out = tmp_path / "metrics"
+    for day, segments in NIGHTS.items():
+        rows = [
+            (f"{country}{n}", item, score, grade, country)
+            for country, (size, share) in segments.items()
+            for n in range(size)
+            for item, score, grade in (("a", 2.0, int(n < share * size)), ("b", 1.0, int(n >= share * size)))
+        ]
+        names = ("query_id", "item_id", "score", "relevance", "country")
+        path = write_table(tmp_path / f"{day}.parquet", dict(zip(names, zip(*rows, strict=True), strict=True)))
+        ended = command("mean-ndcg", "--input", path, "--k", "1", "--segment-cols", "country",
+                        "--output", out, "--run-date", day, "--dataset", "shop")  # fmt: skip
+        assert ended.code == 0, ended.err
+    return out
+
+
+def test_two_nights(metrics):
+    ended = command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-30",
+                    "--after", "2026-01-31", "--metric", "ndcg@1", "--json", "-")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    rows = {(row["segment"], row["is_total"]): row for row in ended.json["shifts"]}
+    # Queries that are right: 4 of 7 and 1 of 3, then 2 of 4 and 5 of 6.
+    assert (rows["DE", False]["value_before"], rows["DE", False]["value_after"]) == (pytest.approx(4 / 7), 0.5)
+    total = rows["", True]
+    assert total["mix"] + total["within"] == pytest.approx(0.7 - 0.5, abs=1e-15)
+    assert rows["US", False]["within"] == pytest.approx((0.3 + 0.6) / 2 * (5 / 6 - 1 / 3), abs=1e-15)
+    assert "ndcg@1 by country, 2026-01-30 to 2026-01-31" in ended.out
+
+
+def test_a_short_history_is_said(metrics):
+    ended = command("diagnose", "history", "--metric-table", metrics, "--night", "2026-01-31", "--json", "-")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert {row["note"] for row in ended.json["means"]} == {"short_history"}
+    assert "0 flagged, 0 as usual, 3 with a short history" in ended.out
+
+
+@pytest.fixture
+def rankings(spark, tmp_path):
+    del spark
+    rows = [(f"q{n}", f"i{i}", -float(i), float((i * (n + 2)) % 7), (i * n) % 4)
+            for n in range(1, 9) for i in range(6)]  # fmt: skip
+    names = ("query_id", "item_id", "old", "new", "relevance")
+    return write_table(tmp_path / "rankings.parquet", dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+def test_two_runs(rankings):
+    ended = command("diagnose", "runs", "--input", rankings, "--score-col", "old,new", "--k", "3",
+                    "--baseline", "old", "--run", "new", "--top", "2", "--json", "-")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    means = {(row["run"], row["metric"]): row["value"] for row in ended.json["losses"]}
+    for run in ("old", "new"):
+        lost = means[run, "lost_not_retrieved"] + means[run, "lost_ranked_low"]
+        assert lost == pytest.approx(1 - means[run, "ndcg"], abs=1e-12)
+    changes = [(row["change"], row["place"]) for row in ended.json["queries"]]
+    assert changes == [("gained", 1), ("gained", 2)]
+    assert "No query lost from old to new." in ended.out
+    assert all(len(row["list"]) == 3 == len(row["baseline_list"]) for row in ended.json["queries"])
+    assert "queries that gained most from old to new" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-01-30"), "name two nights"),
+        (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-02-01"), "has no segments of"),
+        (("nights", "--metric-table", "M", "--before", "x", "--after", "2026-02-01"), "must be a date"),
+        (("history", "--metric-table", "M", "--night", "2026-03-01"), "has no ndcg on 2026-03-01"),
+        (("runs",), "name the rankings to diagnose"),
+        (("runs", "--input", "R", "--run", "new"), "--baseline and --run go together"),
+        (("runs", "--input", "R", "--score-col", "old", "--k", "all"), "cutoffs that are numbers"),
+        (("runs", "--input", "R", "--score-col", "old", "--top", "0"), "--top must be at least 1"),
+    ],
+)
+def test_refusals(metrics, rankings, arguments, message):
+    places = {"M": metrics, "R": rankings}
+    assert_refused(command("diagnose", *[places.get(one, one) for one in arguments]), message)

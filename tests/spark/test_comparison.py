@@ -1,0 +1,173 @@
+"""Comparisons on Spark: hashes, worked values, every kind of input, and the same bits for any partitioning."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+from support.comparing import example_1
+from support.paired import X, Y, Z, estimate, key_hash
+
+from ndcg_spark import compare, evaluate, plain_refusals
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.spark.comparison import COMPARISON_SCHEMA
+from ndcg_spark.spark.comparison import key_hash as spark_hash
+
+
+def near(value):
+    return pytest.approx(value, abs=5.1e-13)
+
+
+NAMES = ("a", "b", "c")
+SCHEMA = "run string, query_id string, k int, ndcg double, dcg double, weight double, country string, user string"
+
+
+@pytest.fixture(scope="module")
+def table(spark):
+    rows = [
+        (NAMES[r["run"]], r["query"], 10, r["value"], 2 * r["value"], r["weight"], r["country"], r["user"])
+        for r in example_1(with_c=True)
+    ]
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def found(frame, *, by=("baseline", "run", "segment_by", "segment", "metric", "k")):
+    return [row.asDict() for row in frame.orderBy(*by).collect()]
+
+
+def test_the_hash_of_keys_is_the_definition(spark):
+    frame = spark.createDataFrame([("q01", "s1", "shoes", 7)], "q string, s string, c string, n int")
+    hashed = frame.select(spark_hash(["q"]), spark_hash(["s", "c"]), spark_hash(["n"])).first()
+    expected = [0x9F1351CFBEA4F3F7, 0xBBC10728CE977E93, key_hash("7")]
+    assert [one % 2**64 for one in hashed] == expected
+
+
+def test_a_run_column(table):
+    frame = compare(table, baseline="a", metrics="ndcg", segments=["country"], names=["a", "b"], replicates=1000)
+    assert frame.schema == COMPARISON_SCHEMA
+    rows = found(frame)
+    assert [(row["run"], row["segment"]) for row in rows] == [("b", s) for s in ("", "DE", "FR", "US")]
+    assert (rows[0]["difference"], rows[0]["p_value"]) == (near(0.071666666667), near(0.019159835596))
+    assert (rows[0]["boot_low"], rows[0]["boot_t_low"]) == (near(0.022714646424), near(0.020274137492))
+    assert (rows[0]["p_sign_flip"], rows[3]["std_error"]) == (0.021484375, near(0.039660013448))
+
+
+def test_all_pairs_of_the_runs_that_a_table_has(table):
+    rows = found(compare(table, metrics="ndcg@10", replicates=0, flips=0))
+    assert [(row["baseline"], row["run"]) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [row["p_holm"] for row in rows] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
+
+
+def test_two_tables_weights_and_clusters(table):
+    tables = {"new": table.where("run = 'b'"), "old": table.where("run = 'a'").repartition(3)}
+    options = {"baseline": "old", "replicates": 1000, "cluster": "user", "metrics": ["ndcg"]}
+    (row,) = found(compare(tables, **options))
+    assert (row["run"], row["std_error"], row["n_clusters"]) == ("new", near(0.034184728740), 5)
+    assert (row["boot_low"], row["boot_high"]) == (near(0.027944444441), near(0.146208333347))
+    (row,) = found(compare(tables, **options, weight="weight"))
+    assert row["std_error"] == near(0.041480623065)
+
+
+def test_metrics_default_to_ndcg_and_dcg(table):
+    rows = found(compare(table, baseline="a", names=["a", "c"], replicates=0, flips=0))
+    assert [row["metric"] for row in rows] == ["dcg", "ndcg"]
+    assert rows[1]["difference"] == estimate(X, Z).difference
+    assert rows[0]["difference"] == near(2 * estimate(X, Z).difference)
+
+
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_the_same_bits_at_any_number_of_partitions(spark, table, cluster):
+    many = table.crossJoin(spark.range(40).withColumnRenamed("id", "n")).withColumn(
+        "query_id", F.concat("query_id", F.col("n").cast("string"))
+    )
+    many = many.withColumn("ndcg", F.col("ndcg") + F.col("n") * F.length("run") / 977).withColumn(
+        "user", F.concat("user", (F.col("n") % 7).cast("string"))
+    )
+    options = {"baseline": "a", "segments": ["country"], "replicates": 200, "flips": 300, "weight": "weight"}
+    results = []
+    for n in (1, 7, 64):
+        spark.conf.set("spark.sql.shuffle.partitions", str(n))
+        spark.conf.set("spark.sql.adaptive.enabled", str(n == 1).lower())
+        try:
+            results.append(found(compare(many.repartition(n), names=["a", "b"], cluster=cluster, **options)))
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", "2")
+            spark.conf.unset("spark.sql.adaptive.enabled")
+    assert len(results[0]) == 8
+    assert results[0] == results[1] == results[2]
+
+
+def rankings(spark):
+    rows = [
+        (query, item, score_a, score_b, relevance, country)
+        for query, country in (("q1", "DE"), ("q2", "US"), ("q3", "DE"))
+        for item, score_a, score_b, relevance in (
+            ("i", 3.0, 1.0, 0),
+            ("j", 2.0, 2.0 + len(query), 2),
+            ("k", 1.0, 3.0, 1),
+        )
+    ]
+    return spark.createDataFrame(
+        rows, "query_id string, item_id string, old double, new double, relevance int, country string"
+    )
+
+
+def test_evaluations(spark):
+    data = rankings(spark)
+    several = evaluate(data, score=["old", "new"], k=[1, 3], segments=["country"])
+    rows = found(compare(several, baseline="old", replicates=0))
+    assert {(row["metric"], row["k"], row["segment"]) for row in rows} == {
+        (metric, k, segment) for metric in ("ndcg", "dcg") for k in (1, 3) for segment in ("", "DE", "US")
+    }
+    summary = several.summary.where("metric != 'idcg'").collect()
+    for name, column in (("new", "value"), ("old", "baseline_value")):
+        means = {(row["metric"], row["k"], row["segment"]): row["value"] for row in summary if row["run"] == name}
+        assert {(row["metric"], row["k"], row["segment"]): row[column] for row in rows} == means
+    one_each = {name: evaluate(data, score=name, k=[1, 3], segments=["country"]) for name in ("old", "new")}
+    assert found(compare(one_each, baseline="old", replicates=0)) == rows
+    long = data.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)"))
+    by_column = evaluate(long, run="ranker", k=[1, 3], segments=["country"])
+    assert found(compare(by_column, baseline="old", replicates=0)) == rows
+
+
+def test_queries_of_one_run_follow_the_convention(spark, table):
+    some = table.where("not (run = 'b' and query_id = 'q01')")
+    (zero,) = found(compare(some, metrics="ndcg", names=["a", "b"], replicates=0))
+    assert (zero["n_queries"], zero["unpaired"], zero["n_only_baseline"]) == (12, "zero", 1)
+    dropping = compare(some, metrics="ndcg", names=["a", "b"], replicates=0, convention="default;missing_query=drop")
+    (row,) = found(dropping)
+    assert (row["n_queries"], row["unpaired"], row["difference"]) == (11, "drop", estimate(X[1:], Y[1:]).difference)
+
+
+def test_refusals_are_one_line(table):
+    twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
+    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+        compare(twice, baseline="a", metrics="ndcg", replicates=0).collect()
+    assert str(refused.value) == "query query_id=q05 comes twice in run 'a' at k=10."
+    with pytest.raises(MissingColumnError, match=r"column 'usr'.*Did you mean 'user'"):
+        compare(table, baseline="a", cluster="usr")
+    with pytest.raises(InvalidParameterError, match="baseline must be one of a, b, c; got 'd'"):
+        compare(table, baseline="d")
+    with pytest.raises(InvalidParameterError, match="needs two runs"):
+        compare(table, names=["a"])
+    with pytest.raises(InputRefusedError, match=r"column 'country' .* not a number"):
+        compare(table, baseline="a", weight="country")
+
+
+def test_ideals_of_different_judgments_are_refused_unless_the_convention_has_them(table):
+    different = table.withColumn("idcg", F.when(F.col("run") == "a", 1.0).otherwise(2.0))
+    with pytest.raises(InputRefusedError, match="two values of IDCG"), plain_refusals():
+        compare(different, baseline="a", metrics="ndcg", replicates=0).collect()
+    allowed = compare(different, baseline="a", metrics="ndcg", replicates=0, convention="default;ideal=retrieved")
+    assert len(allowed.collect()) == 2
+
+
+def test_stored_replicates_add_up(table):
+    (row,) = found(
+        compare(table, baseline="a", names=["a", "b"], metrics="ndcg", replicates=3, flips=0, keep_replicates=True)
+    )
+    n_replicates, n_places = row["replicates"][:2]
+    assert (n_replicates, n_places) == (3, 4)  # draws, differences, squares in two limbs
+    draws = row["replicates"][2 + n_places : 2 + n_places + 3]
+    assert draws[0] == 15
+    differences = row["replicates"][2 + n_places + 3 : 2 + n_places + 6]
+    assert differences[0] == 5282809773 if differences[0] > 0 else True

@@ -1,0 +1,153 @@
+"""Diagnosis on Spark: two nights, lost gain, and the queries that changed most."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+from pyspark.sql import functions as F
+
+from ndcg_spark import (
+    changed_queries,
+    evaluate,
+    flag_means,
+    plain_refusals,
+    score_losses,
+    shift_of_means,
+    summarize_losses,
+)
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+
+SEGMENTS = {
+    "a": {"DE": (700, 0.52), "US": (250, 0.44), "JP": (50, 0.31)},
+    "b": {"DE": (600, 0.51), "US": (380, 0.45), "FR": (120, 0.30)},
+}
+
+
+def near(value):
+    return pytest.approx(value, abs=5.1e-13)
+
+
+def night(spark, name):
+    """Metrics of a night by country: single queries that weigh as much as a segment does."""
+    from ndcg_spark import summarize
+    from ndcg_spark.evaluation import evaluation_plan
+
+    rows = [
+        ("", f"{country}", 10, u, u, 1.0, "evaluated", 1, 0, float(w), country)
+        for country, (w, u) in SEGMENTS[name].items()
+    ]
+    schema = (
+        "run string, query_id string, k int, ndcg double, dcg double, idcg double, status string, n_rows bigint, "
+        "n_left_out bigint, weight double, country string"
+    )
+    plan = evaluation_plan(k=10, segments=["country"], weight="weight")
+    return summarize(spark.createDataFrame(rows, schema), plan).where("metric = 'ndcg'")
+
+
+def test_the_worked_nights(spark):
+    before, after = night(spark, "a"), night(spark, "b")
+    rows = {(row["segment"], row["is_total"]): row for row in shift_of_means(before, after).collect()}
+    assert rows["DE", False]["mix"] == near(-0.005728719008)
+    assert rows["DE", False]["within"] == near(-0.006227272727)
+    assert rows["US", False]["mix"] == near(-0.003143491736)
+    assert (rows["FR", False]["mix"], rows["FR", False]["within"]) == (near(-0.019410743802), 0)
+    assert (rows["JP", False]["mix"], rows["JP", False]["value_after"]) == (near(0.008396590909), None)
+    total = rows["", True]
+    assert (total["mix"], total["within"]) == (near(-0.019886363636), near(-0.00325))
+    means = [frame.where("segment_by = ''").first()["value"] for frame in (before, after)]
+    assert sum(row["mix"] + row["within"] for key, row in rows.items() if not key[1]) == pytest.approx(
+        means[1] - means[0], abs=1e-15
+    )
+
+
+def test_nights_of_two_configurations_are_refused(spark):
+    before, after = (night(spark, name).withColumn("config_hash", F.lit(name)) for name in ("a", "b"))
+    with pytest.raises(InputRefusedError, match="several configurations"), plain_refusals():
+        shift_of_means(before, after).collect()
+
+
+@pytest.fixture(scope="module")
+def rankings(spark):
+    rows = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), (i * n) % 4, "DE" if n % 2 else "US")
+            for n in range(1, 9) for i in range(6)]  # fmt: skip
+    return spark.createDataFrame(
+        rows, "query_id string, item_id string, old double, new double, relevance int, country string"
+    )
+
+
+def test_lost_gain_adds_up_to_what_ndcg_lacks(rankings):
+    result = evaluate(rankings, score=["old", "new"], k=[3, 6], segments=["country"])
+    losses = score_losses(result.rankings, result.plan)
+    for row in losses.collect():
+        if row["ndcg"] is not None:
+            assert row["lost_not_retrieved"] + row["lost_ranked_low"] == pytest.approx(1 - row["ndcg"], abs=1e-12)
+    rows = summarize_losses(losses, result.plan).collect()
+    means = {(row["run"], row["segment"], row["k"], row["metric"]): row["value"] for row in rows}
+    assert {row["n_no_relevant"] for row in rows if not row["segment"]} == {2}  # q4 and q8 have nothing relevant
+    for run, segment, k, metric in list(means):
+        if metric == "ndcg":
+            lost = means[run, segment, k, "lost_not_retrieved"] + means[run, segment, k, "lost_ranked_low"]
+            profile = [means[run, segment, k, f"ndcg_rank_{rank}"] for rank in range(1, k + 1)]
+            assert lost == pytest.approx(1 - means[run, segment, k, "ndcg"], abs=1e-12)
+            assert sum(profile) == pytest.approx(means[run, segment, k, "ndcg"], abs=1e-12)
+    assert ("old", "", 3, "ndcg_rank_4") not in means
+
+
+def test_the_queries_that_changed_most(spark, rankings):
+    long = rankings.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)"))
+    plain = evaluate(long.drop("old", "new"), run="ranker", k=[3, 6])
+    wide = evaluate(rankings, score=["old", "new"], k=[3, 6])
+    judged = evaluate(
+        long.drop("old", "new", "relevance"), run="ranker", k=[3, 6],
+        judgments=rankings.select("query_id", "item_id", "relevance"),
+    )  # fmt: skip
+    values = {(row["run"], row["query_id"]): row["ndcg"] for row in wide.per_query.where("k = 3").collect()}
+    differences = sorted((values["new", f"q{n}"] - values["old", f"q{n}"], f"q{n}") for n in range(1, 9))
+    found = []
+    for result in (plain, wide, judged):
+        rows = (
+            changed_queries(result, baseline="old", run="new", n=2, k=3, depth=3).orderBy("change", "place").collect()
+        )
+        found.append([(row["change"], row["place"], row["query_id"], row["difference"]) for row in rows])
+        for row in rows:
+            for its, name in ((row["baseline_list"], "old"), (row["list"], "new")):
+                scores = [one["score"] for one in its]
+                assert len(its) == 3
+                assert scores == sorted(scores, reverse=True), name
+                assert {one["relevance"] for one in its} <= {0, 1, 2, 3}
+    assert found[0] == found[1] == found[2]
+    lost = [(place, query, value) for change, place, query, value in found[0] if change == "lost"]
+    expected = [(at + 1, query, value) for at, (value, query) in enumerate(differences[:2]) if value < 0]
+    assert lost == expected
+
+
+def test_what_cannot_be_diagnosed_is_refused(rankings):
+    result = evaluate(rankings, score=["old", "new"], k="all")
+    with pytest.raises(InvalidParameterError, match="cutoffs that are numbers"):
+        score_losses(result.rankings, result.plan)
+    with pytest.raises(InvalidParameterError, match="metric must be one of dcg, idcg, ndcg; got 'ap'"):
+        changed_queries(result, baseline="old", run="new", metric="ap")
+    with pytest.raises(InvalidParameterError, match="n must be at least 1"):
+        changed_queries(result, baseline="old", run="new", n=0)
+
+
+def test_a_night_is_held_against_its_history(spark):
+    before = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
+    night = date(2026, 3, 30)
+    rows = [("shop", "", "", "", "ndcg", 10, "c", night - timedelta(weeks=at), value, 0.0015)
+            for at, value in enumerate([0.4312, *before])]  # fmt: skip
+    rows += [("shop", "", "country", "DE", "ndcg", 10, "c", night, 0.4, None)]
+    rows += [(*rows[0][:6], "other", night - timedelta(weeks=1), 0.9, 0.1)]  # of another configuration
+    schema = (
+        "dataset string, run string, segment_by string, segment string, metric string, k int, config_hash string, "
+        "run_date date, value double, std_error double"
+    )
+    table = spark.createDataFrame(rows, schema)
+    overall, german = flag_means(table.repartition(3), night).orderBy("segment").collect()
+    assert (overall["flagged"], overall["nights"], overall["limit"]) == (True, 12, 4.5)
+    assert overall["z"] == pytest.approx(-7.133333333333, abs=5e-12)
+    assert (overall["median"], overall["spread"]) == (near(0.4419), near(0.001334341997))
+    assert (german["flagged"], german["note"]) == (False, "short_history")
+    with pytest.raises(InputRefusedError, match="has two values on 2026-03-30"), plain_refusals():
+        flag_means(table.union(table.limit(1)), night).collect()

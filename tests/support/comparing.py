@@ -1,0 +1,109 @@
+"""Comparisons without Spark: canonical rows through the functions that workers run."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.plan import SummedMetric
+from ndcg_spark.worker.comparing.finishing import make_family, make_finisher
+from ndcg_spark.worker.comparing.pairing import make_unifier
+from ndcg_spark.worker.comparing.summing import make_summer
+from ndcg_spark.worker.comparing.totals import GROUP_KEYS, make_merger
+from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
+
+NDCG = (SummedMetric("ndcg", "ndcg"),)
+
+
+def plan_of(**changes) -> ComparisonPlan:
+    given = {"runs": ("a", "b"), "baseline": "a", "metrics": NDCG, "replicates": 0, "flips": 0, **changes}
+    return ComparisonPlan(**given)
+
+
+def example_1(*, with_c: bool = False, one_sided: bool = False) -> list[dict]:
+    """Rows of the worked example: query, run, value, weight, country, user."""
+    runs = [(0, X), (1, Y), *([(2, Z)] if with_c else [])]
+    rows = [
+        {"query": query, "run": run, "value": float(value), "weight": float(w), "country": country, "user": user}
+        for run, values in runs
+        for query, value, w, country, user in zip(QUERIES, values, W, COUNTRIES, USERS, strict=True)
+    ]
+    if one_sided:
+        rows.append({"query": "q13", "run": 0, "value": 0.6})
+        rows.append({"query": "q14", "run": 1, "value": 0.2})
+    return rows
+
+
+def signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def canonical(rows: list[dict], plan: ComparisonPlan) -> pa.Table:
+    """The columns that Spark selects; a row may set `ndcg`, `dcg`, ... or a single `value`."""
+    hashes = [signed(key_hash(row["query"] or "")) for row in rows]
+    columns: dict[str, pa.Array] = {}
+    if plan.cluster is None:
+        columns["unit"] = pa.array([row.get("hash", h) for row, h in zip(rows, hashes, strict=True)], pa.int64())
+    else:
+        columns["query"] = pa.array(hashes, pa.int64())
+        users = [row.get("user") for row in rows]
+        columns["cluster"] = pa.array([None if one is None else signed(key_hash(one)) for one in users], pa.int64())
+    columns["key_0"] = pa.array([row["query"] for row in rows], pa.string())
+    columns["run"] = pa.array([row["run"] for row in rows], pa.int32())
+    columns["k"] = pa.array([row.get("k", 10) for row in rows], pa.int32())
+    for at, metric in enumerate(plan.metrics):
+        columns[f"value_{at}"] = pa.array([row.get(metric.column, row.get("value")) for row in rows], pa.float64())
+    if any("idcg" in row for row in rows):
+        columns["idcg"] = pa.array([row.get("idcg") for row in rows], pa.float64())
+    if plan.weight is not None:
+        columns["weight"] = pa.array([row.get("weight") for row in rows], pa.float64())
+    for at, name in enumerate(plan.segment_columns):
+        columns[f"segment_{at}"] = pa.array([row.get(name) for row in rows])
+    if any("missing" in row for row in rows):
+        columns["missing"] = pa.array([row.get("missing", False) for row in rows], pa.bool_())
+    return pa.table(columns)
+
+
+def shuffled(table: pa.Table, keys: list[str], n_partitions: int, *, sort: list[str] | None = None) -> list[pa.Table]:
+    """Rows with the same keys in one partition, sorted; which partition, decides a hash."""
+    numbers = [hash(tuple(row.values())) % n_partitions for row in table.select(keys).to_pylist()]
+    parts = [table.filter(pa.array(np.array(numbers) == part)) for part in range(n_partitions)]
+    return [part.sort_by([(name, "ascending") for name in sort]) if sort else part for part in parts]
+
+
+def through(function, parts: list[pa.Table], *, rows_per_batch: int = 1000) -> pa.Table | None:
+    found = [batch for part in parts for batch in function(iter(part.to_batches(max_chunksize=rows_per_batch)))]
+    return pa.Table.from_batches(found) if found else None
+
+
+def compared(rows: list[dict], plan: ComparisonPlan, *, n_partitions: int = 3, rows_per_batch: int = 5) -> list[dict]:
+    """Rows of a comparison, in the order of pairs, segments, metrics, k."""
+    table, sort = canonical(rows, plan), ["unit"]
+    if plan.cluster is not None:
+        parts = shuffled(table, ["query"], n_partitions, sort=["query"])
+        table = through(make_unifier(plan), parts, rows_per_batch=rows_per_batch)
+        sort = ["unit", "solo", "query"]
+    parts = shuffled(table, ["unit"], n_partitions, sort=sort)
+    partial = through(make_summer(plan), parts, rows_per_batch=rows_per_batch)
+    if partial is None:
+        return []
+    merged = through(make_merger(), shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
+    finished = through(make_finisher(plan), shuffled(merged, list(GROUP_KEYS), n_partitions))
+    found = through(make_family(plan), [finished]).to_pylist()
+    return sorted(
+        found,
+        key=lambda row: (
+            row["baseline"], row["run"], row["segment_by"], row["segment"] or "", row["metric"], row["k"] or 0,
+        ),
+    )  # fmt: skip
+
+
+def overall(found: list[dict]) -> list[dict]:
+    return [row for row in found if not row["segment_by"]]
+
+
+def by_segment(found: list[dict]) -> dict[str, dict]:
+    return {key: next(rows) for key, rows in groupby(found, key=lambda row: row["segment"]) if key != ""}
