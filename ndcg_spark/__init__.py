@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ndcg_spark.reporting import Report, ReportLimits, report
     from ndcg_spark.retrieval_plan import RetrievalPlan
     from ndcg_spark.spark.business_link import business_link
-    from ndcg_spark.spark.diagnosis import flag_means, score_losses, shift_of_means, summarize_losses
+    from ndcg_spark.spark.diagnosis import score_losses, shift_of_means, summarize_losses
     from ndcg_spark.spark.failures import plain_refusals
     from ndcg_spark.spark.functions import dcg, ndcg
     from ndcg_spark.spark.inspection import rank_rows
@@ -79,7 +79,6 @@ _HOMES = {
     "fit_propensities": "spark.position_bias",
     "inverse_propensity_estimates": "spark.position_bias",
     "flag_changes": "spark.night_flags",
-    "flag_means": "spark.diagnosis",
     "judge_by_labels": "spark.retrieval",
     "judgments_from_events": "spark.judgments",
     "judgments_from_impressions": "spark.position_bias",
@@ -136,7 +135,6 @@ __all__ = [
     "explain_difference",
     "fit_propensities",
     "flag_changes",
-    "flag_means",
     "inverse_propensity_estimates",
     "judge_by_labels",
     "judgments_from_events",

@@ -14,41 +14,21 @@ from ndcg_spark.judgment_plans import ON_INVALID
 
 Groups = dict[str, list[click.Option]]
 
-
-def _means(what: str) -> list[click.Option]:
-    """Options that choose the means to explain."""
-    return [
-        click.Option(["--dataset"], metavar="NAME", help="Data set.  [default: all there are]"),
-        click.Option(["--runs"], metavar="A,B", help="Runs.  [default: all there are]"),
-        click.Option(["--metric"], default="ndcg", show_default=True, metavar="NAME", help="Metric, such as ndcg@10; "
-                     "without @ at all cutoffs."),
-        click.Option(["--segment-cols"], metavar="A,B+C", help=f"Segments to {what}.  [default: all there are]"),
-    ]  # fmt: skip
-
-
 NIGHT_GROUPS: Groups = {
     "Input": [
         *table_to_read("--metric-table", "Metric table, as --output of mean-ndcg writes it."),
         click.Option(["--before"], required=True, metavar="YYYY-MM-DD", help="Night to start from."),
         click.Option(["--after"], required=True, metavar="YYYY-MM-DD", help="Night to explain."),
-        *_means("explain by"),
+        click.Option(["--dataset"], metavar="NAME", help="Data set.  [default: all there are]"),
+        click.Option(["--runs"], metavar="A,B", help="Runs.  [default: all there are]"),
+        click.Option(["--metric"], default="ndcg", show_default=True, metavar="NAME", help="Metric, such as ndcg@10; "
+                     "without @ at all cutoffs."),
+        click.Option(["--segment-cols"], metavar="A,B+C", help="Segments to explain by.  [default: all there are]"),
     ],
     "Output": [json_option("shifts")],
     "Running": [spark_option()],
 }  # fmt: skip
 """Options of `diagnose nights` by the group under which `--help` lists them."""
-
-HISTORY_GROUPS: Groups = {
-    "Input": [
-        *table_to_read("--metric-table", "Metric table, as --output of mean-ndcg writes it."),
-        click.Option(["--night", "after"], required=True, metavar="YYYY-MM-DD", help="Night to hold against the "
-                     "nights before it."),
-        *_means("look at"),
-    ],
-    "Output": [json_option("flags")],
-    "Running": [spark_option()],
-}  # fmt: skip
-"""Options of `diagnose history` by the group under which `--help` lists them."""
 
 RUN_GROUPS: Groups = {
     "Input": OF_RANKINGS,
@@ -94,22 +74,6 @@ def between_nights(**options: Any) -> int:
     from ndcg_spark.cli.diagnose_job import run_nights_job  # after the options are checked: Spark takes a second
 
     return run_nights_job(config)
-
-
-@diagnose.command("history", short_help="Of a night.", cls=GroupedCommand, groups=HISTORY_GROUPS)
-def against_history(**options: Any) -> int:
-    """Flag the means of a night that stand out from the nights before it.
-
-    A mean is held against the median of earlier nights of its weekday (8 at least; else of all nights, if they are
-    28), in units of their robust spread or, if that is larger, of its own standard error. One normal night in a
-    hundred is flagged.
-
-    Exit codes: 0 done, 2 refused input or options, 130 interrupted.
-    """
-    config = nights_config(options)
-    from ndcg_spark.cli.diagnose_job import run_history_job
-
-    return run_history_job(config)
 
 
 @diagnose.command("runs", short_help="Of one run, or between two.", cls=GroupedCommand, groups=RUN_GROUPS)

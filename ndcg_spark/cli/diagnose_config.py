@@ -23,13 +23,10 @@ from ndcg_spark.plan import EvaluationPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightsConfig:
-    """What one run of `diagnose nights` or `diagnose history` is asked to do; None takes all there are.
-
-    `before` is None where a night is held against all nights before it.
-    """
+    """What one run of `diagnose nights` is asked to do; None takes all there are."""
 
     source: Source
-    before: date | None
+    before: date
     after: date
     dataset: str | None
     runs: tuple[str, ...]
@@ -72,8 +69,7 @@ def nights_config(options: dict[str, Any]) -> NightsConfig:
     ------
     InvalidParameterError
     """
-    after = run_date_of(options["after"])
-    before = run_date_of(options["before"]) if "before" in options else None
+    before, after = run_date_of(options["before"]), run_date_of(options["after"])
     if before == after:
         raise InvalidParameterError(f"--before and --after are both {before}; name two nights.")
     metric, at = name_and_cutoff(options["metric"], options["metric"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.cli.accounts import refusal_of
 from ndcg_spark.cli.diagnose_config import NightsConfig, RunsConfig
-from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shifts, show_standings
+from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shifts
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
 from ndcg_spark.cli.session import spark_session
@@ -42,32 +42,11 @@ def run_nights_job(config: NightsConfig) -> int:
         return _nights(spark, config, Progress())
 
 
-def run_history_job(config: NightsConfig) -> int:
-    """Flag the means of a night that stand out from the nights before it.
-
-    Parameters
-    ----------
-    config : NightsConfig
-
-    Returns
-    -------
-    int
-        0 done.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options.
-    """
-    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
-        return _history(spark, config, Progress())
-
-
 def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
     from ndcg_spark.spark.diagnosis import shift_of_means
 
     table = _means(spark, config)
-    nights = [table.where(_day() == day.isoformat()) for day in (config.before, config.after) if day]
+    nights = [table.where(_day() == day.isoformat()) for day in (config.before, config.after)]
     rows = _collected(shift_of_means(*nights), "comparing nights", progress)
     if not rows:
         raise InputRefusedError(
@@ -76,19 +55,8 @@ def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> in
         )
     rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
     show_shifts(rows, config)
-    dates = {"before": str(config.before), "after": config.after.isoformat()}
+    dates = {"before": config.before.isoformat(), "after": config.after.isoformat()}
     return _answer({"shifts": rows, **dates, "metric": config.metric}, config.json_path)
-
-
-def _history(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
-    from ndcg_spark.spark.diagnosis import flag_means
-
-    rows = _collected(flag_means(_means(spark, config), config.after), "looking at the history", progress)
-    if not rows:
-        raise InputRefusedError(f"{config.source.reference!r} has no {config.metric} on {config.after}.")
-    rows.sort(key=lambda row: (row["dataset"], *sort_key(row)))
-    show_standings(rows)
-    return _answer({"means": rows, "night": config.after.isoformat(), "metric": config.metric}, config.json_path)
 
 
 def _collected(frame: DataFrame, what: str, progress: Progress) -> list[dict[str, Any]]:

@@ -52,26 +52,6 @@ def show_shifts(rows: list[dict[str, Any]], config: NightsConfig) -> None:
             print(f"... and {len(its) - MOST_SEGMENTS - 1} more segments; --json has all of them.")
 
 
-def show_standings(rows: list[dict[str, Any]]) -> None:
-    """Print how the means of a night stand to their history: the flagged ones, then how many are as usual.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Rows of `flag_means`, sorted.
-    """
-    flagged = [row for row in rows if row["flagged"]]
-    for row in flagged[:MOST_SEGMENTS]:
-        segment = "null" if row["segment"] is None else row["segment"]
-        run = f"run {row['run']}, " if row["run"] else ""
-        where = f"{row['segment_by']} = {segment}" if row["segment_by"] else "overall"
-        print(f"{row['dataset']}, {run}{where}: {row['metric']}@{_cutoff(row['k'])} {row['rule']}")
-    if len(flagged) > MOST_SEGMENTS:
-        print(f"... and {len(flagged) - MOST_SEGMENTS} more; --json has all of them.")
-    short = sum(row["note"] == "short_history" for row in rows)
-    print(f"{len(flagged):,} flagged, {len(rows) - len(flagged) - short:,} as usual, {short:,} with a short history")
-
-
 def show_losses(rows: list[dict[str, Any]]) -> None:
     """Print what runs lose: a table of means, and the gain of the first ranks.
 

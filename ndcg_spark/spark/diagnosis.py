@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,7 +20,6 @@ from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, canon
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.worker.standings import MEAN_KEYS, NIGHTS, STANDING_SCHEMA, make_judge
 
 MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
@@ -139,41 +137,6 @@ def _night(frame: DataFrame, *, after: bool) -> DataFrame:
     return rows.select(
         *columns_of([*SHIFT_KEYS, "segment", "state"]), config.alias(CONFIG), F.lit(after).alias(AFTER)
     )
-
-
-def flag_means(metrics: DataFrame, night: date) -> DataFrame:
-    """Hold the means of a night against the same means of earlier nights, and flag those that stand out.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        Rows of a metric table, with `run_date`.
-    night : date
-
-    Returns
-    -------
-    DataFrame
-        Lazy, a row for each mean that the night has, with `value`, `std_error`, `flagged`, `nights` (how many it was
-        held against), `same_weekday`, `median`, `spread`, `z`, `limit`, `note` (`short_history`) and `rule`, what was
-        found and why in a sentence. z is (value - median) / max(1.4826 MAD, std_error); the history is that of the
-        same weekday where it has 8 nights, else all, if these are 28, of the same `config_hash`.
-
-    Raises
-    ------
-    MissingColumnError
-        The action raises for a mean with two values on a night.
-
-    Notes
-    -----
-    Spark cost: one small shuffle, no action, one pass through Python workers.
-    """
-    for name in ("run_date", *MEAN_KEYS, "value", "std_error"):
-        require_column(metrics, name, "history", "metric table")
-    day = named("run_date").cast("string")
-    rows = metrics.where((day <= night.isoformat()) & named("value").isNotNull())
-    entry = F.struct(day.alias("day"), named("value"), named("std_error"))
-    nights = rows.groupBy(*columns_of(MEAN_KEYS)).agg(F.collect_list(entry).alias(NIGHTS))
-    return nights.mapInArrow(make_judge(night), schema=from_arrow_schema(STANDING_SCHEMA))
 
 
 def most_changed(

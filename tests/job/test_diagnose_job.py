@@ -41,13 +41,6 @@ def test_two_nights(metrics):
     assert "ndcg@1 by country, 2026-01-30 to 2026-01-31" in ended.out
 
 
-def test_a_short_history_is_said(metrics):
-    ended = command("diagnose", "history", "--metric-table", metrics, "--night", "2026-01-31", "--json", "-")
-    assert (ended.code, ended.complaints) == (0, []), ended.err
-    assert {row["note"] for row in ended.json["means"]} == {"short_history"}
-    assert "0 flagged, 0 as usual, 3 with a short history" in ended.out
-
-
 @pytest.fixture
 def rankings(spark, tmp_path):
     del spark
@@ -78,7 +71,6 @@ def test_two_runs(rankings):
         (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-01-30"), "name two nights"),
         (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-02-01"), "has no segments of"),
         (("nights", "--metric-table", "M", "--before", "x", "--after", "2026-02-01"), "must be a date"),
-        (("history", "--metric-table", "M", "--night", "2026-03-01"), "has no ndcg on 2026-03-01"),
         (("runs",), "name the rankings to diagnose"),
         (("runs", "--input", "R", "--run", "new"), "--baseline and --run go together"),
         (("runs", "--input", "R", "--score-col", "old", "--k", "all"), "cutoffs that are numbers"),

@@ -10,10 +10,8 @@ from ndcg_spark.cli.business_link import business_link
 from ndcg_spark.cli.compare_runs import GROUPS as COMPARISON_GROUPS
 from ndcg_spark.cli.compare_runs import compare_runs
 from ndcg_spark.cli.diagnose import (
-    HISTORY_GROUPS,
     NIGHT_GROUPS,
     RUN_GROUPS,
-    against_history,
     between_nights,
     between_runs,
 )
@@ -41,7 +39,6 @@ JOBS = {
     "report": (report, REPORT_GROUPS),
     "compare-runs": (compare_runs, COMPARISON_GROUPS),
     "diagnose nights": (between_nights, NIGHT_GROUPS),
-    "diagnose history": (against_history, HISTORY_GROUPS),
     "diagnose runs": (between_runs, RUN_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]

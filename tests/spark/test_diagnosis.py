@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-
 import pytest
 from pyspark.sql import functions as F
 
 from ndcg_spark import (
     changed_queries,
     evaluate,
-    flag_means,
     plain_refusals,
     score_losses,
     shift_of_means,
@@ -130,24 +127,3 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", metric="ap")
     with pytest.raises(InvalidParameterError, match="n must be at least 1"):
         changed_queries(result, baseline="old", run="new", n=0)
-
-
-def test_a_night_is_held_against_its_history(spark):
-    before = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
-    night = date(2026, 3, 30)
-    rows = [("shop", "", "", "", "ndcg", 10, "c", night - timedelta(weeks=at), value, 0.0015)
-            for at, value in enumerate([0.4312, *before])]  # fmt: skip
-    rows += [("shop", "", "country", "DE", "ndcg", 10, "c", night, 0.4, None)]
-    rows += [(*rows[0][:6], "other", night - timedelta(weeks=1), 0.9, 0.1)]  # of another configuration
-    schema = (
-        "dataset string, run string, segment_by string, segment string, metric string, k int, config_hash string, "
-        "run_date date, value double, std_error double"
-    )
-    table = spark.createDataFrame(rows, schema)
-    overall, german = flag_means(table.repartition(3), night).orderBy("segment").collect()
-    assert (overall["flagged"], overall["nights"], overall["limit"]) == (True, 12, 4.5)
-    assert overall["z"] == pytest.approx(-7.133333333333, abs=5e-12)
-    assert (overall["median"], overall["spread"]) == (near(0.4419), near(0.001334341997))
-    assert (german["flagged"], german["note"]) == (False, "short_history")
-    with pytest.raises(InputRefusedError, match="has two values on 2026-03-30"), plain_refusals():
-        flag_means(table.union(table.limit(1)), night).collect()
