@@ -1,4 +1,4 @@
-"""Metrics of ten nights and their report, from real images.
+"""Metrics of ten nights, their comparison, weeks and flags, and a report of all of it, from real images.
 
 Every night a tenth of the 1,797 images of handwritten digits that scikit-learn ships are queries, and two rankers
 order all other images: `pixels`, by the cosine similarity of the 64 pixels, and `thumbnail`, by that of 16 pixels,
@@ -70,7 +70,7 @@ def rankings_of_night(night: int) -> pa.Table:
 
 
 def commands(folder: Path) -> list[list[str]]:
-    """What to type: the nightly job on every night, then the report."""
+    """What to type: the nightly job on every night, then what is made of its tables."""
     metrics, per_query, summary = f"{folder}/metrics", f"{folder}/per_query", f"{folder}/summary.json"
     typed = []
     for night in range(N_NIGHTS):
@@ -80,7 +80,16 @@ def commands(folder: Path) -> list[list[str]]:
              "digit,shape,digit+shape", "--k", "1,3,5,10,100", "--run-date", f"{when}", "--dataset", "digits",
              "--output", metrics, "--per-query-output", per_query, "--json", summary]
         )  # fmt: skip
-    tables = ["--metrics", metrics, "--per-query", per_query, "--summary", summary]
+    compared, weeks, flags = f"{folder}/comparison", f"{folder}/weeks", f"{folder}/flags"
+    of_table, last = ["--input", metrics, "--metrics", "ndcg@10"], str(LAST_NIGHT)
+    typed.append(
+        ["compare-runs", "--per-query", f"{per_query}/run_date={last}", "--baseline", "thumbnail", "--metrics", "ndcg@10",
+         "--segment-cols", "shape", "--run-date", last, "--dataset", "digits", "--output", compared]
+    )  # fmt: skip
+    typed.append(["roll-up", *of_table, "--periods", "week,month", "--output", weeks])
+    typed.append(["flag-changes", *of_table, "--fewest-any-day", "8", "--output", flags])
+    tables = ["--metrics", metrics, "--per-query", per_query, "--comparison", compared, "--flags", flags]
+    tables += ["--summary", summary]
     shown = ["--baseline", "thumbnail", "--gate", "ndcg@10>=0.8"]
     typed.append(["report", *tables, *shown, "--output", f"{folder}/report.html"])
     typed.append(["report", "--metrics", metrics, "--run", "pixels", "--format", "text"])

@@ -14,6 +14,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.worker.night_flags import HIGH, LOW
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
@@ -95,7 +96,11 @@ def comparison_table(frame: DataFrame) -> DataFrame:
 
 
 def flag_table(frame: DataFrame) -> DataFrame:
-    """As `metric_table`, for a table of flagged nights."""
+    """As `metric_table`, for a table of flagged nights, also as `flag_changes` gives it."""
+    if "flagged" not in frame.columns and "status" in frame.columns:
+        frame = frame.withColumn("flagged", F.col("status").isin(LOW, HIGH))
+    if "run_date" not in frame.columns and "night" in frame.columns:
+        frame = frame.withColumn("run_date", F.col("night"))
     return _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
 
 

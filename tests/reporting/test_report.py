@@ -24,6 +24,7 @@ from support.reports import (
 
 from ndcg_spark import ReportLimits, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.reporting.reading import flag_table
 from ndcg_spark.reporting.sentences import attention, headline
 
 
@@ -42,6 +43,14 @@ def whole(spark):
         summary=SUMMARY,
         gates=["ndcg@10>=0.43", "dcg@10>1"],
     )
+
+
+def test_flags_are_read_as_flag_changes_writes_them(spark):
+    written = [(NIGHTS[n], "new", "ndcg", 10, status) for n, status in enumerate(("high", "usual", "low"))]
+    named = [(*row[:4], row[4] != "usual") for row in written]
+    one = flag_table(spark.createDataFrame(written, "night date, run string, metric string, k int, status string"))
+    two = flag_table(spark.createDataFrame(named, "run_date date, run string, metric string, k int, flagged boolean"))
+    assert one.collect() == two.collect()
 
 
 # ------------------------------------------------------------------------------------------------- contents
