@@ -83,8 +83,9 @@ def commands(folder: Path) -> list[list[str]]:
     compared, weeks, flags = f"{folder}/comparison", f"{folder}/weeks", f"{folder}/flags"
     of_table, last = ["--input", metrics, "--metrics", "ndcg@10"], str(LAST_NIGHT)
     typed.append(
-        ["compare-runs", "--per-query", f"{per_query}/run_date={last}", "--baseline", "thumbnail", "--metrics", "ndcg@10",
-         "--segment-cols", "shape", "--run-date", last, "--dataset", "digits", "--output", compared]
+        ["compare-runs", "--per-query", f"{per_query}/run_date={last}", "--baseline", "thumbnail",
+         "--metrics", "ndcg@10", "--segment-cols", "shape", "--run-date", last, "--dataset", "digits",
+         "--output", compared]
     )  # fmt: skip
     typed.append(["roll-up", *of_table, "--periods", "week,month", "--output", weeks])
     typed.append(["flag-changes", *of_table, "--fewest-any-day", "8", "--output", flags])

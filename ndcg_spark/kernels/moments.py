@@ -12,7 +12,6 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
-from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.kernels.exact import (
     LIMB_BITS,
     LOWEST_BIT,
@@ -110,32 +109,6 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     std_error = math.sqrt(float(spread / (total * total)))
     half = quantiles[n - 2] * std_error
     return Estimate(value, float(total), std_error, value - half, value + half)
-
-
-def day_quantiles(confidence: float, n_days: int) -> list[float]:
-    """Quantiles of Student's t that `day_estimate` needs, for 1 to n_days - 1 degrees of freedom.
-
-    Parameters
-    ----------
-    confidence : float
-        Level of the interval, such as 0.95.
-    n_days : int
-        Most days of a period.
-
-    Returns
-    -------
-    list of float
-
-    Raises
-    ------
-    InvalidParameterError
-        When scipy is missing.
-    """
-    try:
-        from scipy.stats import t
-    except ImportError:
-        raise InvalidParameterError("independence=day needs scipy: pip install 'ndcg-spark[compare]'.") from None
-    return [float(t.ppf((1 + confidence) / 2, df)) for df in range(1, n_days)]
 
 
 def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:

@@ -16,7 +16,7 @@ def _scipy_stats() -> Any:
         from scipy import stats
     except ImportError as error:
         raise MissingPackageError(
-            "comparing runs needs SciPy, on the driver and on workers: pip install 'ndcg-spark[compare]'."
+            "distributions come from SciPy, on the driver and on workers: pip install 'ndcg-spark[compare]'."
         ) from error
     return stats
 

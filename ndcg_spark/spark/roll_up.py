@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.kernels.moments import day_quantiles
+from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import LONGEST_PERIOD, RollUpPlan
 from ndcg_spark.spark.expressions import columns_of, raise_if, require_column
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, series_rows
@@ -71,7 +71,9 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     through Python workers; without `as_of` the dates are read once more.
     """
     plan = RollUpPlan() if plan is None else plan
-    quantiles = day_quantiles(plan.confidence, LONGEST_PERIOD) if plan.independence == "day" else None
+    quantiles = None
+    if plan.independence == "day":
+        quantiles = [t_quantile((1 + plan.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
     for name in (*COUNTS, "state"):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     rows = _in_periods(_known(series_rows(metrics), plan), plan)
