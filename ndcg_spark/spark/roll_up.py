@@ -61,8 +61,8 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
 
     Raises
     ------
-    MissingColumnError, InvalidParameterError
-        The latter where `independence=day` and there is no scipy. The action raises for nights of two `config_hash`
+    MissingColumnError, MissingPackageError
+        The latter where `independence=day` and there is no SciPy. The action raises for nights of two `config_hash`
         in one period, and names both; and for a night that a period has twice.
 
     Notes
