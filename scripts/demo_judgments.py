@@ -91,7 +91,7 @@ def main() -> int:
     rated = write(ratings(lists), folder / "ratings.parquet", "ratings of the same items by three classifiers")
     night = ("--run-date", "2026-02-01")
     explain(
-        "From events: a view is worth 1, a cart 2, a purchase 3, and half of that after a week. Their sum counts."
+        "From events: a view is worth 1, a cart 2, a purchase 3; half of it after a week. Their sum counts, up to 3."
     )
     rule = ("--rule", "sum", "--as-of", "2026-02-01", "--half-life", "7", "--min-impressions", "3")
     written = ("--output", folder / "clicks", *night)
