@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from rich.console import Console
@@ -31,8 +31,12 @@ from ndcg_spark.reporting.sentences import attention, headline
 def whole(spark):
     """A report with everything in it."""
     flags = spark.createDataFrame(
-        [(NIGHTS[2], "new", "ndcg", 10, True, -7.1, 4.5)],
-        "run_date date, run string, metric string, k int, flagged boolean, z double, limit double",
+        [
+            (NIGHTS[2], "new", "", "ndcg", 10, "low", -7.1, 4.5),
+            (NIGHTS[1], "new", "", "ndcg", 10, "usual", -0.1, 4.5),
+            (NIGHTS[1], "old", "country", "ndcg", 10, "high", 9.1, 4.5),
+        ],
+        "night date, run string, segment_by string, metric string, k int, status string, z double, limit double",
     )
     return report(
         metrics_table(spark),
@@ -68,7 +72,7 @@ def test_the_headline_says_so_in_words(whole):
     )
     assert attention(whole.contents) == [
         "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
-        "new is flagged tonight: -7.1 spreads from the usual value, limit 4.5.",
+        "new is flagged tonight: low, -7.1 spreads from the usual value, limit 4.5.",
         "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
     ]
 
@@ -98,6 +102,27 @@ def test_changes_in_words(spark, before, expected):
     rows = [metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]
     found = headline(report(metrics_table(spark, rows)).contents)
     assert found.endswith(expected), found
+
+
+def test_only_what_was_flagged_over_all_queries_is_marked(whole):
+    trend = whole.contents.trend
+    marked = [(run, one.run_date) for run, nights in trend.items() for one in nights if one.flag is not None]
+    assert marked == [("new", NIGHTS[2])]
+
+
+def test_flag_changes_writes_what_a_report_reads(spark):
+    from ndcg_spark import FlagPlan, flag_changes
+
+    nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
+    # 39 nights at .400 and .402 by turns, then .300, with an error of .001: far below
+    rows = [
+        metric_row("", night, 0.3 if back == 0 else 0.4 + 0.002 * (back % 2), 0.001)
+        for back, night in enumerate(nights)
+    ]
+    metrics = metrics_table(spark, rows)
+    found = report(metrics, flags=flag_changes(metrics, FlagPlan())).contents
+    assert found.standings[0].flag.startswith("low, -")
+    assert [one.flag for one in found.trend[""]][:-1] == [None] * 39
 
 
 def test_segments_carry_the_numbers_of_the_table(whole):
