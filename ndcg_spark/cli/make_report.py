@@ -16,7 +16,7 @@ GROUPS: dict[str, list[click.Option]] = {
         *table_to_read("--per-query", "Per-query table: adds how queries are distributed, and those to look at.",
                        required=False),
         *table_to_read("--comparison", "Comparison table: adds the differences between runs.", required=False),
-        *table_to_read("--flags", "Table of nights to mark: run_date, metric, k, flagged, maybe run, z, limit, note.",
+        *table_to_read("--flags", "Table that flag-changes wrote: marks the nights far from their history.",
                        required=False),
         click.Option(["--summary"], metavar="FILE", help="JSON that mean-ndcg wrote with --json: adds the rows that "
                      "were rejected."),

@@ -122,8 +122,7 @@ def report(
     comparison : DataFrame or None
         A comparison table: adds the differences between runs.
     flags : DataFrame or None
-        Nights to mark: `run_date`, `metric`, `k`, `flagged` (boolean), and maybe `dataset`, `run`, `segment_by`, `z`,
-        `limit`, `note`. A metric table may itself have `flagged` and `note`.
+        What `flag_changes` found: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
     summary : mapping or None
         The JSON of the job: adds the rows that were rejected.
     run_date : date or None

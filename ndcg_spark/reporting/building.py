@@ -93,7 +93,7 @@ def trend_of(rows: Iterable[Row], flags: Iterable[Row], metric_flags: bool) -> d
     """
     flagged: dict[tuple[date, str | None], str] = {}
     for row in flags:
-        flagged[row["run_date"], row["run"] and plain(row["run"])] = _flag_text(row)
+        flagged[row["night"], None if row["run"] is None else plain(row["run"])] = _flag_text(row)
     found: dict[str, list[Night]] = {}
     for row in sorted(rows, key=lambda one: (one["run"], one["run_date"] or date.min)):
         mean = mean_of(row)
@@ -114,7 +114,8 @@ def trend_of(rows: Iterable[Row], flags: Iterable[Row], metric_flags: bool) -> d
 def _flag_text(row: Row) -> str:
     """Say why a night was flagged, as far as the table tells."""
     z, limit = row.get("z"), row.get("limit")
-    parts = [] if z is None else [f"{z:+.1f} spreads from the usual value"]
+    parts = [plain(row["status"])] if row.get("status") else []
+    parts += [] if z is None else [f"{z:+.1f} spreads from the usual value"]
     parts += [] if z is None or limit is None else [f"limit {limit:.1f}"]
     parts += [plain(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"

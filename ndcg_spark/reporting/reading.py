@@ -14,7 +14,6 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.spark.expressions import columns_of, named, require_column
-from ndcg_spark.worker.night_flags import HIGH, LOW
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
@@ -41,9 +40,8 @@ _COMPARED_OPTIONAL = {
     **dict.fromkeys(("verdict", "note", "dataset"), "string"),
     "run_date": "date",
 }
-_FLAGGED = {"run_date": "date", "metric": "string", "k": "int", "flagged": "boolean"}
-_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double",
-                     "note": "string"}  # fmt: skip
+_FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
+_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double"}
 
 VALUE, BEFORE, _PLACE = "__value", "__before", "__place"
 """Columns beside those of queries, which may be called anything."""
@@ -96,11 +94,9 @@ def comparison_table(frame: DataFrame) -> DataFrame:
 
 
 def flag_table(frame: DataFrame) -> DataFrame:
-    """As `metric_table`, for a table of flagged nights, also as `flag_changes` gives it."""
-    if "flagged" not in frame.columns and "status" in frame.columns:
-        frame = frame.withColumn("flagged", F.col("status").isin(LOW, HIGH))
-    if "run_date" not in frame.columns and "night" in frame.columns:
-        frame = frame.withColumn("run_date", F.col("night"))
+    """As `metric_table`, for the table of `flag_changes`; where it is stored, its night may be the run_date."""
+    if "night" not in frame.columns and "run_date" in frame.columns:
+        frame = frame.withColumnRenamed("run_date", "night")
     return _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
 
 
@@ -210,10 +206,10 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
 
 def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
     """Collect the flagged nights of a metric over all queries. Runs an action."""
-    its = flags.where(F.col("flagged") & scope.at_k() & (F.col("metric") == scope.metric))
+    its = flags.where(F.col("status").isin("low", "high") & scope.at_k() & (F.col("metric") == scope.metric))
     its = its.where(F.coalesce("segment_by", F.lit("")) == "")
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
-    return _collected(its.orderBy(F.desc("run_date")).limit(most * len(scope.runs)))
+    return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
 
 
 def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool]:

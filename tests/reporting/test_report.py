@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from rich.console import Console
@@ -24,7 +24,6 @@ from support.reports import (
 
 from ndcg_spark import ReportLimits, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.reporting.reading import flag_table
 from ndcg_spark.reporting.sentences import attention, headline
 
 
@@ -32,8 +31,12 @@ from ndcg_spark.reporting.sentences import attention, headline
 def whole(spark):
     """A report with everything in it."""
     flags = spark.createDataFrame(
-        [(NIGHTS[2], "new", "ndcg", 10, True, -7.1, 4.5)],
-        "run_date date, run string, metric string, k int, flagged boolean, z double, limit double",
+        [
+            (NIGHTS[2], "new", "", "ndcg", 10, "low", -7.1, 4.5),
+            (NIGHTS[1], "new", "", "ndcg", 10, "usual", -0.1, 4.5),
+            (NIGHTS[1], "old", "country", "ndcg", 10, "high", 9.1, 4.5),
+        ],
+        "night date, run string, segment_by string, metric string, k int, status string, z double, limit double",
     )
     return report(
         metrics_table(spark),
@@ -43,14 +46,6 @@ def whole(spark):
         summary=SUMMARY,
         gates=["ndcg@10>=0.43", "dcg@10>1"],
     )
-
-
-def test_flags_are_read_as_flag_changes_writes_them(spark):
-    written = [(NIGHTS[n], "new", "ndcg", 10, status) for n, status in enumerate(("high", "usual", "low"))]
-    named = [(*row[:4], row[4] != "usual") for row in written]
-    one = flag_table(spark.createDataFrame(written, "night date, run string, metric string, k int, status string"))
-    two = flag_table(spark.createDataFrame(named, "run_date date, run string, metric string, k int, flagged boolean"))
-    assert one.collect() == two.collect()
 
 
 # ------------------------------------------------------------------------------------------------- contents
@@ -77,7 +72,7 @@ def test_the_headline_says_so_in_words(whole):
     )
     assert attention(whole.contents) == [
         "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
-        "new is flagged tonight: -7.1 spreads from the usual value, limit 4.5.",
+        "new is flagged tonight: low, -7.1 spreads from the usual value, limit 4.5.",
         "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
     ]
 
@@ -107,6 +102,27 @@ def test_changes_in_words(spark, before, expected):
     rows = [metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]
     found = headline(report(metrics_table(spark, rows)).contents)
     assert found.endswith(expected), found
+
+
+def test_only_what_was_flagged_over_all_queries_is_marked(whole):
+    trend = whole.contents.trend
+    marked = [(run, one.run_date) for run, nights in trend.items() for one in nights if one.flag is not None]
+    assert marked == [("new", NIGHTS[2])]
+
+
+def test_flag_changes_writes_what_a_report_reads(spark):
+    from ndcg_spark import FlagPlan, flag_changes
+
+    nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
+    # 39 nights at .400 and .402 by turns, then .300, with an error of .001: far below
+    rows = [
+        metric_row("", night, 0.3 if back == 0 else 0.4 + 0.002 * (back % 2), 0.001)
+        for back, night in enumerate(nights)
+    ]
+    metrics = metrics_table(spark, rows)
+    found = report(metrics, flags=flag_changes(metrics, FlagPlan())).contents
+    assert found.standings[0].flag.startswith("low, -")
+    assert [one.flag for one in found.trend[""]][:-1] == [None] * 39
 
 
 def test_segments_carry_the_numbers_of_the_table(whole):
