@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from statistics import median
+from statistics import NormalDist, median
 
 FEWEST_SAME_WEEKDAY, FEWEST_ALL = 8, 28
 LIMITS = {8: 5.9, 10: 5.0, 12: 4.5, 16: 3.9, 26: 3.3, 52: 2.9}
 """By the number of nights in the history: the |z| that 1 % of normal nights exceed. With few nights a median and its
 spread are uncertain themselves: the usual limit of 3.5 would flag 4.8 % with 8 of them."""
-_TO_SIGMA = 1.4826
-"""Median absolute deviations in a standard deviation of a normal distribution."""
+_TO_SIGMA = 1 / NormalDist().inv_cdf(0.75)
+"""Median absolute deviations in a standard deviation of a normal distribution: 1.4826."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
