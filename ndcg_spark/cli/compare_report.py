@@ -6,10 +6,12 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ndcg_spark.cli.report import MOST_SEGMENTS
 from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.kernels.student import upper_p
 
 _COLOURS = {"better": "green", "worse": "red"}
 
@@ -54,12 +56,15 @@ def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
     about = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
         about += f", {1 - plan.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
-    if row["p_holm"] is not None:
+    if row["verdict"] == "not_worse" and plan.margin and row["std_error"]:
+        p = upper_p((row["difference"] + plan.margin) / row["std_error"], row["df"])
+        about += f", one-sided p = {_p(p)}"
+    elif row["p_holm"] is not None:
         about += f", p = {_p(row['p_holm'])}"
     its = {
         "better": "is better than",
         "worse": "is worse than",
-        "not_worse": "is not worse than" + (f" (by more than {plan.margin:g})" if plan.margin else ""),
+        "not_worse": f"is at most {plan.margin:g} worse than" if plan.margin else "is not worse than",
         "unclear": "may or may not differ from",
     }[row["verdict"]]
     return f"{_metric(row)}: {row['run']} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
@@ -78,8 +83,14 @@ def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
     for row in rows:
         verdict = _verdict(row)
         colour = _COLOURS.get(row["verdict"], "default")
-        cells = [_segment(row), _metric(row), f"{row['n_queries']:,}", *_numbers(row), f"[{colour}]{verdict}[/]"]
-        table.add_row(*([f"{row['run']} - {row['baseline']}"] if len(pairs) > 1 else []), *cells)
+        cells = [
+            escape(_segment(row)),
+            _metric(row),
+            f"{row['n_queries']:,}",
+            *_numbers(row),
+            f"[{colour}]{verdict}[/]",
+        ]
+        table.add_row(*([escape(f"{row['run']} - {row['baseline']}")] if len(pairs) > 1 else []), *cells)
     Console().print(table)
 
 

@@ -183,6 +183,12 @@ def test_bad_data_is_refused_in_one_line(table, tmp_path):
     assert files_below(out) == {}
 
 
+def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
+    ended = run("--per-query", table, "--runs", "b,c", "--metrics", "ndcg", "--margin", "0.1", *FAST)
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval -0.0826 to +0.0009" in ended.out
+
+
 @pytest.mark.parametrize("value", [None, -0.5, 0.5])
 def test_a_null_meets_no_gate(value):
     gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 from itertools import product
 
@@ -10,6 +11,7 @@ import pytest
 from scipy import stats
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
+from ndcg_spark.errors import MissingPackageError
 from ndcg_spark.kernels import paired, replicates, resampling, student
 from ndcg_spark.kernels.exact import to_limbs
 from ndcg_spark.kernels.many_tests import benjamini_hochberg, holm
@@ -382,3 +384,9 @@ def test_three_runs():
     assert p_values == [near(0.019159835596), near(0.017505305127), near(0.054386395576)]
     assert estimate(Y, Z).difference == near(-0.040833333333)
     assert holm(p_values) == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'ndcg-spark\[compare\]'"):
+        student.require_scipy()

@@ -142,7 +142,8 @@ def test_refusals_are_one_line(table):
     twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
     with pytest.raises(InputRefusedError) as refused, plain_refusals():
         compare(twice, baseline="a", metrics="ndcg", replicates=0).collect()
-    assert str(refused.value) == "query query_id=q05 comes twice in run 'a' at k=10."
+    told = "query query_id=q05 comes twice in run 'a' at k=10; choose the rows of one night and data set."
+    assert str(refused.value) == told
     with pytest.raises(MissingColumnError, match=r"column 'usr'.*Did you mean 'user'"):
         compare(table, baseline="a", cluster="usr")
     with pytest.raises(InvalidParameterError, match="baseline must be one of a, b, c; got 'd'"):

@@ -74,6 +74,8 @@ RESULT_SCHEMA = pa.schema(
 """Columns of a comparison."""
 OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
 """Columns that depend on all rows of a comparison."""
+HELD_RESULTS = 64
+"""Rows of a batch of results; with stored replicates a row has some hundred kilobytes."""
 _SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
 
 
@@ -91,10 +93,16 @@ def make_finisher(plan: ComparisonPlan) -> BatchFunction:
                 units.setdefault(key, []).append(payload)
             else:
                 blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
+        rows: list[dict[str, Any]] = []
         for key, base in bases.items():
             totals = _gathered(base, blocks.pop(key, {}), plan)
             add_replicates(totals, units.pop(key, []), plan)
-            yield _row_batch([_result(key, totals, plan)])
+            rows.append(_result(key, totals, plan))
+            if len(rows) >= HELD_RESULTS:
+                yield _row_batch(rows)
+                rows = []
+        if rows:
+            yield _row_batch(rows)
 
     return batch_function(finish)
 

@@ -239,7 +239,8 @@ def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, plan: ComparisonPlan)
     if len(repeats):
         row = int(repeats.min())
         run, k = plan.runs[rows.column(RUN)[row].as_py()], rows.column(K)[row].as_py()
-        _refuse(rows, row, f"comes twice in run {run!r} at k={'all' if k is None else k}", plan)
+        where = f"run {run!r} at k={'all' if k is None else k}"
+        _refuse(rows, row, f"comes twice in {where}; choose the rows of one night and data set", plan)
 
 
 def _refuse_ideals(rows: pa.RecordBatch, ideals: FloatArray, ids: IntArray, plan: ComparisonPlan) -> None:
