@@ -36,7 +36,8 @@ def make_catalogue_finisher(
         for batch in batches:
             _refuse_repeats(batch, item_column)
             of_lists = pc.equal(batch.column("metric"), LISTS)
-            yield finish_batch(batch.filter(pc.invert(of_lists)), confidence)
+            means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, *COUNTS, "states"])
+            yield finish_batch(means, confidence)
             yield from _of_catalogue(batch.filter(of_lists), metrics)
 
     return batch_function(finish)
