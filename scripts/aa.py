@@ -1,9 +1,9 @@
 """Compare runs that are equally good, many times, and count how often their intervals hold the difference 0.
 
 Both runs are random orders of the same ten items, with labels from 0 to 3. Intervals of 95 % must hold 0, and sign
-flips must have a p-value above 0.05, in 93 to 97 % of the repetitions. Of clustered data (users with 4 to 16 queries; a
-third of them get the better of two orders from one run, a third from the other) that is so for clustered errors, and
-the naive ones fail. Every repetition has its own seed. Exit code 1 if a share is off.
+flips must have a p-value above 0.05, in 93 to 97 % of the repetitions. Of clustered data (users with 4 to 16 queries;
+a third of them get the better of two orders from one run, a third from the other) that is so for clustered errors,
+and the naive ones fail. Every repetition has its own seed. Exit code 1 if a share is off.
 """
 
 from __future__ import annotations
