@@ -1,9 +1,9 @@
 """Compare runs that are equally good, many times, and count how often their intervals hold the difference 0.
 
 Both runs are random orders of the same ten items, with labels from 0 to 3. Intervals of 95 % must hold 0, and sign
-flips must have a p-value above 0.05, in 93 to 97 % of the repetitions. Of clustered data (users with 4 to 16 queries,
-a third of whom get the better of two orders from one of the runs) that is so for clustered errors, and the naive ones
-fail. Every repetition has its own seed. Exit code 1 if a share is off.
+flips must have a p-value above 0.05, in 93 to 97 % of the repetitions. Of clustered data (users with 4 to 16 queries;
+a third of them get the better of two orders from one run, a third from the other) that is so for clustered errors,
+and the naive ones fail. Every repetition has its own seed. Exit code 1 if a share is off.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def clustered_runs(seed: int, n_users: int = 150) -> tuple[np.ndarray, np.ndarra
     """Values of both runs, and the user of each query."""
     rng = np.random.default_rng([seed, 2])
     users = np.repeat(np.arange(n_users), rng.integers(4, 17, n_users))
-    favoured = rng.choice([0, 1, 2], n_users, p=[2 / 3, 1 / 6, 1 / 6])[users]
+    favoured = rng.integers(0, 3, n_users)[users]
     x, y, other = random_orders(rng, len(users), 3)
     return np.where(favoured == 1, np.maximum(x, other), x), np.where(favoured == 2, np.maximum(y, other), y), users
 

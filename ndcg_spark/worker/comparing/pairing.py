@@ -201,7 +201,7 @@ def _query_ids(rows: pa.RecordBatch, plan: ComparisonPlan) -> IntArray:
             raise InputRefusedError(f"a row has no query: column {name!r} is null; leave such rows out.")
     starts = np.ones(rows.num_rows, dtype=np.bool_)
     starts[1:] = False
-    for name in (UNIT, SOLO, QUERY):
+    for name in (UNIT, QUERY):
         if name in rows.schema.names:
             values = np.asarray(rows.column(name).to_numpy(zero_copy_only=False))
             starts[1:] |= values[1:] != values[:-1]
