@@ -173,7 +173,8 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
     metrics, cutoffs = metrics_of([name])
     plan = EvaluationPlan(convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position"))
     task = ScoringTask(
-        convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS, metrics=plan.companions, levels=plan.levels,
+        convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS,
+        metrics=plan.companions, levels=plan.levels,
         discount=None if plan.max_k is None else discount_table(convention.discount, plan.max_k),
     )  # fmt: skip
     batch, levels = rankings(queries, convention), plan.levels
