@@ -58,9 +58,9 @@ def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
         about += f", {1 - plan.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
     if row["verdict"] == "not_worse" and plan.margin and row["std_error"]:
         p = upper_p((row["difference"] + plan.margin) / row["std_error"], row["df"])
-        about += f", one-sided p = {_p(p)}"
+        about += f", one-sided p {_equals(p)}"
     elif row["p_holm"] is not None:
-        about += f", p = {_p(row['p_holm'])}"
+        about += f", p {_equals(row['p_holm'])}"
     its = {
         "better": "is better than",
         "worse": "is worse than",
@@ -132,3 +132,8 @@ def _number(value: float | None, form: str) -> str:
 
 def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def _equals(value: float) -> str:
+    """A p-value in a sentence."""
+    return f"= {_p(value)}" if value >= 0.0001 else "< 0.0001"
