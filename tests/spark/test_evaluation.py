@@ -42,8 +42,9 @@ def test_no_options_are_the_defaults_of_a_plan() -> None:
 def test_every_field_of_a_plan_can_be_chosen() -> None:
     renamed = {"cutoffs": "k", "segment_sets": "segments"}
     fields = {renamed.get(name, name) for name in EvaluationPlan.__dataclass_fields__}
-    columns = set(EvaluationPlan().columns.__dataclass_fields__)
-    assert (fields - {"columns"}) | columns == set(EvaluationOptions.__annotations__)
+    plan = EvaluationPlan()
+    columns = {name for its in (plan.columns, plan.item_columns) for name in its.__dataclass_fields__}
+    assert (fields - {"columns", "item_columns"}) | columns == set(EvaluationOptions.__annotations__)
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
