@@ -86,4 +86,4 @@ def _ours(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> d
         items=known_items(batch, rank, offsets, (TOPICS,), "item_id"),
     )
     metric, _ = parse_metric("alpha_ndcg")
-    return dict(zip(queries, metric.values(lists, k).tolist(), strict=True))  # type: ignore[attr-defined]
+    return dict(zip(queries, metric.values(lists, k).tolist(), strict=True))  # type: ignore[attr-defined]  # it has a value a query

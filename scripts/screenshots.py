@@ -30,7 +30,7 @@ def take(browser: Browser, page_file: Path, folder: Path) -> list[Path]:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 device_scale_factor=scale,
-                color_scheme=scheme,  # type: ignore[arg-type]
+                color_scheme=scheme,  # type: ignore[arg-type]  # one of two literals
                 is_mobile=screen == "phone",
                 has_touch=screen == "phone",
             )

@@ -11,7 +11,7 @@ from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shift
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError
+from ndcg_spark.errors import InputRefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,14 +60,10 @@ def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> in
 
 
 def _collected(frame: DataFrame, what: str, progress: Progress) -> list[dict[str, Any]]:
-    from ndcg_spark.spark.failures import refusal_text
+    from ndcg_spark.spark.failures import plain_refusals
 
-    try:
-        with progress.step(what):
-            return [row.asDict() for row in frame.collect()]
-    except Exception as error:
-        text = None if isinstance(error, NdcgSparkError) else refusal_text(error)
-        raise (InputRefusedError(text) if text else error) from error
+    with progress.step(what), plain_refusals():
+        return [row.asDict() for row in frame.collect()]
 
 
 def _day() -> Column:

@@ -38,9 +38,8 @@ def run_report_job(config: ReportConfig) -> int:
 
     limits = ReportLimits(nights=config.n_nights, segments=config.n_segments, queries=config.n_queries)
     if config.output is not None:
-        # What is not installed is missed here, before Spark starts.
         import ndcg_spark.reporting.figures
-        import ndcg_spark.reporting.page  # noqa: F401
+        import ndcg_spark.reporting.page  # noqa: F401  # what is not installed is missed here, before Spark starts
     with spark_session("ndcg-spark report", config.spark_settings, short_lists=True) as spark:
         found = _read(spark, config, limits, Progress())
     return EXIT_DONE if all(gate.met for gate in found.contents.gates) else EXIT_GATE

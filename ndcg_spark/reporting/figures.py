@@ -130,6 +130,7 @@ def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) 
 
 def _canvas(shape: Shape, height: float | None = None, rows: int = 1) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(shape.width / 72, (height or shape.height) / 72), dpi=72, layout="constrained")
+    # The engine of "constrained", which has these pads; types know only that there may be one.
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05)  # type: ignore[union-attr,call-arg]
     axes = figure.subplots(rows, 1, sharex=True, sharey=True, squeeze=False)
     return figure, [row[0] for row in axes]
@@ -198,7 +199,7 @@ def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
 
 def _value_axis(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
-    axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]
+    axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]  # a linear axis has it
 
 
 # ------------------------------------------------------------------------------------------------- trend
@@ -227,7 +228,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
             axes.plot(days, values, label=run_name(run) if number == 0 else None, markersize=4, **marked)  # type: ignore[arg-type]  # dates
         flagged = [one for one in nights if one.flag is not None]
         axes.plot(
-            [one.run_date for one in flagged],  # type: ignore[arg-type]
+            [one.run_date for one in flagged],  # type: ignore[arg-type]  # dates
             [one.mean.value or 0.0 for one in flagged],
             linestyle="none",
             marker="o",
@@ -238,7 +239,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
         )
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
-        axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]
+        axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
     locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))

@@ -277,7 +277,8 @@ def _with_topics(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) 
         keys[RUN] = named(str(columns.run)).cast("string")
     part = ("relevance-col", "table with the relevances")
     relevance = number(frame, columns.relevance, *part, parse_text=True)
-    level = min(float(one.metric.rel) for one in plan.metrics if TOPICS in one.metric.needs)  # type: ignore[attr-defined]
+    of_topics = [one.metric for one in plan.metrics if TOPICS in one.metric.needs]
+    level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
     kind = item_type(rankings)
     topics = _texts(frame, plan.item_columns.topics, "topics-col", part[1])
     entry = F.struct(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,11 +49,11 @@ def _refuse_repeats(batch: pa.RecordBatch, item_column: str) -> None:
         raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
 
 
-def _exposure(row: dict[str, object]) -> Exposure:
+def _exposure(row: dict[str, Any]) -> Exposure:
     levels = row["levels"]
-    inside = {one["listed"]: one["n"] for one in levels if one["known"]}  # type: ignore[attr-defined]
-    outside = sum(one["listed"] * one["n"] for one in levels if not one["known"])  # type: ignore[attr-defined]
-    return Exposure(inside, int(row["n_items"]), outside)  # type: ignore[call-overload]
+    inside = {one["listed"]: one["n"] for one in levels if one["known"]}
+    outside = sum(one["listed"] * one["n"] for one in levels if not one["known"])
+    return Exposure(inside, row["n_items"], outside)
 
 
 def _of_catalogue(

@@ -51,15 +51,15 @@ SPARK_4 = """An error occurred while calling o660.collectToPython.
 Caused by: java.lang.RuntimeException: file:/x/b.parquet is not a Parquet file.
 \tat org.apache.parquet
 Caused by: java.io.EOFException: the end
-"""  # noqa: E501
+"""  # noqa: E501  # a line of Spark
 SPARK_3_5 = """An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 1 times: org.apache.spark.SparkException: [CANNOT_READ_FILE_FOOTER] Could not read footer for file: file:///x/b.parquet.
 \tat x
-"""  # noqa: E501
+"""  # noqa: E501  # a line of Spark
 SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Job aborted: Lost task 1.0 in stage 2.0 (TID 2) (10.0.0.1 executor driver): java.lang.RuntimeException: file:/x/b.parquet is not a Parquet file. Expected magic number at tail, but found [1, 2]
 \tat x
-"""  # noqa: E501
+"""  # noqa: E501  # a line of Spark
 
 
 @pytest.mark.parametrize(
