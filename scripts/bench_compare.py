@@ -127,8 +127,8 @@ def on_the_driver() -> None:
     for name, work in cases.items():
         its = timed(work, 3)
         print(
-            f"scipy.stats.bootstrap {name}, percentile: {its:.2f} s, {its / mine:.1f} times as long as our percentile "
-            f"interval, {its / both:.1f} times as long as both of ours"
+            f"scipy.stats.bootstrap {name}, percentile: {its:.2f} s, {its / mine:.1f} times as long as our "
+            f"percentile interval, {its / both:.1f} times as long as both of ours"
         )
 
 
