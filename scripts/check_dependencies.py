@@ -133,6 +133,8 @@ def check_vulnerabilities(found):
         except (subprocess.TimeoutExpired, ValueError, KeyError):
             return None, "pip-audit had no answer from its service"
     unknown = sum("skip_reason" in one for one in told)
+    if told and unknown == len(told):  # a mirror, say, which has packages but knows nothing about them
+        return None, "the service knows none of the packages"
     return [
         f"{one['name']} {one['version']} has {vulnerability['id']}, fixed in "
         f"{', '.join(vulnerability['fix_versions']) or 'no version'}"

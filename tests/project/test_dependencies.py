@@ -75,5 +75,7 @@ def test_a_known_vulnerability_is_named(monkeypatch):
         ["old 1.0 has PYSEC-1, fixed in 1.1"],
         " (1 packages are not known to the service)",
     )
+    told["dependencies"] = told["dependencies"][2:]
+    assert checks.check_vulnerabilities({}) == (None, "the service knows none of the packages")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="ServiceError"))
     assert checks.check_vulnerabilities({}) == (None, "pip-audit had no answer from its service")
