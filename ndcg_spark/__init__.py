@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ndcg_spark.diagnosis import changed_queries
     from ndcg_spark.evaluation import Evaluation, evaluate
     from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
+    from ndcg_spark.ml import NdcgEvaluator, with_query_folds
     from ndcg_spark.nightly_plans import FlagPlan, LinkPlan, RollUpPlan
     from ndcg_spark.plan import Columns, EvaluationPlan
     from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPlan
@@ -59,6 +60,7 @@ _HOMES = {
     "ImpressionColumns": "position_plan",
     "FlagPlan": "nightly_plans",
     "LinkPlan": "nightly_plans",
+    "NdcgEvaluator": "ml",
     "PRESETS": "conventions",
     "PropensityPlan": "position_plan",
     "RatingColumns": "judgment_plans",
@@ -102,6 +104,7 @@ _HOMES = {
     "summarize": "spark.summary",
     "summarize_losses": "spark.diagnosis",
     "summarize_rankings": "spark.summary",
+    "with_query_folds": "ml",
 }
 
 __all__ = [
@@ -116,6 +119,7 @@ __all__ = [
     "FlagPlan",
     "ImpressionColumns",
     "LinkPlan",
+    "NdcgEvaluator",
     "PropensityPlan",
     "RatingColumns",
     "RatingPlan",
@@ -159,6 +163,7 @@ __all__ = [
     "summarize",
     "summarize_losses",
     "summarize_rankings",
+    "with_query_folds",
 ]
 
 

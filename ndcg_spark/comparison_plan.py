@@ -25,10 +25,10 @@ class ComparisonPlan:
         At least two.
     baseline : str or None
         The run that the others are compared with. None: every run with every run before it.
-    query : tuple of str
-        Columns that identify a query.
     metrics : tuple of SummedMetric
         Metrics to compare, their columns in the per-query tables, and their cutoffs.
+    query : tuple of str
+        Columns that identify a query.
     segment_sets : tuple of tuple of str
         Sets of columns to group by. All queries together are always compared.
     weight : str or None

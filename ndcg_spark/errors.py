@@ -6,6 +6,9 @@ import re
 
 _OPEN, _CLOSE = "[[ndcg-spark: ", " :ndcg-spark]]"
 _REFUSAL = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
+_LONG_WORD = re.compile(r"(\S{200})\S{101,}")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, which move the cursor or end a line; marks that turn the direction of text; half characters."""
 
 
 class NdcgSparkError(Exception):
@@ -59,15 +62,29 @@ def find_refusal(text: str) -> str | None:
     Returns
     -------
     str or None
-        The first marked message.
+        The last marked message: what stands before it may be an id of the data with marks of its own.
 
     Examples
     --------
     >>> find_refusal("org.apache.spark ... " + mark_refusal("query 7 is bad") + " at line 3")
     'query 7 is bad'
     """
-    found = _REFUSAL.search(text)
-    return found.group(1) if found else None
+    found = _REFUSAL.findall(text)
+    return found[-1] if found else None
+
+
+def is_marked(text: str) -> bool:
+    """Whether a message begins with the mark of `mark_refusal`.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    bool
+    """
+    return text.startswith(_OPEN)
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -89,3 +106,60 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """
     if value not in allowed:
         raise InvalidParameterError(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
+
+
+def printable(text: str) -> str:
+    r"""Show characters that a terminal acts on as escapes, so that no id or name can colour or fake a line.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> printable("red\x1b[31m\n")
+    'red\\x1b[31m\\n'
+    """
+    return _UNPRINTABLE.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+def json_printable(text: str) -> str:
+    r"""Escape the same characters in JSON, which remains the same value; it is then one line for every reader.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> json_printable('"\u2028"')
+    '"\\u2028"'
+    """
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """Put a message on one line that can be printed; words of more than 300 characters, such as ids, are cut.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> one_line("bad row: nan_score at query_id=" + 10_000 * "7")[-20:]
+    '7777777777777777777…'
+    """
+    return _LONG_WORD.sub(r"\1…", printable(" ".join(text.split())))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.plan import refuse_marks
 
 EVENT_RULES = ("best", "sum", "last")
 NEGATIVE_RULES = ("override", "latest")
@@ -215,6 +216,7 @@ class RatingColumns:
 
     def __post_init__(self) -> None:
         check_keys(self.query, self.item, RATING_RESERVED)
+        refuse_marks("query or item", (*self.query, self.item))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 
@@ -210,9 +211,7 @@ class EvaluationPlan:
         check_discount(self.convention.discount, self.max_k)
         self._check_metrics()
         named = {*self.columns.query, *self.segment_columns}
-        dotted = sorted(name for name in named if "." in name)
-        if dotted:
-            raise InvalidParameterError(f"query or segment column {dotted[0]!r} has a dot in its name; rename it.")
+        refuse_marks("query or segment", named)
         reserved = {*RESERVED, *self.metric_columns, *(ITEM_RESERVED if self.needs else ())}
         taken = sorted(name for name in named if name.lower() in reserved)  # Spark does not mind the case
         if taken:
@@ -273,7 +272,16 @@ class EvaluationPlan:
         return tuple(dict.fromkeys(need for one in self.metrics for need in one.metric.needs))
 
     def metric_with(self, need: Need) -> str:
-        """Name the first metric that needs this, for messages."""
+        """Name the first metric that needs something, for messages.
+
+        Parameters
+        ----------
+        need : Need
+
+        Returns
+        -------
+        str
+        """
         return next(str(one) for one in self.metrics if need in one.metric.needs)
 
     @property
@@ -349,6 +357,13 @@ def _summed(metric: NamedMetric) -> SummedMetric:
         undefined=isinstance(metric, Metric) and metric.undefined,
         of_catalogue=isinstance(metric, CatalogueMetric),
     )
+
+
+def refuse_marks(what: str, names: Iterable[str]) -> None:
+    """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
+    marked = sorted(name for name in names if "." in name or "`" in name)
+    if marked:
+        raise InvalidParameterError(f"{what} column {marked[0]!r} has a dot or backtick in its name; rename it.")
 
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:

@@ -142,7 +142,13 @@ class WeightPlan:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence:g}.")
 
     def check_source(self, *, table: bool) -> None:
-        """Raise unless propensities come from exactly one place: a column, a table, or a power of the position."""
+        """Raise unless propensities come from exactly one place: a column, a table, or a power of the position.
+
+        Parameters
+        ----------
+        table : bool
+            Whether there is a table of propensities.
+        """
         given = {
             "a propensity column": self.columns.propensity is not None,
             "a table of propensities": table,

@@ -2,7 +2,7 @@
 # Sourced by the scripts beside it. Makes .venv with Python, this package and what a script needs, and finds Java:
 #
 #     source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
-#     ensure_environment demo        # or dev, or bench
+#     ensure_environment demo        # or dev, bench, docs
 #
 # A second call finds everything in place and returns at once. PYTHON=/path/to/python chooses the Python that .venv is
 # made from. Whatever cannot be had ends the script with one line that says what to do, and exit code 2.
@@ -76,7 +76,8 @@ extras_of() {
         demo) echo "all" ;;
         dev) echo "dev" ;; # contains what demo needs
         bench) echo "spark,bench" ;;
-        *) stop "no environment is called '$1'; there are demo, dev and bench." ;;
+        docs) echo "docs" ;;
+        *) stop "no environment is called '$1'; there are demo, dev, bench and docs." ;;
     esac
 }
 
@@ -143,7 +144,7 @@ ensure_java() {
 
 # ------------------------------------------------------------------------------------------------ entry point
 
-# ensure_environment demo|dev|bench: afterwards `python` is the one of .venv, and Spark uses it and a fitting Java.
+# ensure_environment demo|dev|bench|docs: afterwards `python` is the one of .venv, and Spark uses it and a fitting Java.
 ensure_environment() {
     # Another Spark or another set of packages in the caller's shell must not shine through.
     unset SPARK_HOME PYTHONHOME PYTHONPATH

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ndcg_spark.cli.report import MOST_SEGMENTS, show_cells
+from ndcg_spark.errors import printable
 from ndcg_spark.nightly_plans import LinkPlan
 from ndcg_spark.worker.history.business_link import FLAT_UP, UP_DOWN
 from ndcg_spark.worker.history.nights import series_name
@@ -36,12 +37,12 @@ def show_links(outcome: dict[str, Any], plan: LinkPlan) -> None:
             f"... and {len(links) - len(shown)} more, without a night or beyond these; --output and --json have all."
         )
     if outcome["clicks_without_metric"]:
-        print(f"clicks without a metric: {'; '.join(map(_place, outcome['clicks_without_metric']))}")
+        print(printable(f"clicks without a metric: {'; '.join(map(_place, outcome['clicks_without_metric']))}"))
     short = sum(row["note"] == "not_enough_nights" for row in links)
     if short:
         print(f"alarms: {short} of {len(links)} series have fewer than {2 * plan.window} nights to compare")
     for row in outcome["alarms"]:
-        print(f"ALARM {_alarm(row, plan)}")
+        print(printable(f"ALARM {_alarm(row, plan)}"))
     if not outcome["alarms"]:
         print("no alarm")
     print(_rule(plan))

@@ -6,11 +6,13 @@ import sys
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from ndcg_spark.cli.cells import cell
 from ndcg_spark.cli.report import MOST_SEGMENTS
 from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.errors import printable
 from ndcg_spark.kernels.student import upper_p
 
 _COLOURS = {"better": "green", "worse": "red"}
@@ -28,13 +30,13 @@ def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
     listed = [row for row in rows if row["metric"] not in ("dcg",)] or rows
     for row in listed:
         if not row["segment_by"]:
-            print(sentence(row, plan))
+            print(printable(sentence(row, plan)))
     shown = listed[:MOST_SEGMENTS]
     if sys.stdout.isatty():
         _show_table(shown, plan)
     else:
         for row in shown:
-            print(_line(row, plan))
+            print(printable(_line(row, plan)))
     if len(listed) > len(shown):
         print(f"... and {len(listed) - len(shown)} more rows; --output and --json have all of them.")
 
@@ -83,14 +85,14 @@ def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
     for row in rows:
         verdict = _verdict(row)
         colour = _COLOURS.get(row["verdict"], "default")
-        cells = [
-            escape(_segment(row)),
+        cells: list[str | Text] = [
+            cell(_segment(row)),
             _metric(row),
             f"{row['n_queries']:,}",
             *_numbers(row),
-            f"[{colour}]{verdict}[/]",
+            cell(verdict, colour),
         ]
-        table.add_row(*([escape(f"{row['run']} - {row['baseline']}")] if len(pairs) > 1 else []), *cells)
+        table.add_row(*([cell(f"{row['run']} - {row['baseline']}")] if len(pairs) > 1 else []), *cells)
     Console().print(table)
 
 

@@ -17,6 +17,7 @@ from ndcg_spark.gates import Gate
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.base import FIRST_SEEN
 from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
+from ndcg_spark.redaction import redacted
 
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
@@ -292,5 +293,6 @@ def dataset_of(reference: str) -> str:
     """Find a name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
     if re.search(r"\s", reference):
         return "query"
+    reference = redacted(reference)  # the name is stored
     name = os.path.basename(reference.rstrip("/")) or reference
     return re.sub(r"(\.(parquet|orc|csv|tsv|jsonl?|ndjson|avro|gz|bz2|zst))+$", "", name) or name

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from ndcg_spark.cli.cells import cell
 from ndcg_spark.cli.diagnose_config import NightsConfig, RunsConfig
 from ndcg_spark.cli.report import MOST_SEGMENTS
+from ndcg_spark.errors import printable
 
 WIDTH = 118
 """Of tables in a log, where no terminal says how wide it is."""
@@ -36,8 +37,8 @@ def show_shifts(rows: list[dict[str, Any]], config: NightsConfig) -> None:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
     for (run, metric, k, by), its in groups.items():
         title = f"{metric}@{_cutoff(k)} by {by}, {config.before} to {config.after}" + (f", run {run}" if run else "")
-        table = Table(title=escape(title))
-        table.add_column(escape(by))
+        table = Table(title=cell(title))
+        table.add_column(cell(by))
         for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
             table.add_column(name, justify="right")
         total = its[0]
@@ -46,7 +47,7 @@ def show_shifts(rows: list[dict[str, Any]], config: NightsConfig) -> None:
             shares = [f"{row[f'weight_{night}'] / total[f'weight_{night}']:.1%}" for night in ("before", "after")]
             means = [_number(row[f"value_{night}"]) for night in ("before", "after")]
             parts = [f"{row[part]:+.4f}" for part in ("mix", "within", "change")]
-            table.add_row(escape(name), *shares, *means, *parts)
+            table.add_row(cell(name), *shares, *means, *parts)
         _console().print(table)
         if len(its) > MOST_SEGMENTS + 1:
             print(f"... and {len(its) - MOST_SEGMENTS - 1} more segments; --json has all of them.")
@@ -71,12 +72,13 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
     for (run, by, segment, k), its in list(groups.items())[:MOST_SEGMENTS]:
         name = "overall" if not by else f"{by} = {'null' if segment is None else segment}"
         shown = [its[metric]["value"] for metric in ("ndcg", "lost_not_retrieved", "lost_ranked_low", "swap_gain")]
-        table.add_row(escape(run), escape(name), str(k), f"{its['ndcg']['n_queries']:,}", *map(_number, shown))
+        table.add_row(cell(run), cell(name), str(k), f"{its['ndcg']['n_queries']:,}", *map(_number, shown))
     _console().print(table)
     for (run, by, _, k), its in groups.items():
         ranks = [its[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in its]
         if not by:
-            print(f"NDCG@{k} by rank{f', run {run}' if run else ''}: {'  '.join(map(_number, ranks))}")
+            named = f", run {printable(run)}" if run else ""
+            print(f"NDCG@{k} by rank{named}: {'  '.join(map(_number, ranks))}")
 
 
 def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], config: RunsConfig) -> None:
@@ -93,17 +95,17 @@ def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], config: Run
     for change in ("lost", "gained"):
         its = [row for row in queries if row["change"] == change]
         if not its:
-            print(f"No query {change} from {config.baseline} to {config.run}.")
+            print(printable(f"No query {change} from {config.baseline} to {config.run}."))
             continue
-        table = Table(title=escape(f"queries that {change} most from {config.baseline} to {config.run}"))
+        table = Table(title=cell(f"queries that {change} most from {config.baseline} to {config.run}"))
         for name in ("query", "change"):
             table.add_column(name)
         for run in (config.baseline, config.run):
-            table.add_column(escape(f"{run}: item (relevance)"), overflow="fold")
+            table.add_column(cell(f"{run}: item (relevance)"), overflow="fold")
         for row in its:
             query = ", ".join(str(row[name]) for name in keys)
             moved = f"{row['baseline_value']:.4f} -> {row['value']:.4f}"
-            table.add_row(escape(query), moved, *(escape(_listed(row[name])) for name in ("baseline_list", "list")))
+            table.add_row(cell(query), moved, *(cell(_listed(row[name])) for name in ("baseline_list", "list")))
         _console().print(table)
 
 

@@ -10,8 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ndcg_spark.cli.cells import cell
 from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.inputs import Inputs
+from ndcg_spark.errors import printable
+from ndcg_spark.redaction import redacted
 
 _COSTS = {
     "engine": "one shuffle of about 2 K numbers a query and input partition, two passes through Python workers",
@@ -54,7 +57,7 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
         f"would write  {_targets(config)}",
         "Nothing was run.",
     ]
-    return "\n".join(lines)
+    return "\n".join(printable(redacted(line)) for line in lines)
 
 
 def _cost(inputs: Inputs) -> str:
@@ -96,13 +99,13 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
     console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
         found = list(rows)
-        table = Table(title=f"run {run}" if run else None, box=box.SIMPLE)
+        table = Table(title=cell(f"run {run}") if run else None, box=box.SIMPLE)
         for name in ("part", "from", "to"):
             table.add_column(name)
         for name in ("mean NDCG", "contribution", "queries"):
             table.add_column(name, justify="right")
         for row in found:
-            cells = (row["part"] or "(start)", row["before"], row["after"])
+            cells = [cell(one) for one in (row["part"] or "(start)", row["before"], row["after"])]
             table.add_row(*cells, _number(row["value"]), _number(row["contribution"]), str(row["n_queries"]))
         console.print(table)
         if found[0]["value"] is not None and found[-1]["value"] is not None:
@@ -111,7 +114,7 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
     for query in queries:
         named = ", ".join(f"{k}={v}" for k, v in query.items() if k not in _QUERY_VALUES and v != "")
         values = f"{_number(query['value_a'])} -> {_number(query['value_b'])}"
-        print(f"  {named}: {values}, {query['contribution']:+.6f} of the gap")
+        print(printable(f"  {named}: {values}, {query['contribution']:+.6f} of the gap"))
 
 
 _QUERY_VALUES = ("value_a", "value_b", "contribution")

@@ -13,7 +13,7 @@ from ndcg_spark.cli.nights import check_output, found_nights, refusals, stamped_
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, HIGH, LOW
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _show(outcome: dict[str, Any]) -> None:
     counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in outcome["by_status"].items())
     print(f"nights from {outcome['from']} to {outcome['to']}: {counts}")
     for row in outcome["flags"]:
-        print(f"FLAG {row['status']}: {row['rule']}")
+        print(printable(f"FLAG {row['status']}: {row['rule']}"))
     n = sum(outcome["by_status"].get(status, 0) for status in (LOW, HIGH))
     if n > len(outcome["flags"]):
         print(f"... and {n - len(outcome['flags'])} more; --output has all of them.")

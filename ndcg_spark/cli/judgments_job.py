@@ -12,7 +12,7 @@ from ndcg_spark.cli.judgments_config import JudgmentsConfig
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.judgment_plans import EventPlan, RatingPlan
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _run(spark: SparkSession, config: JudgmentsConfig, progress: Progress) -> in
         outcome = _judge(judgments, inputs, config, accounts, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error
-    print("\n".join(_lines(outcome)))
+    print("\n".join(map(printable, _lines(outcome))))
     if config.json_path == "-":
         sys.stdout.flush()
         print(to_json(outcome), flush=True)

@@ -20,7 +20,8 @@ from ndcg_spark.cli.metrics import metrics
 from ndcg_spark.cli.position_bias import position_bias
 from ndcg_spark.cli.retrieve import retrieve
 from ndcg_spark.cli.roll_up import roll_up
-from ndcg_spark.errors import NdcgSparkError, find_refusal
+from ndcg_spark.errors import NdcgSparkError, find_refusal, one_line
+from ndcg_spark.redaction import redacted
 
 EXIT_DONE, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 2, 3, 130
 
@@ -61,6 +62,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
         0 done, 2 refused input or options, 3 gate not met, 130 interrupted. A crash raises.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for one in arguments:
+        if not one.isascii() and one != one.encode(errors="replace").decode():
+            return _refused(prog, f"argument {one!r} is not valid UTF-8.")
     try:
         result = cli.main(arguments, prog_name=prog, standalone_mode=False)
     except click.ClickException as error:
@@ -74,8 +78,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
 
 
 def _refused(prog: str, message: str) -> int:
-    line = " ".join(message.split())
-    print(f"{prog}: {line}", file=sys.stderr)
+    print(f"{prog}: {one_line(redacted(message))}", file=sys.stderr)
     return EXIT_REFUSED
 
 

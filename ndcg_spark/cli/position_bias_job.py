@@ -13,7 +13,7 @@ from ndcg_spark.cli.position_bias_report import explanation, report_lines, warni
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.position_plan import PropensityPlan
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _run(spark: SparkSession, config: PositionBiasConfig, progress: Progress) ->
         outcome = _make(spark, inputs, accounts, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error
-    print("\n".join(report_lines(outcome)))
+    print("\n".join(map(printable, report_lines(outcome))))
     for warning in warnings_of(outcome):
         progress.line(warning)
     if config.json_path == "-":

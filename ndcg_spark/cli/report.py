@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ndcg_spark.cli.cells import cell
+from ndcg_spark.errors import json_printable, printable
 from ndcg_spark.plan import METRICS, TIE_METRICS
 
 MOST_SEGMENTS = 30
@@ -70,7 +72,7 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     for (run, by, segment), rows in groups.items():
         name = "overall" if not by else f"{by} = {_segment(segment)}"
         cells = [interval_text(row) for row in rows]
-        table.add_row(*([run] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
+        table.add_row(*([cell(run)] if with_runs else []), cell(name), f"{rows[0]['n_queries']:,}", *cells)
     Console().print(table)
 
 
@@ -79,7 +81,7 @@ def _line(rows: list[dict[str, Any]]) -> str:
     run = f"run={first['run']} " if first["run"] else ""
     segment = f"{first['segment_by']}={_segment(first['segment'])}" if first["segment_by"] else "overall"
     values = "  ".join(f"{_name(row)} {interval_text(row)}" for row in rows)
-    return f"{run}{segment} queries={first['n_queries']}  {values}"
+    return f"{printable(run + segment)} queries={first['n_queries']}  {values}"
 
 
 def _segment(segment: str | None) -> str:
@@ -115,13 +117,13 @@ def show_cells(title: str, rows: list[dict[str, str]]) -> None:
     if not sys.stdout.isatty():
         for row in rows:
             first, second, *others = row.items()
-            print("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)]))
+            print(printable("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)])))
         return
-    table = Table(title=title)
+    table = Table(title=cell(title))
     for name in rows[0] if rows else ():
-        table.add_column(name)
+        table.add_column(cell(name))
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(cell, row.values()))
     Console().print(table)
 
 
@@ -191,4 +193,4 @@ def to_json(outcome: dict[str, Any]) -> str:
     -------
     str
     """
-    return json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str)
+    return json_printable(json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str))

@@ -30,6 +30,26 @@ def named(column: str) -> Column:
     return F.col("`" + column.replace("`", "``") + "`")
 
 
+def sql_text(value: str) -> str:
+    r"""Write a text as a literal of a SQL statement, for statements that take no parameters.
+
+    Parameters
+    ----------
+    value : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> print(sql_text("it's"))
+    'it\'s'
+    """
+    # The code of $, as Spark replaces ${name} by the setting of that name before it parses.
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
+
+
 def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
     """Raise unless a table has a column; return its type. Reads the schema, runs no action.
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, PySparkException
 
-from ndcg_spark.errors import InputRefusedError, find_refusal
+from ndcg_spark.errors import InputRefusedError, find_refusal, one_line
+from ndcg_spark.redaction import redacted
 
 try:
     from py4j.protocol import Py4JError
@@ -109,7 +110,8 @@ def refusal_text(error: Exception) -> str | None:
     """
     if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
         return None  # an analysis error may print the plan, in which messages stand that were never raised
-    return find_refusal(str(error)) or unreadable_file(error)
+    found = find_refusal(str(error)) or unreadable_file(error)
+    return None if found is None else one_line(redacted(found))
 
 
 def unreadable_file(error: Exception) -> str | None:

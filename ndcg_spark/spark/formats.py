@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 
@@ -40,7 +41,7 @@ class Table:
     ----------
     frame : DataFrame
     name : str
-        Format and reference, for messages and for the metric table.
+        Format and reference without credentials, for messages and for the metric table.
     parse_text : bool
         Whether its columns are text that stands for numbers.
     path : str or None
@@ -121,7 +122,7 @@ def read_table(
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
         raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
     path = reference if kind == "parquet" and not options else None
-    return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS, path=path)
+    return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
 
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:

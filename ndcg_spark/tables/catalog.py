@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.expressions import named
+from ndcg_spark.spark.expressions import named, sql_text
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS
@@ -229,13 +229,13 @@ def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | N
     """
     rest = iter(places.items())
     while some := list(islice(rest, _PER_STATEMENT)):
-        parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION '{at}'" if at else "") for one, at in some]
+        parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION {sql_text(at)}" if at else "") for one, at in some]
         spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
 
 
 def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
     """Let a partition have its files elsewhere, in one step."""
-    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION '{location}'")
+    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {sql_text(location)}")
 
 
 def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal, mark_refusal
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
 from ndcg_spark.kernels.top_k import NumberArray
 
@@ -64,7 +64,7 @@ def refusals_marked() -> Iterator[None]:
     try:
         yield
     except NdcgSparkError as error:
-        if find_refusal(str(error)):  # one function chained to another: marked already
+        if is_marked(str(error)):  # one function chained to another: marked already
             raise
         raise type(error)(mark_refusal(str(error))) from error
 

@@ -152,6 +152,12 @@ def test_clicks(seen):
     assert seen["clicks"]["estimate"] == [12.0, 0.4]
 
 
+def test_models_are_chosen_by_an_evaluator(seen):
+    found = seen["ml"]
+    assert found["ours"] == found["evaluate"]
+    assert found["metrics"][1] > found["metrics"][0]  # factors that were fitted, and those that ALS begins with
+
+
 def test_other_errors_pass(seen):
     assert "boom" in seen["crash"]
 

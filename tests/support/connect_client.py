@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark import (
+    NdcgEvaluator,
     PropensityPlan,
     WeightPlan,
     changed_queries,
@@ -110,6 +111,31 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
     return {**found, "changed": len(changed), "sums": sums}
 
 
+def models(spark: SparkSession) -> dict[str, Any]:
+    """The better of two ALS by `NdcgEvaluator`, which is then saved and loaded; and what `evaluate` says."""
+    from pyspark.ml.recommendation import ALS
+    from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+
+    ratings = [(user, item, float(item % 4)) for user in range(6) for item in range(8)]
+    table = spark.createDataFrame(ratings, "user int, item int, rating double").coalesce(1)
+    als = ALS(userCol="user", itemCol="item", ratingCol="rating", rank=2, seed=1, maxIter=5)
+    asked = NdcgEvaluator(queryCol="user", itemCol="item", labelCol="rating", k=3, missingPrediction="unretrieved")
+    grid = ParamGridBuilder().addGrid(als.maxIter, [0, 5]).build()
+    fitted = CrossValidator(
+        estimator=als, estimatorParamMaps=grid, evaluator=asked, numFolds=2, seed=1, parallelism=1
+    ).fit(table)
+    predictions = fitted.bestModel.transform(table)
+    (mean,) = (
+        evaluate(predictions, query="user", item="item", score="prediction", relevance="rating", k=3)
+        .summary.where("metric = 'ndcg'")
+        .collect()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        asked.save(f"{folder}/evaluator")
+        loaded = NdcgEvaluator.load(f"{folder}/evaluator")
+    return {"metrics": fitted.avgMetrics, "ours": loaded.evaluate(predictions), "evaluate": mean["value"]}
+
+
 def main(url: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
     good, bad, twice, nothing = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN, TWICE, NOTHING))
@@ -132,6 +158,7 @@ def main(url: str) -> None:
         "clicks": clicks(spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")),
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
+    found["ml"] = models(spark)
     found["report"] = reported(spark)
     found["comparisons"] = comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,10 @@ class Layer:
 LAYERS = (
     Layer(frozenset({"cli"}), ANYTHING),
     Layer(
-        frozenset({"comparison", "diagnosis", "evaluation", "explanation", "gates", "reporting", "tables"}), ANYTHING
+        frozenset(
+            {"comparison", "diagnosis", "evaluation", "explanation", "gates", "ml", "mlflow", "reporting", "tables"}
+        ),
+        ANYTHING,
     ),
     Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
     Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
@@ -48,7 +51,7 @@ LAYERS = (
     ),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),
     Layer(frozenset({"kernels"}), frozenset({"numpy", "scipy"})),
-    Layer(frozenset({"errors"}), frozenset()),
+    Layer(frozenset({"errors", "redaction"}), frozenset()),
     Layer(frozenset({"_version"}), frozenset()),
 )
 # __init__ may import only these when it is itself imported; everything else is looked up when first used.

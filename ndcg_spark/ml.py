@@ -1,0 +1,326 @@
+"""An evaluator for `pyspark.ml`: models are chosen by the numbers of `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark import keyword_only
+from pyspark.ml.evaluation import Evaluator
+from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param.shared import HasLabelCol, HasPredictionCol
+from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of
+from ndcg_spark.evaluation import evaluate, metrics_of
+from ndcg_spark.metrics import MetricAt
+from ndcg_spark.spark.expressions import named, number, require_column
+from ndcg_spark.spark.failures import plain_refusals
+
+MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
+_CHOICES = ("gain", "discount", "ties")
+"""Choices of a convention that are params of their own."""
+
+
+def _names(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else TypeConverters.toListString(value)
+
+
+def _text(value: Any) -> str:
+    return str(value)  # k may be a number or `all`, and a saved evaluator holds what JSON can hold
+
+
+def _param(name: str, about: str, convert: Callable[[Any], Any] = TypeConverters.toString) -> Param[Any]:
+    return Param(Params._dummy(), name, about, typeConverter=convert)
+
+
+class NdcgEvaluator(
+    Evaluator, HasLabelCol, HasPredictionCol, DefaultParamsReadable["NdcgEvaluator"], DefaultParamsWritable
+):
+    """Evaluate predictions of a `pyspark.ml` model by the mean of a ranking metric.
+
+    Use it with `CrossValidator` and `TrainValidationSplit`, or call `evaluate(predictions)`. The value is the overall
+    mean that `ndcg_spark.evaluate` computes with the same options. Larger is better.
+
+    Parameters
+    ----------
+    predictionCol : str
+        Scores, higher is better. Default: `prediction`.
+    labelCol : str
+        Relevances. Null is an unjudged item. Default: `label`.
+    queryCol : str or list of str
+        One or more columns that together identify a query. Default: `query_id`.
+    itemCol : str
+        Default: `item_id`, which may be missing where no rule needs items.
+    k : int or "all"
+        Cutoff of a metric whose name has none. Default: 10.
+    metricName : str
+        Any metric that needs no table of items or interactions: `ndcg`, `ndcg@5`, `ap`, `p(rel=2)@5`. Default:
+        `ndcg`.
+    convention : str
+        Name of a preset, with changes after semicolons. Default: `default`.
+    gain, discount, ties : str
+        Choices that replace those of `convention`; see `Convention`.
+    missingPrediction : str
+        What a row counts whose prediction is NaN or null, as of a user or item that a model has not met. `error`: it
+        is a bad row. `drop`: it is left out, also from the ideal list. `unretrieved`: its item is judged and not
+        retrieved, so that it lowers NDCG if it is relevant. Default: `error`.
+
+    See Also
+    --------
+    evaluate : The same numbers, with values of queries, segments and intervals.
+    with_query_folds : Folds for `CrossValidator` that keep the rows of a query together.
+
+    Notes
+    -----
+    `evaluate` raises `InvalidParameterError` for a metric, convention or choice that does not exist,
+    `MissingColumnError`, and `InputRefusedError` for bad rows and where no query counts.
+
+    Spark cost of `evaluate`: one action, with a shuffle of partial rankings and a small one of sums. It runs on
+    classic sessions and on Spark Connect; workers need this package.
+
+    Examples
+    --------
+    >>> evaluator = NdcgEvaluator(queryCol="user", itemCol="movie", labelCol="rating", k=5)
+    >>> evaluator.getQueryCol(), evaluator.isLargerBetter()
+    (['user'], True)
+    >>> evaluator.evaluate(model.transform(validation))  # doctest: +SKIP
+    0.8123
+    """
+
+    queryCol = _param("queryCol", "columns that together identify a query", _names)  # noqa: N815  # as pyspark.ml
+    itemCol = _param("itemCol", "column of items")  # noqa: N815
+    k = _param("k", "cutoff of a metric whose name has none: a number from 1 on, or all", _text)
+    metricName = _param("metricName", "name of a metric, such as ndcg or ap@100")  # noqa: N815
+    convention = _param("convention", "name of a preset, with changes after semicolons")
+    gain = _param("gain", "gain, in place of that of the convention")
+    discount = _param("discount", "discount, in place of that of the convention")
+    ties = _param("ties", "order of items with equal scores, in place of that of the convention")
+    missingPrediction = _param(  # noqa: N815
+        "missingPrediction", f"what a row without prediction counts: {', '.join(MISSING_PREDICTIONS)}"
+    )
+
+    _input_kwargs: dict[str, Any]
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        predictionCol: str = "prediction",  # noqa: N803  # as pyspark.ml
+        labelCol: str = "label",  # noqa: N803
+        queryCol: str | Sequence[str] = "query_id",  # noqa: N803
+        itemCol: str | None = None,  # noqa: N803
+        k: int | str = 10,
+        metricName: str = "ndcg",  # noqa: N803
+        convention: str = "default",
+        gain: str | None = None,
+        discount: str | None = None,
+        ties: str | None = None,
+        missingPrediction: str = "error",  # noqa: N803
+    ) -> None:
+        super().__init__()
+        self._setDefault(
+            queryCol=["query_id"], k="10", metricName="ndcg", convention="default", missingPrediction="error"
+        )
+        self._set(**self._input_kwargs)
+
+    @keyword_only
+    def setParams(  # noqa: N802
+        self,
+        *,
+        predictionCol: str = "prediction",  # noqa: N803
+        labelCol: str = "label",  # noqa: N803
+        queryCol: str | Sequence[str] = "query_id",  # noqa: N803
+        itemCol: str | None = None,  # noqa: N803
+        k: int | str = 10,
+        metricName: str = "ndcg",  # noqa: N803
+        convention: str = "default",
+        gain: str | None = None,
+        discount: str | None = None,
+        ties: str | None = None,
+        missingPrediction: str = "error",  # noqa: N803
+    ) -> NdcgEvaluator:
+        """Set the params that are named."""
+        return self._set(**self._input_kwargs)
+
+    def _evaluate(self, dataset: DataFrame) -> float:
+        asked, convention = self._metric(), self._convention()
+        options: dict[str, Any] = {"item": self.getItemCol()} if self.isDefined(self.itemCol) else {}
+        rows, null_score = self._rows(dataset)
+        result = evaluate(
+            rows,
+            query=self.getQueryCol(),
+            score=self.getPredictionCol(),
+            relevance=self.getLabelCol(),
+            metrics=str(asked) if asked.k is not None or not asked.metric.takes_cutoff else f"{asked}@all",
+            convention=convention,
+            null_score=null_score,
+            **options,
+        )
+        this = (F.col("metric") == str(asked.metric)) & F.col("k").eqNullSafe(F.lit(asked.k))
+        with plain_refusals():
+            found = result.summary.where((F.col("segment_by") == "") & this).select("value").collect()
+        if not found or found[0]["value"] is None:
+            raise InputRefusedError(f"no query counts for {asked} under convention {convention}: there is no mean.")
+        return float(found[0]["value"])
+
+    def _metric(self) -> MetricAt:
+        name = self.getMetricName()
+        (asked, *others), _ = metrics_of(name, self.getK())
+        if {one.metric for one in others} - set(asked.metric.comes_with):
+            raise InvalidParameterError(f"metricName must name one metric at one cutoff; got {name!r}.")
+        if asked.metric.needs:
+            needs = ", ".join(map(str, asked.metric.needs))
+            raise InvalidParameterError(
+                f"metricName {name!r} needs more than predictions ({needs}); compute it with ndcg_spark.evaluate."
+            )
+        return asked
+
+    def _convention(self) -> Convention:
+        changes = {name: self.getOrDefault(name) for name in _CHOICES if self.isDefined(name)}
+        return Convention.parse(self.getConvention()).changed(changes)
+
+    def _rows(self, dataset: DataFrame) -> tuple[DataFrame, str]:
+        """Rows to evaluate, and what a null score is in them."""
+        missing = self.getMissingPrediction()
+        one_of("missingPrediction", missing, MISSING_PREDICTIONS)
+        if missing == "error":
+            return dataset, "bad"
+        prediction = self.getPredictionCol()
+        score = F.nanvl(number(dataset, prediction, "predictionCol", "predictions", parse_text=False), F.lit(None))
+        rows = dataset.withColumn(prediction, score)
+        if missing == "drop":
+            return rows.where(named(prediction).isNotNull()), "bad"
+        return rows, "unretrieved"
+
+    def isLargerBetter(self) -> bool:  # noqa: N802
+        """Whether the best model has the largest value: always true."""
+        return True
+
+    def setPredictionCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `predictionCol`."""
+        return self._set(predictionCol=value)
+
+    def setLabelCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `labelCol`."""
+        return self._set(labelCol=value)
+
+    def setQueryCol(self, value: str | Sequence[str]) -> NdcgEvaluator:  # noqa: N802
+        """Set `queryCol`."""
+        return self._set(queryCol=value)
+
+    def getQueryCol(self) -> list[str]:  # noqa: N802
+        """Return `queryCol`, as a list."""
+        return _names(self.getOrDefault(self.queryCol))
+
+    def setItemCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `itemCol`."""
+        return self._set(itemCol=value)
+
+    def getItemCol(self) -> str:  # noqa: N802
+        """Return `itemCol`; it has no default."""
+        return str(self.getOrDefault(self.itemCol))
+
+    def setK(self, value: int | str) -> NdcgEvaluator:  # noqa: N802
+        """Set `k`."""
+        return self._set(k=value)
+
+    def getK(self) -> str:  # noqa: N802
+        """Return `k`, as text."""
+        return str(self.getOrDefault(self.k))
+
+    def setMetricName(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `metricName`."""
+        return self._set(metricName=value)
+
+    def getMetricName(self) -> str:  # noqa: N802
+        """Return `metricName`."""
+        return str(self.getOrDefault(self.metricName))
+
+    def setConvention(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `convention`."""
+        return self._set(convention=value)
+
+    def getConvention(self) -> str:  # noqa: N802
+        """Return `convention`."""
+        return str(self.getOrDefault(self.convention))
+
+    def setGain(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `gain`."""
+        return self._set(gain=value)
+
+    def setDiscount(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `discount`."""
+        return self._set(discount=value)
+
+    def setTies(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `ties`."""
+        return self._set(ties=value)
+
+    def setMissingPrediction(self, value: str) -> NdcgEvaluator:  # noqa: N802
+        """Set `missingPrediction`."""
+        return self._set(missingPrediction=value)
+
+    def getMissingPrediction(self) -> str:  # noqa: N802
+        """Return `missingPrediction`."""
+        return str(self.getOrDefault(self.missingPrediction))
+
+
+def with_query_folds(
+    rows: DataFrame,
+    query: str | Sequence[str] = "query_id",
+    *,
+    num_folds: int = 3,
+    fold_col: str = "fold",
+    seed: int = 0,
+) -> DataFrame:
+    """Add a column of folds in which all rows of a query share a fold, for `CrossValidator(foldCol=...)`.
+
+    Without such a column, `CrossValidator` draws folds row by row: lists are cut into parts, and rows of one query
+    are in training and validation at once.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    query : str or sequence of str
+        One or more columns that together identify a query.
+    num_folds : int
+        As `numFolds` of the `CrossValidator`; at least 2.
+    fold_col : str
+        Name of the new column.
+    seed : int
+        Another seed makes other folds.
+
+    Returns
+    -------
+    DataFrame
+        Lazy: `rows` with an int column from 0 to `num_folds` - 1. The fold is a hash of the query, so it is the same
+        in every run and on every cluster. Folds differ in size as hashes do.
+
+    Raises
+    ------
+    InvalidParameterError
+        For fewer than two folds, or a name that a column has.
+    MissingColumnError
+
+    Notes
+    -----
+    Spark cost: none; no shuffle, no Python.
+
+    Examples
+    --------
+    >>> folds = with_query_folds(training, "user", num_folds=5)  # doctest: +SKIP
+    >>> CrossValidator(..., numFolds=5, foldCol="fold").fit(folds)  # doctest: +SKIP
+    """
+    names = _names(query)
+    if num_folds < 2:
+        raise InvalidParameterError(f"num_folds must be a whole number from 2 on; got {num_folds!r}.")
+    for name in names:
+        require_column(rows, name, "query", "table")
+    if fold_col.lower() in {name.lower() for name in rows.columns}:
+        raise InvalidParameterError(f"fold_col {fold_col!r} is a column of the table; name another.")
+    keys = [named(name).cast("string") for name in names]  # as text, so that an int and a bigint agree
+    return rows.withColumn(fold_col, F.pmod(F.xxhash64(F.lit(f"fold {seed}"), *keys), F.lit(num_folds)).cast("int"))

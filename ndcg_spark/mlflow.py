@@ -1,0 +1,184 @@
+"""Evaluations in MLflow: means as metrics, the convention as parameters, segments as a table."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark._version import __version__
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InputRefusedError, MissingPackageError
+from ndcg_spark.evaluation import Evaluation
+from ndcg_spark.spark.expressions import columns_of, require_column
+from ndcg_spark.spark.failures import plain_refusals
+from ndcg_spark.spark.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SEGMENTS_FILE = "ndcg_spark/segments.json"
+_COLUMNS = tuple(name for name in SUMMARY_SCHEMA.fieldNames() if name != "state")
+_ONE_OF = (CONVENTION, CONFIG_HASH, "package_version")
+"""Columns of a metric table that must have one value."""
+_REFUSED = re.compile(r"[^\w\- :]+")
+_PER_BATCH = 1000
+"""Metrics that MLflow takes at once."""
+
+
+def log_evaluation(
+    result: Evaluation | DataFrame, *, run_id: str | None = None, step: int = 0, prefix: str = ""
+) -> dict[str, float]:
+    """Log an evaluation to a run of MLflow.
+
+    The run gets a metric for each overall mean, the choices of the convention as parameters, the hash of the
+    configuration and the version of this package as tags, and all rows of the summary, with their segments, as a
+    table.
+
+    Parameters
+    ----------
+    result : Evaluation or DataFrame
+        From `evaluate`, or rows of one night of a metric table.
+    run_id : str or None
+        The run of MLflow. None: the active one, or a new one, which is then active.
+    step : int
+        Step of the metrics, such as the number of a night.
+    prefix : str
+        Begins the names of metrics: `prefix="test_"` makes `test_ndcg_at_10`.
+
+    Returns
+    -------
+    dict from str to float
+        The metrics. NDCG@10 is `ndcg_at_10`, as MLflow refuses `@`; a metric of the whole list has its name alone;
+        `p(rel=2)@5` is `p_rel_2_at_5`. If rankers have names, these come first: `bm25/ndcg_at_10`. A metric without
+        value is left out.
+
+    Raises
+    ------
+    MissingPackageError
+        Where MLflow is not installed.
+    MissingColumnError
+        For a table that is no summary.
+    InputRefusedError
+        For bad rows, for rows of several conventions, configurations or nights, and for two rankers or metrics that
+        MLflow would know by one name. Nothing has been logged then.
+
+    Notes
+    -----
+    Spark cost: one action, which collects the summary: a row for each run, segment, metric and k.
+
+    The table is the artifact `ndcg_spark/segments.json`, which `mlflow.load_table` and the pages of MLflow read. Rows
+    that are logged to a run again are added to it.
+
+    Examples
+    --------
+    >>> with mlflow.start_run():  # doctest: +SKIP
+    ...     log_evaluation(evaluate(rankings, k=[1, 10], segments=["country"]))
+    {'dcg_at_1': 4.0, 'dcg_at_10': 7.2, ..., 'ndcg_at_10': 0.87}
+    """
+    mlflow = _imported()
+    rows = _collected(result)
+    about = _about(result, rows)
+    metrics = _metrics(rows, prefix)
+    client: MlflowClient = mlflow.MlflowClient()
+    run_id = run_id or (mlflow.active_run() or mlflow.start_run()).info.run_id
+    entities, now = mlflow.entities, int(time.time() * 1000)
+    tags = {f"ndcg_spark.{name}": about[of] for name, of in (("config_hash", CONFIG_HASH), ("version", _ONE_OF[2]))}
+    client.log_batch(
+        run_id,
+        params=[entities.Param(name, value) for name, value in _params(about[CONVENTION])],
+        tags=[entities.RunTag(name, value) for name, value in tags.items()],
+    )
+    logged = (entities.Metric(name, value, now, step) for name, value in metrics.items())
+    while batch := list(islice(logged, _PER_BATCH)):
+        client.log_batch(run_id, metrics=batch)
+    table = {name: [row[name] for row in rows] for name in _COLUMNS}
+    client.log_table(run_id, table, SEGMENTS_FILE)
+    return metrics
+
+
+def _imported() -> Any:
+    try:
+        import mlflow
+        import mlflow.entities
+    except ImportError as error:
+        raise MissingPackageError("log_evaluation needs MLflow: pip install 'ndcg-spark[mlflow]'.") from error
+    return mlflow
+
+
+def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
+    if isinstance(result, Evaluation):
+        with plain_refusals():
+            return [row.asDict() for row in result.summary.select(*_COLUMNS).collect()]
+    for name in (*_COLUMNS, *_ONE_OF):
+        require_column(result, name, "of a metric table", "table")
+    nights = [name for name in ("run_date", "dataset") if name in result.columns]
+    with plain_refusals():
+        return [row.asDict() for row in result.select(*columns_of([*_COLUMNS, *_ONE_OF, *nights])).collect()]
+
+
+def _about(result: Evaluation | DataFrame, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Convention, hash of the configuration, and version, each of which all rows share."""
+    if not rows:
+        raise InputRefusedError("there is nothing to log: the summary has no rows.")
+    if isinstance(result, Evaluation):
+        plan = result.plan
+        return dict(zip(_ONE_OF, (str(plan.convention), plan.digest, __version__), strict=True))
+    for name in (*_ONE_OF, "run_date", "dataset"):
+        several = sorted({str(row[name]) for row in rows if name in row})
+        if len(several) > 1:
+            raise InputRefusedError(f"the rows have several values of {name} ({', '.join(several[:3])}); take one.")
+    return {name: rows[0][name] for name in _ONE_OF}
+
+
+def _params(convention: str) -> Iterator[tuple[str, str]]:
+    yield "convention", convention
+    try:
+        parsed = Convention.parse(convention)
+    except ValueError:  # of a later version, or with a function of Python as gain or discount
+        return
+    for name in Convention.__dataclass_fields__:
+        if name != "name":
+            yield f"convention.{name}", str(getattr(parsed, name))
+
+
+def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    of: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        if row["segment_by"] or row["value"] is None:
+            continue
+        name = prefix + mlflow_name(row["run"], row["metric"], row["k"])
+        this = (row["run"], row["metric"])
+        if of.setdefault(name, this) != this:
+            raise InputRefusedError(f"MLflow would know {of[name]!r} and {this!r} by one name, {name!r}; rename one.")
+        found[name] = row["value"]
+    return dict(sorted(found.items()))
+
+
+def mlflow_name(run: str, metric: str, k: int | None) -> str:
+    """Name a mean as MLflow takes it.
+
+    Parameters
+    ----------
+    run : str
+        Name of the ranker; empty where there is only one.
+    metric : str
+    k : int or None
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> mlflow_name("", "ndcg", 10), mlflow_name("bm25", "p(rel=2)", 5), mlflow_name("", "ap", None)
+    ('ndcg_at_10', 'bm25/p_rel_2_at_5', 'ap')
+    """
+    plain = re.sub(r"\W+", "_", metric.replace("-", "minus_")).strip("_")
+    name = plain if k is None else f"{plain}_at_{k}"
+    return f"{_REFUSED.sub('_', run)}/{name}" if run else name

@@ -1,0 +1,99 @@
+"""Hides credentials in text before it is logged, stored or shown; the one place that knows their forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+
+_SECRET_NAMES = (
+    r"pass(?:word|wd|phrase)",
+    r"secret",
+    r"token",
+    r"credentials?",
+    r"signature",
+    r"(?:access|account|api|private|shared|encryption)[_.-]?key",
+    r"(?<![A-Za-z0-9])(?:sig|sas|pwd|auth)(?![A-Za-z0-9])",
+)
+# What follows the name belongs to it: fs.azure.account.key.NAME.dfs.core.windows.net. A bound keeps long words cheap.
+_NAMED = re.compile(
+    rf"((?:{'|'.join(_SECRET_NAMES)})[\w.-]{{0,80}}"  # the name
+    r"[\"']?(?:\s*[=:]\s*|%3D|\s+(?=[\"'])))"  # name=, "name": , name 'value' (SQL)
+    r"(?:(\"|')(?:\\.|(?!\2)[^\\])*\2|(?![\s&;\"'])[^\s&;\"']+)",
+    re.IGNORECASE,
+)
+_AUTHORIZATION = re.compile(r"\b((?:authorization[\"']?\s*[=:]\s*[\"']?)?(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.I)
+# Secret keys of S3 may have slashes, so for s3://KEY:SECRET@bucket the whole reference is searched for the @.
+_USER_OF_S3 = re.compile(r"(\bs3[an]?://)[^\s/@:]+:[^\s@]+@", re.IGNORECASE)
+_USER_AND_PASSWORD = re.compile(r"(?<=://)([^\s/@:\"']*):[^\s/\"']+@")
+# A lone user is a container at abfss:// and wasbs://, but at http:// it may be an access token.
+_LONE_USER = re.compile(r"(\b(?:git\+)?https?://)[^\s/@:\"']+@", re.IGNORECASE)
+_KNOWN_KEYS = re.compile(r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d+)?|gh[pousr]_[A-Za-z0-9]{36,})\b")
+
+
+def redacted(text: str) -> str:
+    r"""Hide credentials in a path, a URL, an option or a message.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        With `***` in place of passwords in URLs (`user:***@host`), of values whose name says that they are secret
+        (`password=`, `?sig=`, `X-Amz-Signature=`, `access_key=`, `token=`), and of keys that are known by their form
+        (AWS, Databricks, GitHub). Everything else is as it was; a second call changes nothing.
+
+    Notes
+    -----
+    A secret that neither its name nor its form gives away cannot be found. Where a value ends is unclear, more is
+    hidden rather than less.
+
+    Examples
+    --------
+    >>> redacted("jdbc:postgresql://etl:pa55@db:5432/clicks")
+    'jdbc:postgresql://etl:***@db:5432/clicks'
+    >>> redacted("https://acct.blob.core.windows.net/c/f.parquet?sv=2024&sig=aBc%2F1")
+    'https://acct.blob.core.windows.net/c/f.parquet?sv=2024&sig=***'
+    >>> redacted("s3://bucket/rankings/run_date=2026-01-31")
+    's3://bucket/rankings/run_date=2026-01-31'
+    """
+    text = _USER_OF_S3.sub(rf"\1{HIDDEN}@", text)
+    text = _USER_AND_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+    text = _LONE_USER.sub(rf"\1{HIDDEN}@", text)
+    text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+    text = _NAMED.sub(_hide_value, text)
+    return _KNOWN_KEYS.sub(HIDDEN, text)
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    quote = found.group(2) or ""
+    return f"{found.group(1)}{quote}{HIDDEN}{quote}"
+
+
+def redacted_values(value: Any) -> Any:
+    """Hide credentials in every text within lists and mappings; in the keys of mappings, too.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    object
+        A copy. A mapping becomes a dict, and a value under a name such as `password` is hidden whatever it is.
+    """
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, Mapping):
+        return {redacted(str(name)): _redacted_entry(str(name), one) for name, one in value.items()}
+    return [redacted_values(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _redacted_entry(name: str, value: Any) -> Any:
+    if isinstance(value, str) and value and redacted(f"{name}={value}").startswith(f"{name}={HIDDEN}"):
+        return HIDDEN
+    return redacted_values(value)

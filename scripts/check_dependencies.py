@@ -1,0 +1,164 @@
+"""Check what ndcg-spark and its extras for users install: licences against a list, and known vulnerabilities.
+
+Licences are read from what is installed. Vulnerabilities are asked for by pip-audit where it is installed and its
+service can be reached; otherwise one line says that they were not checked. Exit code 1: something was found.
+"""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PACKAGE = "ndcg-spark"
+EXTRAS = ("spark", "compare", "report", "demo", "mlflow")
+ALLOWED = {
+    *(
+        "0BSD",
+        "Apache-2.0",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "CC0-1.0",
+        "CNRI-Python",
+        "HPND",
+        "ISC",
+        "MIT",
+        "MIT-CMU",
+    ),
+    *("MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib", "BSD", "matplotlib", "OFL-1.1", "BSL-1.0"),
+    # The run-time library of GCC, which some wheels carry: the exception lets programs have any licence.
+    "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "LGPL-2.1-or-later WITH GCC-exception-2.0",
+}
+CLASSIFIERS = {
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+    "Historical Permission Notice and Disclaimer (HPND)": "HPND",
+    "The Unlicense (Unlicense)": "Unlicense",
+}
+STATED = {}
+"""Licences of packages whose metadata do not tell them, by name; each with where it is told."""
+ACCEPTED = ()
+"""Ids of vulnerabilities that do not concern this package; each with the reason beside it."""
+SERVICE = ("pypi.org", 443)
+
+
+def installed_closure():
+    """Distributions that the package and its extras need, of those that are installed, by canonical name."""
+    found, left = {}, [Requirement(f"{PACKAGE}[{','.join(EXTRAS)}]")]
+    seen = set()
+    while left:
+        wanted = left.pop()
+        key = (canonicalize_name(wanted.name), frozenset(wanted.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            one = metadata.distribution(wanted.name)
+        except metadata.PackageNotFoundError:
+            continue
+        found[key[0]] = one
+        for text in one.requires or ():
+            needed = Requirement(text)
+            if any(
+                needed.marker is None or needed.marker.evaluate({"extra": extra}) for extra in (*wanted.extras, "")
+            ):
+                left.append(needed)
+    return {name: one for name, one in sorted(found.items()) if name != PACKAGE}
+
+
+def licence_of(one):
+    """The licence as an SPDX expression where it can be told; else what the metadata say."""
+    about = one.metadata
+    name = canonicalize_name(about["Name"])
+    if name in STATED:
+        return STATED[name]
+    if about["License-Expression"]:
+        return about["License-Expression"]
+    named = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier", ()) if line.startswith("License ::")]
+    named = [CLASSIFIERS.get(text, text) for text in named if text != "OSI Approved"]
+    first = (about["License"] or "").strip().splitlines()[:1]
+    return " AND ".join(named) or _spdx("".join(first)) or "unknown"
+
+
+def _spdx(text):
+    plain = re.sub(r"(?i)\b(the|licen[cs]e|version|software)\b|,", " ", text).split()
+    known = {"apache 2.0": "Apache-2.0", "apache-2.0": "Apache-2.0", "mit": "MIT", "bsd": "BSD", "psf": "PSF-2.0",
+             "bsd 3-clause": "BSD-3-Clause", "bsd-3-clause": "BSD-3-Clause", "mpl 2.0": "MPL-2.0"}  # fmt: skip
+    return known.get(" ".join(plain).lower(), text)
+
+
+def is_allowed(expression):
+    """Whether a licence, or one of each choice of them, is allowed."""
+    every = re.split(r"\s+AND\s+", expression.replace("(", "").replace(")", ""))
+    return all(any(one.strip() in ALLOWED for one in re.split(r"\s+OR\s+", part)) for part in every)
+
+
+def check_licences(found):
+    """Lines about packages whose licence is not on the list."""
+    licences = {name: licence_of(one) for name, one in found.items()}
+    return [
+        f"{name} {found[name].version} is licensed {text!r}, which scripts/check_dependencies.py does not allow"
+        for name, text in licences.items()
+        if not is_allowed(text)
+    ]
+
+
+def service_answers():
+    try:
+        with socket.create_connection(SERVICE, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def check_vulnerabilities(found):
+    """Lines about known vulnerabilities; None, and a line why, where they cannot be asked for."""
+    try:
+        metadata.distribution("pip-audit")
+    except metadata.PackageNotFoundError:
+        return None, "pip-audit is not installed"
+    if not service_answers():
+        return None, f"{SERVICE[0]} cannot be reached from here"
+    with tempfile.TemporaryDirectory() as folder:
+        pinned = Path(folder) / "requirements.txt"
+        pinned.write_text("".join(f"{name}=={one.version.partition('+')[0]}\n" for name, one in found.items()))
+        command = [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--requirement", pinned]
+        command += ["--format", "json", "--progress-spinner", "off", "--timeout", "15"]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            told = json.loads(ended.stdout)["dependencies"]
+        except (subprocess.TimeoutExpired, ValueError, KeyError):
+            return None, "pip-audit had no answer from its service"
+    return [
+        f"{one['name']} {one['version']} has {vulnerability['id']}, fixed in "
+        f"{', '.join(vulnerability['fix_versions']) or 'no version'}"
+        for one in told
+        for vulnerability in one.get("vulns", ())
+        if vulnerability["id"] not in ACCEPTED
+    ], ""
+
+
+def main():
+    found = installed_closure()
+    forbidden = check_licences(found)
+    print(f"licences: {len(found)} packages, {len(forbidden)} not allowed")
+    vulnerable, why = check_vulnerabilities(found)
+    print(f"vulnerabilities: not checked, as {why}" if vulnerable is None else f"vulnerabilities: {len(vulnerable)}")
+    for line in (*forbidden, *(vulnerable or ())):
+        print(line, file=sys.stderr)
+    return 1 if forbidden or vulnerable else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""`scripts/check_dependencies.py`: what it forbids, what it finds here, and that a missing network is no failure."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import check_dependencies as checks
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("BSD-3-Clause AND (MIT OR GPL-2.0-only)", True),
+        ("Apache-2.0 AND LGPL-3.0-or-later", False),
+        ("GPL-3.0-or-later WITH GCC-exception-3.1", True),
+        ("GPL-3.0-only", False),
+        ("unknown", False),
+    ],
+)
+def test_licences(expression, allowed):
+    assert checks.is_allowed(expression) is allowed
+
+
+def test_what_is_installed_is_allowed():
+    found = checks.installed_closure()
+    assert {"numpy", "pandas", "pyarrow", "click", "rich", "pyspark", "py4j"} <= set(found)
+    assert "pytest" not in found
+    assert checks.check_licences(found) == []
+
+
+def test_a_forbidden_licence_is_named():
+    viral = SimpleNamespace(version="1.0", metadata={"Name": "viral", "License-Expression": "AGPL-3.0-only"})
+    assert checks.check_licences({"viral": viral}) == [
+        "viral 1.0 is licensed 'AGPL-3.0-only', which scripts/check_dependencies.py does not allow"
+    ]
+
+
+def test_without_network_vulnerabilities_are_left_out(monkeypatch):
+    monkeypatch.setattr(checks, "SERVICE", ("host.invalid", 443))
+    monkeypatch.setattr(metadata, "distribution", lambda name: name)
+    assert checks.check_vulnerabilities({}) == (None, "host.invalid cannot be reached from here")
+
+
+def test_without_pip_audit_vulnerabilities_are_left_out(monkeypatch):
+    def missing(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    assert checks.check_vulnerabilities({}) == (None, "pip-audit is not installed")

@@ -1,0 +1,158 @@
+"""What is released: the same bytes wherever and whenever it is built, complete, and able to run once installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.version import Version
+
+from ndcg_spark import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASED = (
+    "ndcg_spark",
+    "jobs",
+    "scripts",
+    "tests",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+)
+EPOCH = "1767225600"  # 2026-01-01
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", "generated", ".*")
+
+
+def built_in(folder: Path, *, umask: int, modified: float) -> dict[str, bytes]:
+    """The files of dist/ by name, built from a copy of the checkout whose files have that time."""
+    folder.mkdir(parents=True)
+    for name in (*RELEASED, "SECURITY.md"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=LEFT_OUT)
+        else:
+            shutil.copy(source, folder / name)
+    for path in folder.rglob("*"):
+        os.utime(path, (modified, modified))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "GIT_"))}
+    built = subprocess.run(
+        [sys.executable, folder / "scripts" / "release.py"],
+        env=kept | {"SOURCE_DATE_EPOCH": EPOCH},
+        umask=umask,
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    files = {path.name: path.read_bytes() for path in (folder / "dist").iterdir()}
+    assert [name for name in files if name not in built.stdout] == []
+    return files
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """dist/ of one build."""
+    folder = tmp_path_factory.mktemp("release") / "a"
+    built_in(folder, umask=0o022, modified=time.time())
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
+    other = built_in(tmp_path / "elsewhere" / "deeper", umask=0o077, modified=1_000_000_000)
+    first = {path.name: path.read_bytes() for path in dist.iterdir()}
+    assert sorted(first) == [
+        "ndcg_spark-" + __version__ + "-py3-none-any.whl",
+        f"ndcg_spark-{__version__}.tar.gz",
+        "ndcg_spark.zip",
+    ]
+    assert [name for name in first if first[name] != other[name]] == []
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        others = {name.partition(".dist-info/")[2] for name in archive.namelist() if ".dist-info/" in name}
+        times = {entry.date_time for entry in archive.infolist()}
+    package = {str(path.relative_to(ROOT)) for path in (ROOT / "ndcg_spark").rglob("*") if path.is_file()}
+    assert held == {name for name in package if "__pycache__" not in name}
+    assert {Path(name).suffix for name in held} == {".py", ".typed", ".css", ".js", ".jinja", ".properties"}
+    assert others == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+    assert times == {(2026, 1, 1, 0, 0, 0)}
+
+
+def test_the_metadata_are_valid(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"), validate=True)
+    assert (found.name, found.version, found.license_expression) == ("ndcg-spark", Version(__version__), "Apache-2.0")
+    assert {"spark", "compare", "report", "mlflow"} <= set(found.provides_extra)
+    assert not any(one.name == "pyspark" and one.marker is None for one in found.requires_dist)
+
+
+def test_the_sdist_holds_what_tests_and_docs_need(dist):
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        held = {member.name.partition("/")[2] for member in archive.getmembers()}
+    wanted = {"pyproject.toml", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "docs/conf.py", "scripts/test"}
+    assert wanted | {"tests/conftest.py", "jobs/mean_ndcg.py", "ndcg_spark/py.typed"} <= held
+
+
+@pytest.mark.spark
+def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
+    """With the packages that are installed here, but this one: a path in a .pth file, whose own .pth are not read."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    installing = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel]
+    subprocess.run([*map(str, installing), "--quiet", "--disable-pip-version-check"], check=True, capture_output=True)
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (tmp_path / "rows.csv").write_text("query_id,item_id,score,relevance\nq,a,2,0\nq,b,1,1\n")
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR") if name in os.environ}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(tmp_path / "venv" / "bin" / "ndcg-spark"), *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=300)
+
+    where = subprocess.run(
+        [python, "-c", "import ndcg_spark; print(ndcg_spark.__file__)"], cwd=tmp_path, env=kept, capture_output=True
+    )
+    assert str(packages) in where.stdout.decode()
+    assert run("--version").stdout.split()[-1] == __version__
+    ended = run("mean-ndcg", "--input", "rows.csv", "--k", "2", "--json", "-")
+    assert ended.returncode == 0, ended.stderr
+    (row,) = [one for one in json.loads(ended.stdout.splitlines()[-1])["metrics"] if one["metric"] == "ndcg"]
+    assert row["value"] == pytest.approx(0.6309297535714575)  # 1 / log2(3)
+
+
+def test_the_changelog_has_versions_in_order():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d", one) for one in headings[1:]]
+    assert all(released), headings
+    versions = [Version(one[1]) for one in released if one]
+    assert versions == sorted(set(versions), reverse=True)
+    assert not versions or versions[0] <= Version(__version__)
+
+
+def test_the_version_is_written_once():
+    """The build reads it from `_version.py`; nothing else tells it."""
+    others = [path for name in ("pyproject.toml", "docs/conf.py", "README.md") if (path := ROOT / name).exists()]
+    assert [path.name for path in others if f'"{__version__}"' in path.read_text(encoding="utf-8")] == []
