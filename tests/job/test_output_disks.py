@@ -93,6 +93,7 @@ def test_a_claim_that_does_not_fit_on_the_disk_is_given_up(spark, tmp_path):
 # ------------------------------------------------------------------------------------------- outputs without a way in
 
 
+@pytest.mark.classic("a client of Connect takes a folder that it may not write for one of another machine")
 def test_a_folder_that_cannot_be_written_is_a_line_before_anything_is_computed(tmp_path, sources):
     folder = tmp_path / "tables"
     done(*flags(sources[0], folder))
