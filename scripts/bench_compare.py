@@ -26,8 +26,14 @@ from scipy import stats
 from ndcg_spark import compare
 from ndcg_spark.kernels.exact import to_limbs
 from ndcg_spark.kernels.paired import deltas
-from ndcg_spark.kernels.replicates import DRAWN, percentile_interval, replicate_values
-from ndcg_spark.kernels.resampling import drawn_sums
+from ndcg_spark.kernels.ragged import FloatArray, IntArray
+from ndcg_spark.kernels.replicates import (
+    percentile_interval,
+    replicate_values,
+    studentised_interval,
+    whole_numbers,
+)
+from ndcg_spark.kernels.resampling import WordArray, drawn_sums
 
 CASES = {"no replicates": (0, 0), "bootstrap": (1000, 0), "bootstrap and flips": (1000, 9999)}
 ON_THE_DRIVER = 100_000
@@ -97,44 +103,68 @@ def run(queries: DataFrame, replicates: int, flips: int) -> None:
 
 
 def on_the_driver() -> None:
-    """A percentile interval from 1,000 replicates in this process, by this library and by SciPy.
+    """Intervals from 1,000 replicates in this process, by this library and by SciPy.
 
-    Sums of replicates add, so each core makes those of a part of the queries.
+    SciPy's percentile interval needs the means of replicates alone; it has no studentised one to compare with.
     """
-    cores = os.cpu_count() or 1
-    pool, step = ThreadPoolExecutor(cores), -(-ON_THE_DRIVER // cores)
     rng = np.random.default_rng(0)
     x = rng.random(ON_THE_DRIVER)
     y = np.clip(x + 0.1 * (rng.random(ON_THE_DRIVER) - 0.48), 0, 1)
     hashes = rng.integers(0, 2**63, ON_THE_DRIVER).astype(np.uint64)
+    d = deltas(x, y)
+    mine = timed(lambda: percentile(hashes, d), 5)
+    both = timed(lambda: percentile_and_studentised(hashes, d), 5)
+    print(f"{ON_THE_DRIVER:,} queries in this process, {os.cpu_count()} threads:")
+    print(f"percentile {mine:.3f} s, percentile and studentised {both:.3f} s")
+    plain = {"n_resamples": 1000, "method": "percentile", "batch": 100, "rng": 1}
+    cases: dict[str, Callable[[], object]] = {
+        "of differences": lambda: stats.bootstrap((y - x,), np.mean, **plain),
+        "of differences, one batch": lambda: stats.bootstrap((y - x,), np.mean, **{**plain, "batch": None}),
+        "of two runs, paired": lambda: stats.bootstrap(
+            (x, y), lambda one, other, axis: np.mean(other - one, axis=axis), paired=True, **plain
+        ),
+    }
+    for name, work in cases.items():
+        its = timed(work, 3)
+        print(
+            f"scipy.stats.bootstrap {name}, percentile: {its:.2f} s, {its / mine:.1f} times as long as our "
+            f"percentile interval, {its / both:.1f} times as long as both of ours"
+        )
 
-    def ours() -> None:
-        d = deltas(x, y)
-        columns = [
-            (name, place, limb.astype(np.float64))
-            for name, values in (("m", np.ones(len(d))), ("d", d), ("dd", d * d))
-            for place, limb in to_limbs(values).items()
-            if limb.any()
-        ]
-        stacked = np.array([limb for *_, limb in columns])
-        parts = [slice(at, at + step) for at in range(0, ON_THE_DRIVER, step)]
+
+def percentile(hashes: WordArray, d: FloatArray) -> None:
+    drawn = drawn_limbs(hashes, {"m": np.ones(len(d)), "d": d})
+    ones, sums = (whole_numbers(drawn[name], 1000) for name in ("m", "d"))
+    percentile_interval((sums / ones).astype(np.float64), alpha=0.05)
+
+
+def percentile_and_studentised(hashes: WordArray, d: FloatArray) -> None:
+    drawn = drawn_limbs(hashes, {"m": np.ones(len(d)), "d": d, "dd": d * d})
+    means, distances = replicate_values(drawn, float(d.mean()), 1000)
+    percentile_interval(means, alpha=0.05)
+    studentised_interval(distances, float(d.mean()), float(d.std() / len(d) ** 0.5), alpha=0.05)
+
+
+def drawn_limbs(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, dict[int, IntArray]]:
+    """Sums of replicates. They add, so each core makes those of a part of the queries."""
+    columns = [
+        (name, place, limb.astype(np.float64))
+        for name, values in numbers.items()
+        for place, limb in to_limbs(values).items()
+        if limb.any()
+    ]
+    stacked, cores = np.array([limb for *_, limb in columns]), os.cpu_count() or 1
+    step = -(-len(hashes) // cores)
+    parts = [slice(at, at + step) for at in range(0, len(hashes), step)]
+    with ThreadPoolExecutor(cores) as pool:
         sums = sum(pool.map(lambda at: drawn_sums(hashes[at], stacked[:, at], seed=42, n_replicates=1000), parts))
-        drawn: dict[str, dict[int, np.ndarray]] = {name: {} for name in DRAWN if name in {one for one, *_ in columns}}
-        for (name, place, _), its in zip(columns, sums, strict=True):
-            drawn[name][place] = its
-        percentile_interval(replicate_values(drawn, float(d.mean()), 1000)[0], alpha=0.05)
-
-    def scipys(batch: int | None) -> None:
-        stats.bootstrap((y - x,), np.mean, n_resamples=1000, method="percentile", batch=batch, rng=1)
-
-    mine = timed(ours, 3)
-    print(f"{ON_THE_DRIVER:,} queries in this process, {cores} threads: {mine:.2f} s")
-    for batch in (100, None):
-        its = timed(lambda b=batch: scipys(b), 2)
-        print(f"scipy.stats.bootstrap, percentile, batch {batch}: {its:.2f} s, {its / mine:.1f} times as long")
+    found: dict[str, dict[int, IntArray]] = {name: {} for name in numbers}
+    for (name, place, _), its in zip(columns, sums, strict=True):
+        found[name][place] = its
+    return found
 
 
-def timed(work: Callable[[], None], repeat: int) -> float:
+def timed(work: Callable[[], object], repeat: int) -> float:
     """Seconds of the fastest of several goes."""
     found = []
     for _ in range(repeat):

@@ -18,19 +18,19 @@ STEPS = (
     (
         "2  Partial rankings",
         WORKER,
-        "worker/partial_ranking.py",
+        "worker/ranking/partial_ranking.py",
         ("per query of a chunk:", "counts", "first K + 1 entries", "best K relevances", "or the rows, if few"),
     ),
     (
         "3  Exchange",
         SPARK,
-        "worker/exchange.py",
+        "worker/ranking/exchange.py",
         ("one shuffle of", "(partition id, payload)", "", "a payload is one", "packed Arrow batch"),
     ),
     (
         "4  Merge and score",
         WORKER,
-        "worker/merging.py",
+        "worker/ranking/merging.py",
         ("all of a query meets:", "merge partial rankings", "look up judgments", "refuse duplicates", "NDCG"),
     ),
     (
@@ -42,7 +42,7 @@ STEPS = (
 )
 SORTED = (
     "files sorted by query: complete queries are scored where they are read; only their sums travel "
-    "(worker/complete_queries.py)"
+    "(worker/ranking/complete_queries.py)"
 )
 
 

@@ -17,7 +17,7 @@ from ndcg_spark.cli.report import sort_key, to_json
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.nightly_plans import LinkPlan
-from ndcg_spark.worker.business_link import LINK_COLUMNS
+from ndcg_spark.worker.history.business_link import LINK_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

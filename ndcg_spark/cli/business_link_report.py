@@ -6,8 +6,8 @@ from typing import Any
 
 from ndcg_spark.cli.report import MOST_SEGMENTS, show_cells
 from ndcg_spark.nightly_plans import LinkPlan
-from ndcg_spark.worker.business_link import FLAT_UP, UP_DOWN
-from ndcg_spark.worker.nights import series_name
+from ndcg_spark.worker.history.business_link import FLAT_UP, UP_DOWN
+from ndcg_spark.worker.history.nights import series_name
 
 RATES = {"ctr": "click-through", "cvr": "conversion"}
 _LEFT_OUT = {

@@ -14,7 +14,7 @@ from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.worker.night_flags import FLAG_COLUMNS, HIGH, LOW
+from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, HIGH, LOW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from ndcg_spark.spark.checks import checked_rows
 from ndcg_spark.spark.formats import Table, read_table
 from ndcg_spark.spark.ranking.arrays import array_rows
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
-from ndcg_spark.worker.valid_rows import RowRules
+from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 
 class Asked(Protocol):

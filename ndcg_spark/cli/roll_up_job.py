@@ -15,7 +15,7 @@ from ndcg_spark.cli.roll_up import RollUpConfig
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.nightly_plans import RollUpPlan
-from ndcg_spark.worker.nights import series_name
+from ndcg_spark.worker.history.nights import series_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

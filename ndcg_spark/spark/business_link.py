@@ -20,8 +20,8 @@ from ndcg_spark.spark.nights import (
     segment_column,
     series_rows,
 )
-from ndcg_spark.worker.business_link import LINK_COLUMNS, make_linker
-from ndcg_spark.worker.nights import SERIES
+from ndcg_spark.worker.history.business_link import LINK_COLUMNS, make_linker
+from ndcg_spark.worker.history.nights import SERIES
 
 CLICKS = "clicks"
 """What the table of clicks is called for a person."""

@@ -1,7 +1,7 @@
 """Any table to canonical columns: the columns that a plan needs, under the names that workers know.
 
-Which rows are bad is decided by workers (`worker.valid_rows`). Only what Spark alone can see is decided here: text
-that is no number, and malformed lines. It rides along as the column `bad_row`.
+Which rows are bad is decided by workers (`worker.ranking.valid_rows`). Only what Spark alone can see is decided here:
+text that is no number, and malformed lines. It rides along as the column `bad_row`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column
 from ndcg_spark.spark.sampling import sampled
-from ndcg_spark.worker.canonical import (
+from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
     ITEM,
     ORDER,

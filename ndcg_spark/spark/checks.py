@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.worker.valid_rows import RowRules, make_row_checker
+from ndcg_spark.worker.ranking.valid_rows import RowRules, make_row_checker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

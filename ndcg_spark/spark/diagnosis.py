@@ -16,10 +16,10 @@ from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished
-from ndcg_spark.worker.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
+from ndcg_spark.worker.ranking.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 
 MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""

@@ -13,10 +13,10 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.rank import long_rows, valid_only
 from ndcg_spark.spark.ranking.window import JUDGED, ideal_order, with_ranks
-from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.worker.rankings import ADVICE
+from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.rankings import ADVICE
+from ndcg_spark.worker.ranking.valid_rows import RowRules
 from ndcg_spark.worker.row_view import make_row_viewer
-from ndcg_spark.worker.valid_rows import RowRules
 
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 

@@ -22,7 +22,7 @@ from ndcg_spark.metrics.base import (
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, number, require_column
 from ndcg_spark.spark.vectors import vector_column
-from ndcg_spark.worker.canonical import RUN
+from ndcg_spark.worker.ranking.canonical import RUN
 
 _TABLES = {
     ITEMS: ("item table", "items=DataFrame, or --items"),

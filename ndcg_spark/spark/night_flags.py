@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from ndcg_spark.nightly_plans import FlagPlan
 from ndcg_spark.spark.expressions import number
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
-from ndcg_spark.worker.night_flags import FLAG_COLUMNS, make_flagger
-from ndcg_spark.worker.nights import SERIES
+from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, make_flagger
+from ndcg_spark.worker.history.nights import SERIES
 
 
 def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text: bool = False) -> DataFrame:

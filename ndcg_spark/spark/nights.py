@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.spark.expressions import MALFORMED, named, number, raise_if, require_column
-from ndcg_spark.worker.nights import SERIES
+from ndcg_spark.worker.history.nights import SERIES
 
 METRIC_TABLE = "metric table"
 """What the table is called for a person."""

@@ -15,8 +15,8 @@ from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.expressions import named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
 from ndcg_spark.spark.vectors import is_ml_vector, vector_column
-from ndcg_spark.worker.canonical import WEIGHT
-from ndcg_spark.worker.partial_ranking import COUNTS
+from ndcg_spark.worker.ranking.canonical import WEIGHT
+from ndcg_spark.worker.ranking.partial_ranking import COUNTS
 from ndcg_spark.worker.retrieval.judging import make_judge
 from ndcg_spark.worker.retrieval.merging import make_merger
 from ndcg_spark.worker.retrieval.searching import make_searcher

@@ -17,7 +17,7 @@ from ndcg_spark.spark.summary import (
     configurations,
     of_one_configuration,
 )
-from ndcg_spark.worker.nights import SERIES
+from ndcg_spark.worker.history.nights import SERIES
 from ndcg_spark.worker.partial_sums import COUNTS, make_finisher
 
 PERIOD = ("period", "period_start", "period_end")

@@ -22,9 +22,9 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
-from ndcg_spark.worker.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
-from ndcg_spark.worker.complete_queries import FilesTask
-from ndcg_spark.worker.parquet import FileIdentity, FilePart, identify, parts_of, starts_of_groups
+from ndcg_spark.worker.ranking.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
+from ndcg_spark.worker.ranking.complete_queries import FilesTask
+from ndcg_spark.worker.ranking.parquet import FileIdentity, FilePart, identify, parts_of, starts_of_groups
 
 MAX_FILES = 2_000
 """Whose footers are read before anything else is done, about a millisecond each."""

@@ -28,8 +28,8 @@ from ndcg_spark.kernels.subtopics import TopicItems
 from ndcg_spark.metrics import ItemLists, Need
 from ndcg_spark.metrics.base import CATEGORIES, FIRST_SEEN, POPULARITY, SEEN, TOPICS, VECTOR
 from ndcg_spark.worker.batches import flags_of, float_values, int_values, list_offsets
-from ndcg_spark.worker.entries import list_column
-from ndcg_spark.worker.partial_ranking import places_of
+from ndcg_spark.worker.ranking.entries import list_column
+from ndcg_spark.worker.ranking.partial_ranking import places_of
 
 
 def known_items(

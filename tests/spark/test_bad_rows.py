@@ -16,7 +16,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, describe_bad_rows, rejects_table
-from ndcg_spark.worker.valid_rows import RowRules
+from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 CHOICES = Choices(ties="item_asc")
 ONE_OF_EACH = ("null_query", "null_item", "nan_score", "rank_not_whole", "level_without_gain", "bad_weight")

@@ -22,7 +22,7 @@ from ndcg_spark import (
     propensity_table,
 )
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.worker.click_cells import held_counts
+from ndcg_spark.worker.clicks.click_cells import held_counts
 
 NEAR = {"abs": 1e-12, "rel": 0}
 LOG = "query_id int, item_id int, position int, click int, explored boolean"

@@ -24,7 +24,7 @@ from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.formats import guess_format, read_table
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.worker.valid_rows import RowRules
+from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 CHOICES = Choices()
 CUTOFFS = (1, 3)

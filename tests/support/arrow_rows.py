@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.canonical import ITEM, ORDER, RANK, RELEVANCE, SCORE
-from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
-from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.receiving import make_merger
+from ndcg_spark.worker.ranking.canonical import ITEM, ORDER, RANK, RELEVANCE, SCORE
+from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
+from ndcg_spark.worker.ranking.query_rows import RankingTask
+from ndcg_spark.worker.ranking.receiving import make_merger
 from support.oracle import Row
 
 QUERY = "query_0"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.retrieval_plan import RetrievalPlan
-from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA
+from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA
 from ndcg_spark.worker.retrieval.merging import make_merger
 from ndcg_spark.worker.retrieval.searching import make_searcher
 from ndcg_spark.worker.retrieval.sending import make_sender

@@ -9,8 +9,8 @@ from support.clicks import simulation
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.click_model import fit_click_model
 from ndcg_spark.position_plan import MAX_POSITIONS, PropensityPlan
-from ndcg_spark.worker import click_cells
-from ndcg_spark.worker.click_cells import (
+from ndcg_spark.worker.clicks import click_cells
+from ndcg_spark.worker.clicks.click_cells import (
     known_positions,
     make_advancer,
     make_fitter,

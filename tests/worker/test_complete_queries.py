@@ -20,11 +20,11 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.summary import summing_task
-from ndcg_spark.worker.complete_queries import FilesTask, make_complete_sender
-from ndcg_spark.worker.exchange import PARTIALS, ROWS, SUMS, make_row_sender
-from ndcg_spark.worker.parquet import identify, parts_of, read_part
-from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.receiving import make_merging_summer
+from ndcg_spark.worker.ranking.complete_queries import FilesTask, make_complete_sender
+from ndcg_spark.worker.ranking.exchange import PARTIALS, ROWS, SUMS, make_row_sender
+from ndcg_spark.worker.ranking.parquet import identify, parts_of, read_part
+from ndcg_spark.worker.ranking.query_rows import RankingTask
+from ndcg_spark.worker.ranking.receiving import make_merging_summer
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]
 Bounds = tuple[tuple[Any, Any], ...]

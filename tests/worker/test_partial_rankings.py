@@ -29,9 +29,9 @@ from support.spark_rankings import ranks_of
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.worker.exchange import PARTIALS, ROWS, make_row_sender
-from ndcg_spark.worker.hashing import key_hashes
-from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.ranking.exchange import PARTIALS, ROWS, make_row_sender
+from ndcg_spark.worker.ranking.hashing import key_hashes
+from ndcg_spark.worker.ranking.query_rows import RankingTask
 
 SEEDS = range(80)
 TABLE = "table:-2=3,-1=0,0=1,0.25=0,0.5=7,1=2,1.5=0.5,2=-1,2.75=1,3=4,4=3"
@@ -190,7 +190,7 @@ def test_hashes_that_queries_share_change_no_bit(monkeypatch: pytest.MonkeyPatch
         def few_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None, n: int = n_hashes):
             return key_hashes(batch, query, run) % np.uint64(n) << np.uint64(61)
 
-        monkeypatch.setattr("ndcg_spark.worker.query_rows.key_hashes", few_hashes)
+        monkeypatch.setattr("ndcg_spark.worker.ranking.query_rows.key_hashes", few_hashes)
         for limits in LIMITS.values():
             assert bits_of(tables.rankings(parts, n_partitions=3, **limits)) == expected
 

@@ -11,7 +11,7 @@ from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCORED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.worker.valid_rows import RowRules, bad_rows, make_row_checker, valid_rows
+from ndcg_spark.worker.ranking.valid_rows import RowRules, bad_rows, make_row_checker, valid_rows
 
 NAMES = {"run": "run", "query_id": "query_0", "item_id": "item", "relevance": "relevance", "w": "weight"}
 

@@ -19,7 +19,7 @@ from ndcg_spark.spark.position_bias.labels import (
     total,
     weighted_rows,
 )
-from ndcg_spark.worker.propensity_estimates import ESTIMATES, GROUP_KEYS, make_estimator, make_partial_summer
+from ndcg_spark.worker.clicks.propensity_estimates import ESTIMATES, GROUP_KEYS, make_estimator, make_partial_summer
 
 _KEYS = [T.StructField(name, T.StringType()) for name in GROUP_KEYS]
 _COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impressions")]

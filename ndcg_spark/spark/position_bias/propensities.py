@@ -12,7 +12,7 @@ from ndcg_spark.position_plan import MAX_POSITIONS, PropensityPlan
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.judgments.bad_rows import valid_rows
 from ndcg_spark.spark.position_bias.impressions import counted_impressions
-from ndcg_spark.worker.click_cells import (
+from ndcg_spark.worker.clicks.click_cells import (
     PAIRS,
     PATTERN,
     fit_row,
@@ -127,7 +127,7 @@ def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: 
     Returns
     -------
     DataFrame
-        `cells` and `pairs`, see `worker.click_cells`; lazy.
+        `cells` and `pairs`, see `worker.clicks.click_cells`; lazy.
     """
     found = counted_impressions(impressions, plan, parse_text=parse_text)
     keys = [*plan.columns.query, plan.columns.item]

@@ -15,8 +15,8 @@ from ndcg_spark.spark.expressions import named, require_column
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
-from ndcg_spark.worker.array_rankings import make_array_ranker
-from ndcg_spark.worker.canonical import (
+from ndcg_spark.worker.ranking.array_rankings import make_array_ranker
+from ndcg_spark.worker.ranking.canonical import (
     IDEAL_ITEMS,
     IDEAL_LIST,
     RANKED_ITEMS,
@@ -25,7 +25,7 @@ from ndcg_spark.worker.canonical import (
     WEIGHT,
     canonical_names,
 )
-from ndcg_spark.worker.query_rows import RankingTask
+from ndcg_spark.worker.ranking.query_rows import RankingTask
 
 
 def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False) -> DataFrame:

@@ -1,6 +1,6 @@
 """The same (query, item) twice, in all rows: one of them is kept, or the evaluation is refused.
 
-Duplicates among the items that matter are looked for where lists are made, at no cost; see `worker.rankings`.
+Duplicates among the items that matter are looked for where lists are made, at no cost; see `worker.ranking.rankings`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
-from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
 
 
 def resolves_duplicates(plan: EvaluationPlan) -> bool:

@@ -13,12 +13,12 @@ from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.worker.batches import BatchFunction
-from ndcg_spark.worker.canonical import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
-from ndcg_spark.worker.complete_queries import make_complete_sender
-from ndcg_spark.worker.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
-from ndcg_spark.worker.partial_ranking import COUNTS
-from ndcg_spark.worker.query_rows import RankingTask, ranks_given
-from ndcg_spark.worker.receiving import make_merger, make_merging_summer
+from ndcg_spark.worker.ranking.canonical import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
+from ndcg_spark.worker.ranking.complete_queries import make_complete_sender
+from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
+from ndcg_spark.worker.ranking.partial_ranking import COUNTS
+from ndcg_spark.worker.ranking.query_rows import RankingTask, ranks_given
+from ndcg_spark.worker.ranking.receiving import make_merger, make_merging_summer
 
 EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
 

@@ -21,8 +21,8 @@ from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.source import choose_source
 from ndcg_spark.spark.summary import summarize, summarize_rankings
-from ndcg_spark.worker.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
-from ndcg_spark.worker.valid_rows import RowRules, make_valid_rows
+from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.summary import summarize_rankings
-from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.worker.query_rows import ranks_given
-from ndcg_spark.worker.rankings import ADVICE
+from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.query_rows import ranks_given
+from ndcg_spark.worker.ranking.rankings import ADVICE
 
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.kernels.nearest import best_items, tied_counts
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
-from ndcg_spark.worker.entries import Entries, Values, take_values
+from ndcg_spark.worker.ranking.entries import Entries, Values, take_values
 from ndcg_spark.worker.retrieval.task import RetrievalTask
 
 QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n"

@@ -13,7 +13,7 @@ from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.kernels.top_k import repeats
 from ndcg_spark.worker.batches import BatchFunction, batch_function, int_values, joined, list_offsets
-from ndcg_spark.worker.entries import Entries, entries_in, list_column, lists_of_counts
+from ndcg_spark.worker.ranking.entries import Entries, entries_in, list_column, lists_of_counts
 from ndcg_spark.worker.retrieval.best import COUNT, ITEM, RELEVANCE, SCORE, Best, item_order
 from ndcg_spark.worker.retrieval.searching import BEST, LEVELS, arrivals
 from ndcg_spark.worker.retrieval.task import ID, RetrievalTask

@@ -12,9 +12,9 @@ from ndcg_spark.kernels.distances import pair_scores
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 from ndcg_spark.kernels.screening import Pairs, near_pairs, screen_of
 from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, taken
-from ndcg_spark.worker.entries import entry_columns, list_column
-from ndcg_spark.worker.exchange import from_bytes, message, to_bytes
-from ndcg_spark.worker.hashing import column_hashes, partition_of, sorted_by_hash
+from ndcg_spark.worker.ranking.entries import entry_columns, list_column
+from ndcg_spark.worker.ranking.exchange import from_bytes, message, to_bytes
+from ndcg_spark.worker.ranking.hashing import column_hashes, partition_of, sorted_by_hash
 from ndcg_spark.worker.retrieval.best import Best
 from ndcg_spark.worker.retrieval.blocks import ItemBlock, QueryBlock, item_block, query_block
 from ndcg_spark.worker.retrieval.sending import N_BLOCKS, QUERIES

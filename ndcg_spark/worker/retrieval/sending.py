@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, plain_texts
-from ndcg_spark.worker.exchange import message, to_bytes
-from ndcg_spark.worker.hashing import column_hashes, partition_of, sorted_by_hash
+from ndcg_spark.worker.ranking.exchange import message, to_bytes
+from ndcg_spark.worker.ranking.hashing import column_hashes, partition_of, sorted_by_hash
 from ndcg_spark.worker.retrieval.tables import packed_rows, refuse_widths, width_of
 from ndcg_spark.worker.retrieval.task import ID, N_ITEMS, N_QUERIES, VECTOR, RetrievalTask
 
@@ -36,7 +36,7 @@ def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
     Returns
     -------
     callable
-        From canonical rows to batches of `worker.exchange.EXCHANGE_SCHEMA`; the partition id is the cell.
+        From canonical rows to batches of `worker.ranking.exchange.EXCHANGE_SCHEMA`; the partition id is the cell.
     """
     return batch_function(lambda batches: _send(batches, task, of_corpus=of_corpus))
 

@@ -17,7 +17,7 @@ from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
 from ndcg_spark.kernels.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
 from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, list_offsets, plain_texts
-from ndcg_spark.worker.canonical import (
+from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
     IDEAL_LIST,
     ITEM,

@@ -12,11 +12,18 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.kernels.top_k import repeats
 from ndcg_spark.worker.batches import flags_of, float_column, int_values
-from ndcg_spark.worker.canonical import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
-from ndcg_spark.worker.entries import Entries, Values, list_column, lists_of_counts
-from ndcg_spark.worker.partial_ranking import AT_LEAST, COUNT, COUNTS, PartialRankings, first_tie_groups, ideal_order
-from ndcg_spark.worker.query_rows import RankingTask
-from ndcg_spark.worker.valid_rows import key_text
+from ndcg_spark.worker.ranking.canonical import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
+from ndcg_spark.worker.ranking.entries import Entries, Values, list_column, lists_of_counts
+from ndcg_spark.worker.ranking.partial_ranking import (
+    AT_LEAST,
+    COUNT,
+    COUNTS,
+    PartialRankings,
+    first_tie_groups,
+    ideal_order,
+)
+from ndcg_spark.worker.ranking.query_rows import RankingTask
+from ndcg_spark.worker.ranking.valid_rows import key_text
 
 ADVICE = "Remove it, or say which counts (duplicates=best or first)."
 TWICE = "twice"

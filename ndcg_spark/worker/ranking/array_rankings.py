@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from ndcg_spark.kernels.ragged import chosen_offsets, lengths_of
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, plain_texts
-from ndcg_spark.worker.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
-from ndcg_spark.worker.entries import Entries
-from ndcg_spark.worker.partial_ranking import AT_LEAST, PartialRankings, best_entries, needs_ideal
-from ndcg_spark.worker.query_rows import RankingTask, keys_in
-from ndcg_spark.worker.rankings import rankings_batches, refuse_repeats
-from ndcg_spark.worker.valid_rows import RowRules, valid_rows
+from ndcg_spark.worker.ranking.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
+from ndcg_spark.worker.ranking.entries import Entries
+from ndcg_spark.worker.ranking.partial_ranking import AT_LEAST, PartialRankings, best_entries, needs_ideal
+from ndcg_spark.worker.ranking.query_rows import RankingTask, keys_in
+from ndcg_spark.worker.ranking.rankings import rankings_batches, refuse_repeats
+from ndcg_spark.worker.ranking.valid_rows import RowRules, valid_rows
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:

@@ -7,15 +7,15 @@ import pyarrow as pa
 
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
 from ndcg_spark.worker.batches import int_values
-from ndcg_spark.worker.entries import Entries, joined_entries
-from ndcg_spark.worker.partial_ranking import (
+from ndcg_spark.worker.ranking.entries import Entries, joined_entries
+from ndcg_spark.worker.ranking.partial_ranking import (
     PartialRankings,
     best_entries,
     column_range,
     first_entries,
     is_count,
 )
-from ndcg_spark.worker.query_rows import RankingTask, order_by_group, stretch_offsets
+from ndcg_spark.worker.ranking.query_rows import RankingTask, order_by_group, stretch_offsets
 
 
 def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:

@@ -9,14 +9,23 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
-from ndcg_spark.worker.canonical import RUN
-from ndcg_spark.worker.exchange import JUDGMENTS, PARTIALS, ROWS, RUNS, SUMS, from_bytes, partials_in, partials_of
-from ndcg_spark.worker.judging import judged_partials
-from ndcg_spark.worker.merging import merged
-from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.worker.query_rows import RankingTask, grouped_rows
-from ndcg_spark.worker.rankings import rankings_batches
+from ndcg_spark.worker.ranking.canonical import RUN
+from ndcg_spark.worker.ranking.exchange import (
+    JUDGMENTS,
+    PARTIALS,
+    ROWS,
+    RUNS,
+    SUMS,
+    from_bytes,
+    partials_in,
+    partials_of,
+)
+from ndcg_spark.worker.ranking.judging import judged_partials
+from ndcg_spark.worker.ranking.merging import merged
+from ndcg_spark.worker.ranking.partial_ranking import PartialRankings, n_entries
+from ndcg_spark.worker.ranking.query_rows import RankingTask, grouped_rows
+from ndcg_spark.worker.ranking.rankings import rankings_batches
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 

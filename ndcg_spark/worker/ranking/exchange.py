@@ -16,13 +16,20 @@ import pyarrow.compute as pc
 
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, rows_of
 from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, joined, plain_texts, taken
-from ndcg_spark.worker.canonical import RUN
-from ndcg_spark.worker.entries import entries_in, entry_columns
-from ndcg_spark.worker.hashing import partition_of, sorted_by_hash
-from ndcg_spark.worker.merging import joined_partials
-from ndcg_spark.worker.partial_ranking import PartialRankings, n_entries, rank_partially
-from ndcg_spark.worker.query_rows import RankingTask, grouped_rows, hash_rows, keys_in, query_rows, stretch_offsets
-from ndcg_spark.worker.valid_rows import RowRules, is_wide, runs_of, valid_rows
+from ndcg_spark.worker.ranking.canonical import RUN
+from ndcg_spark.worker.ranking.entries import entries_in, entry_columns
+from ndcg_spark.worker.ranking.hashing import partition_of, sorted_by_hash
+from ndcg_spark.worker.ranking.merging import joined_partials
+from ndcg_spark.worker.ranking.partial_ranking import PartialRankings, n_entries, rank_partially
+from ndcg_spark.worker.ranking.query_rows import (
+    RankingTask,
+    grouped_rows,
+    hash_rows,
+    keys_in,
+    query_rows,
+    stretch_offsets,
+)
+from ndcg_spark.worker.ranking.valid_rows import RowRules, is_wide, runs_of, valid_rows
 
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS = range(5)
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
-from ndcg_spark.worker.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
-from ndcg_spark.worker.merging import joined_partials
-from ndcg_spark.worker.parquet import FilePart, read_part
-from ndcg_spark.worker.partial_ranking import PartialRankings
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.worker.query_rows import RankingTask, stretch_offsets
-from ndcg_spark.worker.rankings import rankings_batches
+from ndcg_spark.worker.ranking.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
+from ndcg_spark.worker.ranking.merging import joined_partials
+from ndcg_spark.worker.ranking.parquet import FilePart, read_part
+from ndcg_spark.worker.ranking.partial_ranking import PartialRankings
+from ndcg_spark.worker.ranking.query_rows import RankingTask, stretch_offsets
+from ndcg_spark.worker.ranking.rankings import rankings_batches
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 Bound: TypeAlias = Any

@@ -13,7 +13,7 @@ from ndcg_spark.kernels.ragged import FloatArray, IntArray
 from ndcg_spark.kernels.window_change import WindowChange, window_change
 from ndcg_spark.nightly_plans import LinkPlan
 from ndcg_spark.worker.batches import BatchFunction, batch_function
-from ndcg_spark.worker.nights import (
+from ndcg_spark.worker.history.nights import (
     SERIES,
     SERIES_COLUMNS,
     arrow_schema,

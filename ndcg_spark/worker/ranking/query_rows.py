@@ -12,8 +12,8 @@ from ndcg_spark.kernels.ragged import BoolArray, IntArray, rows_of
 from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import number_values, taken
-from ndcg_spark.worker.canonical import RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
-from ndcg_spark.worker.hashing import HashArray, key_hashes, sorted_by_hash
+from ndcg_spark.worker.ranking.canonical import RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
+from ndcg_spark.worker.ranking.hashing import HashArray, key_hashes, sorted_by_hash
 
 MOST_STRETCHES = 0.25
 """Share of the rows. Above it, rows are sorted by query first: most stretches then have one or two rows."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ndcg_spark.kernels.robust import deviation
 from ndcg_spark.nightly_plans import EPOCH, FlagPlan
 from ndcg_spark.worker.batches import BatchFunction, batch_function
-from ndcg_spark.worker.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
+from ndcg_spark.worker.history.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 FLAG_COLUMNS = {

@@ -1,7 +1,7 @@
 """Rows of a stretch of a query to its partial ranking: counts, the first K entries, the K best relevances.
 
-Partial rankings of a query merge into one (see `worker.merging`) with the functions of this module that keep the
-first entries: an entry of a list is cut like a row.
+Partial rankings of a query merge into one (see `worker.ranking.merging`) with the functions of this module that keep
+the first entries: an entry of a list is cut like a row.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ndcg_spark.kernels.ragged import (
 from ndcg_spark.kernels.ties import tie_groups
 from ndcg_spark.kernels.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
 from ndcg_spark.worker.batches import int_values
-from ndcg_spark.worker.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
-from ndcg_spark.worker.entries import Entries, Values, take_values
-from ndcg_spark.worker.query_rows import QueryRows, RankingTask, both, keys_in
+from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
+from ndcg_spark.worker.ranking.entries import Entries, Values, take_values
+from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, both, keys_in
 
 COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""

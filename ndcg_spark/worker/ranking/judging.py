@@ -12,10 +12,10 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.kernels.top_k import ODD_NUMBERS
 from ndcg_spark.worker.batches import flags_of, int_values, number_values
-from ndcg_spark.worker.canonical import ITEM, RELEVANCE, RUN, WEIGHT
-from ndcg_spark.worker.entries import Entries, Values, take_values
-from ndcg_spark.worker.merging import joined_partials, merged
-from ndcg_spark.worker.partial_ranking import (
+from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, WEIGHT
+from ndcg_spark.worker.ranking.entries import Entries, Values, take_values
+from ndcg_spark.worker.ranking.merging import joined_partials, merged
+from ndcg_spark.worker.ranking.partial_ranking import (
     AT_LEAST,
     PartialRankings,
     best_entries,
@@ -25,9 +25,9 @@ from ndcg_spark.worker.partial_ranking import (
     needs_ideal,
     ranked_entries,
 )
-from ndcg_spark.worker.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows
-from ndcg_spark.worker.rankings import TWICE
-from ndcg_spark.worker.valid_rows import key_text, runs_of
+from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows
+from ndcg_spark.worker.ranking.rankings import TWICE
+from ndcg_spark.worker.ranking.valid_rows import key_text, runs_of
 
 
 def judged_partials(

@@ -1,0 +1,1 @@
+"""Workers that learn position bias from clicks."""

@@ -1,0 +1,1 @@
+"""Workers for series of nights: flags, and their link to clicks."""
