@@ -25,6 +25,7 @@ OF_OTHER_TOOLS = {"--help", "--py-files", "--master"}
 OF_THE_RELEASE = {"--publish"}
 OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
 OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
+OF_FAULTS = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "faults.py").read_text(encoding="utf-8")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -74,7 +75,8 @@ OF_ALL_JOBS = {flag for names in commands_within(cli) for flag in flags_of_the_j
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    assert flag in OF_ALL_JOBS | OF_THE_BENCH | OF_THE_DEMO | OF_THE_RELEASE | OF_OTHER_TOOLS
+    known = OF_ALL_JOBS | OF_THE_BENCH | OF_FAULTS | OF_THE_DEMO | OF_THE_RELEASE | OF_OTHER_TOOLS
+    assert flag in known
 
 
 def test_every_flag_of_a_choice_is_in_the_readme() -> None:

@@ -35,6 +35,7 @@ from ndcg_spark.spark.source import ParquetSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.classic("Python workers read files themselves")
 DEFAULT = Choices(ties="item_asc")
 CHOICES = {
     "default": DEFAULT,

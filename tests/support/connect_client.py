@@ -31,9 +31,11 @@ from ndcg_spark import (
     propensity_table,
     report,
     score_losses,
+    ship,
 )
 from ndcg_spark.reporting.sentences import headline
 from support.comparing import example_1
+from support.error_kinds import KINDS, met
 from support.main_job import mean_ndcg
 from support.reports import comparison_table, metrics_table, query_table
 
@@ -143,7 +145,11 @@ def main(url: str) -> None:
     columns = arrays.select(ndcg("ranked"), ndcg(arrays["ranked"], "ideal", gain="linear"), dcg("ranked"))
     hostile = spark.createDataFrame([([math.nan], [2000.0])], "nan array<double>, large array<double>")
     evaluation = evaluate(good, k=[1, 6], convention="linear")
+    lacking = raised(evaluate(good).summary.collect)
+    shipped = [ship(spark), ship(spark)]
     found = {
+        "lacking": lacking,
+        "shipped": shipped,
         "per_query": [[row["k"], row["dcg"], row["idcg"], row["ndcg"]] for row in evaluation.per_query.collect()],
         "means": {row["k"]: row["value"] for row in evaluation.summary.where("metric = 'ndcg'").collect()},
         "columns": [columns.columns, list(columns.collect()[0])],
@@ -163,6 +169,7 @@ def main(url: str) -> None:
     found["comparisons"] = comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:
         found["jobs"] = jobs(Path(folder), bad)
+        found["errors"] = {name: met(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)}
     json.dump(found, sys.stdout)
     spark.stop()
 
