@@ -31,7 +31,7 @@ def try_all(places: list[Place], only: str = "") -> Results:
             if only not in title:
                 continue
             began = time.monotonic()
-            _clear(place)
+            place.clear()
             try:
                 told = call(place)
             except Exception as error:  # a row of the table, and exit code 1
@@ -40,19 +40,6 @@ def try_all(places: list[Place], only: str = "") -> Results:
             found.setdefault(place.title, {})[title] = told
             print(f"{place.title}: {title}: {told} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
     return found
-
-
-def _clear(place: Place) -> None:
-    """Begin with no rows: a Hive table stays, as only a person makes one."""
-    if place.title == "Hive table":
-        for row in place.spark.sql(f"SHOW PARTITIONS {place.reference}").collect():
-            night, _, name = row[0].partition("/slice=")
-            spec = f"run_date = DATE'{night.partition('=')[2]}', slice = '{name}'"
-            place.spark.sql(f"ALTER TABLE {place.reference} DROP PARTITION ({spec})")
-        if "country" in place.frame().columns:
-            raise RuntimeError("the Hive table has been widened already")
-        return
-    place.drop()
 
 
 def table_of(found: Results) -> str:

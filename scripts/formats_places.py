@@ -45,6 +45,8 @@ class Place:
     reached: bool = True
     shared: bool = True
     """Whether another process can have the same table."""
+    ddl: str = ""
+    """How a person makes it; empty where the first write does."""
 
     @property
     def is_folder(self) -> bool:
@@ -112,6 +114,12 @@ class Place:
     def provider(self) -> str:
         """What the catalog calls its format."""
         return _described(self.spark, self.reference)["provider"].lower()
+
+    def clear(self) -> None:
+        """Begin anew, without rows."""
+        self.drop()
+        if self.ddl:
+            self.spark.sql(self.ddl)
 
     def drop(self) -> None:
         """Remove the table and its files."""
@@ -231,6 +239,6 @@ def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -
     ]
     if hive:
         partitions = "PARTITIONED BY (run_date DATE, slice STRING)"
-        spark.sql(f"CREATE TABLE formats_hive ({SCHEMA}, dataset string) {partitions} STORED AS PARQUET")
-        found.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=False))
+        ddl = f"CREATE TABLE formats_hive ({SCHEMA}, dataset string) {partitions} STORED AS PARQUET"
+        found.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=False, ddl=ddl))
     return found
