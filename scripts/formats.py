@@ -31,8 +31,8 @@ def try_all(places: list[Place], only: str = "") -> Results:
             if only not in title:
                 continue
             began = time.monotonic()
-            place.clear()
             try:
+                place.clear()
                 told = call(place)
             except Exception as error:  # a row of the table, and exit code 1
                 told = f"NO: {type(error).__name__}: {str(error).splitlines()[0][:300]}"

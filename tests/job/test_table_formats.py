@@ -13,7 +13,7 @@ import formats
 from formats_places import Place, places_of
 from formats_properties import PROPERTIES
 
-HERE = ("rerun", "nights", "stray", "evolved", "inputs")
+HERE = ("rerun", "nights", "stray")
 """Of the others there are tests in test_table_writes.py, or they start processes."""
 
 
