@@ -7,7 +7,7 @@ import click
 from ndcg_spark.judgment_plans import ON_INVALID
 
 READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
-WRITTEN_FORMATS = "parquet, orc, json, or table"
+WRITTEN_FORMATS = "parquet, orc, json, or table; delta or iceberg for a table of that format"
 
 
 def table_to_read(flag: str, what: str, *, required: bool = True, formats: str = READ_FORMATS) -> list[click.Option]:

@@ -15,6 +15,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
+from ndcg_spark.spark.table_folders import DATA_FORMATS, table_folder_of
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _EXTENSIONS = {
@@ -108,9 +109,10 @@ def read_table(
     Raises
     ------
     InputRefusedError
-        When there is no such table or path, or Spark cannot read it.
+        When there is no such table or path, or Spark cannot read it; or when the path leads to the files of a Delta,
+        Iceberg or Hudi table, which hold deleted rows, too. The folder of such a table is read as the table it is.
     """
-    kind = kind or guess_format(reference)
+    kind = _kind_of_table(spark, reference, kind)
     options = options or {}
     try:
         frame = _open(spark, reference, kind, options)
@@ -123,6 +125,17 @@ def read_table(
         raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
     path = reference if kind == "parquet" and not options else None
     return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
+
+
+def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:
+    """Settle the format, and refuse to read the files of a table that keeps a log of them."""
+    found = kind or guess_format(reference)
+    table = table_folder_of(spark, reference) if found in DATA_FORMATS else None
+    if table is None:
+        return found
+    if kind is None and table.whole:
+        return table.kind
+    raise InputRefusedError(table.refusal(reference))
 
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:

@@ -241,7 +241,7 @@ def _listed(path: str) -> list[str] | str:
         return "the path is not a file or folder of this machine"
     found: list[str] = []
     for folder, folders, files in os.walk(path, followlinks=True):
-        if any(name in folders for name in ("_delta_log", ".hoodie")):
+        if any(name in folders for name in ("_delta_log", ".hoodie")):  # below the path, which is of no table itself
             return "not every file below the path belongs to the table"
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")) or "=" in name)
         found += [os.path.join(folder, name) for name in sorted(files) if not name.startswith((".", "_"))]

@@ -16,8 +16,10 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.formats import guess_format
-from ndcg_spark.tables.catalog import check_table, location_of, place_of_table
-from ndcg_spark.tables.places import canonical, is_local, is_there, is_within, shared_folder, spark_path
+from ndcg_spark.spark.table_folders import is_there, table_folder_of
+from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
+from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
 
 PATH_FORMATS = ("parquet", "orc", "json")
@@ -178,16 +180,20 @@ def check_output(
     OutputRefusedError
     """
     kind = kind or guess_format(reference)
-    if kind != "table" and kind not in PATH_FORMATS:
-        raise OutputRefusedError(f"outputs are written as {', '.join(PATH_FORMATS)} or table, not {kind!r}.")
+    if kind not in (*TABLE_KINDS, *PATH_FORMATS):
+        raise OutputRefusedError(f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}.")
     refuse_stamps(schema.fieldNames(), reference)
     stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
-    place = place_of_table(spark, reference) if kind == "table" else spark_path(spark, reference)
+    in_catalog = kind in TABLE_KINDS
+    if in_catalog:
+        _check_name(spark, reference, kind)
+    place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
     refuse_nested(place, reference, readings)
-    if kind == "table":
-        check_table(spark, reference, stored)
+    if in_catalog:
+        check_table(spark, reference, stored, kind)
     folder = shared_folder(spark, place, reference)
-    if kind != "table":
+    if not in_catalog:
+        _refuse_table_folder(spark, reference)
         try:
             if folder is None:
                 _check_remote(spark, place, reference, kind, stored)
@@ -196,6 +202,34 @@ def check_output(
         except SPARK_ERRORS as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
     return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+
+
+def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
+    """Refuse a path where a table's name is needed, and a provider that this Spark does not have."""
+    if "/" in reference:
+        location = f" USING {kind} LOCATION {reference!r}" if kind in COMMITTED else ""
+        raise OutputRefusedError(
+            f"{reference!r} is a path, but {kind} outputs are tables of the catalog: create one "
+            f"(CREATE TABLE ...{location}) and name it."
+        )
+    if kind in COMMITTED and not spark.catalog.tableExists(reference):
+        try:
+            spark.read.format(kind).load(f"/{HIDDEN}/none").schema  # noqa: B018  # analysis is lazy on Connect
+        except SPARK_ERRORS as error:
+            if "DATA_SOURCE_NOT_FOUND" in str(error):
+                raise OutputRefusedError(
+                    f"this Spark has no {kind.capitalize()}, and cannot make table {reference!r}; start it with its "
+                    "package, or name another format."
+                ) from error
+
+
+def _refuse_table_folder(spark: SparkSession, reference: str) -> None:
+    found = table_folder_of(spark, reference)
+    if found is not None:
+        raise OutputRefusedError(
+            f"{reference!r} is, or lies in, {found}; to write to such a table name it in the catalog "
+            f"(CREATE TABLE ... USING {found.kind} LOCATION {found.root!r}), or write to another folder."
+        )
 
 
 def _check_folder(spark: SparkSession, folder: Path, reference: str, kind: str, stored: T.StructType) -> None:

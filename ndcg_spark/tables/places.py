@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
+from ndcg_spark.spark.table_folders import is_there
 from ndcg_spark.tables.claims import HIDDEN
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -121,14 +122,3 @@ def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | Non
     finally:
         with contextlib.suppress(OSError):
             trial.rmdir()
-
-
-def is_there(spark: SparkSession, uri: str) -> bool:
-    """Whether Spark finds a path. Runs no action."""
-    try:
-        spark.read.format("text").load([uri, uri]).schema  # noqa: B018  # twice: see `spark_path`
-    except PySparkException as error:
-        if "PATH_NOT_FOUND" in condition_of(error):
-            return False
-        raise
-    return True

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
+from ndcg_spark.spark.table_folders import is_there
 from ndcg_spark.tables.claims import ThreadClaim
-from ndcg_spark.tables.places import is_there
 from ndcg_spark.tables.slices import PARTITIONS
 
 

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.expressions import columns_of, named
 
 PARTITIONS = ("run_date", "slice")
+PARTITION_FIELDS = (T.StructField("run_date", T.DateType()), T.StructField("slice", T.StringType()))
 STAMPS = ("run_date", "dataset", "slice")
 """Columns that every stored row gets; results may not bring columns of these names."""
 _RUN = "run of the slice"  # has spaces, so that no column of a result is likely to share the name

@@ -21,6 +21,7 @@ from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.source import choose_source
 from ndcg_spark.spark.summary import summarize, summarize_rankings
+from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
@@ -139,6 +140,7 @@ def choose_ranking(
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
+        refuse_table_files(SparkSession.builder.getOrCreate(), path)
         frame = SparkSession.builder.getOrCreate().read.parquet(path)
     else:
         frame = data
