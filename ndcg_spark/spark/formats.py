@@ -13,7 +13,9 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.spark.expressions import MALFORMED
-from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.spark.objects import read_parquet
+from ndcg_spark.worker.stores import refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _EXTENSIONS = {
@@ -27,6 +29,7 @@ _EXTENSIONS = {
     ".avro": "avro",
 }
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$")
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
 _QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
 _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
@@ -51,6 +54,11 @@ class Table:
     name: str
     parse_text: bool
     path: str | None
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Spark takes a path to be read for a pattern, whatever lies there under that name."""
+    return bool(_PATTERN.search(path))
 
 
 def guess_format(reference: str) -> str:
@@ -107,8 +115,9 @@ def read_table(
     Raises
     ------
     InputRefusedError
-        When there is no such table or path, or Spark cannot read it.
+        When there is no such table or path, or neither Spark nor, of Parquet in an object store, Arrow reads it.
     """
+    refuse_secrets(reference)
     kind = kind or guess_format(reference)
     options = options or {}
     try:
@@ -119,7 +128,8 @@ def read_table(
     except SPARK_ERRORS as error:
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
-        raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
+        why = no_file_system(error, reference) or first_line(error).rstrip(".")
+        raise InputRefusedError(f"cannot read {kind} {reference!r}: {why}.") from error
     path = reference if kind == "parquet" and not options else None
     return Table(frame=frame, name=f"{kind}:{reference}", parse_text=kind in TEXT_FORMATS, path=path)
 
@@ -134,6 +144,8 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
     if kind in ("csv", "tsv"):
         plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
         return _read_csv(spark, reference, plain)
+    if kind == "parquet" and not options:
+        return read_parquet(spark, reference)
     return spark.read.format(kind).options(**options).load(reference)
 
 

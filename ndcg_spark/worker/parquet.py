@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.worker.stores import address_of, file_system, reason_of
 
 WAY_OUT = "source=spark leaves reading to Spark"
 MAGIC = b"PAR1"
+_END = 2**16
+"""Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """A file when the evaluation was planned: bytes, nanoseconds since 1970, and a digest of the Parquet footer."""
+    """A file when the evaluation was planned: bytes, its version, and a digest of the Parquet footer.
+
+    The version is what the store calls the object (ETag), or nanoseconds since 1970 when the file was modified.
+    """
 
     path: str
     size: int
-    modified_ns: int
+    version: str
     footer: str
 
 
@@ -35,17 +42,42 @@ class FilePart:
     end: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedFile:
+    """A Parquet file that is open, and its footer."""
+
+    file: Any
+    identity: FileIdentity
+    metadata: pq.FileMetaData
+
+
+@contextmanager
+def opened(path: str) -> Iterator[OpenedFile]:
+    """Open a Parquet file and read its footer; an OSError if it is none. Two requests to an object store."""
+    store, inside = file_system(path)
+    with store.open_input_file(inside) as file:
+        size = file.size()
+        end = _end_of(file, size, _END)
+        if len(end) < 8 or end[-4:] != MAGIC:
+            raise OSError(f"{path} is not a Parquet file")
+        length = 8 + int.from_bytes(end[-8:-4], "little")
+        footer = (end if length <= len(end) else _end_of(file, size, length))[-length:]
+        known = {name.lower(): value for name, value in (file.metadata() or {}).items()}
+        version = known.get("etag") or known.get("last-modified")
+        named = str(store.get_file_info(inside).mtime_ns) if version is None else version.decode(errors="replace")
+        identity = FileIdentity(path, size, named, hashlib.sha256(footer).hexdigest()[:16])
+        yield OpenedFile(file=file, identity=identity, metadata=pq.read_metadata(pa.BufferReader(footer)))
+
+
+def _end_of(file: Any, size: int, length: int) -> bytes:
+    file.seek(max(0, size - length))
+    return bytes(file.read())
+
+
 def identify(path: str) -> FileIdentity:
     """Read what tells a file from what it may become; an OSError if it is no Parquet file."""
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        file.seek(max(0, status.st_size - 8))
-        end = file.read(8)
-        if len(end) < 8 or end[4:] != MAGIC:
-            raise OSError(f"{path} is not a Parquet file")
-        file.seek(max(0, status.st_size - 8 - int.from_bytes(end[:4], "little")))
-        footer = file.read()
-    return FileIdentity(path, status.st_size, status.st_mtime_ns, hashlib.sha256(footer).hexdigest()[:16])
+    with opened(path) as found:
+        return found.identity
 
 
 def parts_of(files: list[FileIdentity], n_wanted: int, smallest: int, largest: int) -> tuple[FilePart, ...]:
@@ -64,18 +96,33 @@ def parts_of(files: list[FileIdentity], n_wanted: int, smallest: int, largest: i
 def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     """Read columns of a part of a file. Refuses a file that is not what it was when the evaluation was planned."""
     path = part.file.path
-    try:
-        if identify(path) != part.file:
+    with refusing_unreadable(path), opened(path) as found:
+        if found.identity != part.file:
             raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
-        with pq.ParquetFile(path) as file:
-            wanted = list(dict.fromkeys(columns.values()))
-            groups = [
-                at for at, start in enumerate(starts_of_groups(file.metadata)) if part.start <= start < part.end
-            ]
-            for batch in file.iter_batches(rows, row_groups=groups, columns=wanted, use_threads=False):
-                yield _renamed(batch, columns, schema)
+        starts = enumerate(starts_of_groups(found.metadata))
+        groups = [at for at, start in starts if part.start <= start < part.end]
+        for batch in batches_of(found, groups, list(dict.fromkeys(columns.values())), rows):
+            yield _renamed(batch, columns, schema)
+
+
+@contextmanager
+def refusing_unreadable(path: str) -> Iterator[None]:
+    """Turn what Arrow says of a file into a refusal that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputRefusedError(f"cannot read {path}: it is gone; evaluate again, or {WAY_OUT}.") from error
     except (OSError, pa.ArrowException) as error:
-        raise InputRefusedError(f"cannot read {path}: {str(error).splitlines()[0]}; {WAY_OUT}.") from error
+        raise InputRefusedError(f"cannot read {path}: {reason_of(error)}; {WAY_OUT}.") from error
+
+
+def batches_of(found: OpenedFile, groups: list[int], columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Read columns of row groups. Of an object store, ranges that lie close together are one request."""
+    remote = address_of(found.identity.path) is not None
+    with pq.ParquetFile(found.file, metadata=found.metadata, pre_buffer=remote) as file:
+        # What was fetched ahead is held until the last row group of a call is read.
+        for some in [[one] for one in groups] if remote else [groups]:
+            yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)
 
 
 def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
