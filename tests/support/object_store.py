@@ -73,8 +73,11 @@ class Server:
         self.process.wait(10)
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> None:
-        signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=an-id/20260101/us-east-1/s3/aws4_request"}
-        request = urllib.request.Request(f"{self.url}/{path}", body, signed, method=method)
+        headers = {
+            "Authorization": "AWS4-HMAC-SHA256 Credential=an-id/20260101/us-east-1/s3/aws4_request",
+            "Content-Type": "application/octet-stream",  # by default the server would parse a form
+        }
+        request = urllib.request.Request(f"{self.url}/{path}", body, headers, method=method)
         with urllib.request.urlopen(request, timeout=20):
             pass
 
