@@ -291,7 +291,9 @@ def night_of(flag: str, text: str | None) -> date | None:
 
 def dataset_of(reference: str) -> str:
     """Find a name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
-    if re.search(r"\s", reference):
+    from ndcg_spark.spark.formats import guess_format  # loads pyspark, which takes a moment
+
+    if guess_format(reference) == "sql":
         return "query"
     reference = redacted(reference)  # the name is stored
     name = os.path.basename(reference.rstrip("/")) or reference

@@ -113,6 +113,8 @@ def _evaluate(
     from ndcg_spark.cli.outputs import write_outputs
 
     plan = inputs.plan
+    if inputs.ranking.fell_back:
+        progress.line(f"read by Spark: {inputs.ranking.reason}")
     per_query = None
     if config.per_query_output is not None:
         per_query = inputs.ranking.per_query()

@@ -44,6 +44,7 @@ class Progress:
         ----------
         text : str
         """
+        text = "\\n".join(text.splitlines())  # names of paths may hold any character
         if self._live:
             self._console.print(text, style="dim", highlight=False, markup=False)
         else:

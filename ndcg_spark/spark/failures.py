@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyspark
 from pyspark.errors import AnalysisException, PySparkException
 
 from ndcg_spark.errors import InputRefusedError, MissingPackageError, find_refusal, one_line
@@ -23,6 +24,10 @@ _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]
 _NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
 """What Spark 3.5 says of such a file in a task, without a condition."""
 _NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
+_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem\S* not found")
+"""What Hadoop says of a scheme that it does not know, or whose connector is not there."""
+_CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+"""Schemes whose connectors Spark publishes together."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
 _UNEXPLAINED = "[TASK_WRITE_FAILED]"
@@ -67,6 +72,35 @@ def first_line(error: Exception) -> str:
     line = text.strip().splitlines()[0]
     causes = _CAUSE.findall(str(error)) if _UNEXPLAINED in line else []
     return _SQLSTATE.sub("", causes[-1] if causes else line).strip()
+
+
+def no_file_system(error: Exception, reference: str) -> str | None:
+    """Say in a clause that Spark has no file system for a path, and what to add.
+
+    Parameters
+    ----------
+    error : Exception
+        One of `SPARK_ERRORS`.
+    reference : str
+
+    Returns
+    -------
+    str or None
+        None where the error is about something else.
+    """
+    if not _NO_FILE_SYSTEM.search(str(error)):
+        return None
+    scheme = reference.partition(":")[0]
+    lacks = f"Spark here has no file system for {scheme}"
+    if scheme == "dbfs":
+        return f"{lacks}, which is known on Databricks only"
+    if scheme.lower() not in _CLOUDS:
+        return f"{lacks}; add its connector"
+    scala = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
+    package = f"org.apache.spark:spark-hadoop-cloud_{scala}:{pyspark.__version__}"
+    named = ", which calls it s3a" if scheme.lower() in ("s3", "s3n") else ""
+    local = "a local job takes --conf spark.jars.packages=..."
+    return f"{lacks}; start it with --packages {package}{named} ({local}), or use the cloud's own Spark"
 
 
 @contextmanager

@@ -15,18 +15,18 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.spark.formats import guess_format, is_pattern
 from ndcg_spark.spark.table_folders import is_there, table_folder_of
 from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
 from ndcg_spark.tables.claims import HIDDEN
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
+from ndcg_spark.worker.files.stores import address_of
 
 PATH_FORMATS = ("parquet", "orc", "json")
 _NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
 _NOT_FILES: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
 """What asking for the files of a frame may raise when it reads none."""
-_GLOB = re.compile(r"[*?\[{]")
 _SLICES_LOOKED_INTO = 1000
 """The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
 
@@ -93,8 +93,8 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
             location = location_of(spark, reference)
             folders |= {canonical(location)} if location else set()
         elif kind != "sql":
-            place = spark_path(spark, reference)
-            if _GLOB.search(reference):
+            place = canonical(_reached(spark, reference))
+            if is_pattern(reference):
                 patterns.append(place)
             elif not is_local(place) or os.path.isdir(place):
                 folders.add(place)
@@ -104,6 +104,15 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
     if folders <= files:  # remote, and a file itself
         folders = set()
     return Reading(name=name, folders=frozenset(folders), files=files, patterns=tuple(patterns))
+
+
+def _reached(spark: SparkSession, reference: str) -> str:
+    try:
+        return spark_path(spark, reference)
+    except OutputRefusedError:
+        if address_of(reference) is None:
+            raise
+        return reference  # of a store that only workers reach
 
 
 def _real_files(uris: Sequence[str]) -> Iterator[str]:
@@ -188,9 +197,13 @@ def check_output(
     if in_catalog:
         _check_name(spark, reference, kind)
     place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
-    refuse_nested(place, reference, readings)
+    refuse_nested(canonical(place), reference, readings)
     if in_catalog:
         check_table(spark, reference, stored, kind)
+    elif is_pattern(place):
+        raise OutputRefusedError(
+            f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
+        )
     folder = shared_folder(spark, place, reference)
     if not in_catalog:
         _refuse_table_folder(spark, reference)
@@ -201,7 +214,7 @@ def check_output(
                 _check_folder(spark, folder, reference, kind, stored)
         except SPARK_ERRORS as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+    return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
@@ -272,7 +285,7 @@ def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, st
     if not is_there(spark, place):
         return
     files = spark.read.format("text").option("recursiveFileLookup", "true").load(place).inputFiles()
-    below = [canonical(unquote(uri)).removeprefix(place).lstrip("/") for uri in files]
+    below = [canonical(unquote(uri)).removeprefix(canonical(place)).lstrip("/") for uri in files]
     for name in below:
         _refuse_foreign(name, reference, kind)
     if below:
