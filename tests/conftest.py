@@ -93,7 +93,7 @@ def connected(session: SparkSession) -> Iterator[SparkSession]:
     """A session of Spark Connect whose workers have the package and, by their path, what tests send them."""
     from ndcg_spark import ship
 
-    assert ship(session)
+    assert "NDCG_SPARK_SHIPPED" in os.environ or ship(session)  # Sail takes no packages, and runs where they are
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session

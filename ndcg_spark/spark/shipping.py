@@ -43,7 +43,7 @@ def ship(spark: SparkSession) -> bool:
     Raises
     ------
     NdcgSparkError
-        When the session does not take packages: a classic session of Spark 3.5.
+        When the session does not take packages: a classic session of Spark 3.5, or Sail.
 
     Notes
     -----
@@ -65,12 +65,14 @@ def ship(spark: SparkSession) -> bool:
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-") as folder:
         path = Path(folder) / f"{PACKAGE}-{digest}.zip"
         path.write_bytes(content)
+        from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+
         try:
             spark.addArtifacts(str(path), pyfile=True)
-        except RuntimeError as error:  # what a classic session says until Spark 4.0
+        except (RuntimeError, *SPARK_ERRORS) as error:  # the former is what a classic session says until Spark 4.0
             raise NdcgSparkError(
-                "this session cannot send packages to its workers: install ndcg-spark there, or start it with "
-                "spark-submit --py-files dist/ndcg_spark.zip."
+                f"this session cannot send packages to its workers ({first_line(error)}): install ndcg-spark there, "
+                "or start it with spark-submit --py-files dist/ndcg_spark.zip."
             ) from error
     return True
 

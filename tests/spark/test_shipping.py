@@ -39,13 +39,10 @@ def test_the_zip_has_every_file_and_the_same_bytes_each_time():
 def test_a_package_in_a_zip_is_read_from_there(tmp_path):
     """As where the driver itself got it by `spark-submit --py-files`."""
     (tmp_path / "package.zip").write_bytes(package_zip())
-    code = "import hashlib; from ndcg_spark.spark import shipping as s; print(s.__file__, len(s.package_zip()))"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(tmp_path / "package.zip")},
-        capture_output=True,
-        text=True,
-    )
+    code = "from ndcg_spark.spark import shipping as s; print(s.__file__, len(s.package_zip()))"
+    environment = {"PYTHONPATH": str(tmp_path / "package.zip")}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.stdout.split() == [
         f"{tmp_path}/package.zip/ndcg_spark/spark/shipping.py",
         str(len(package_zip())),
@@ -74,6 +71,8 @@ def test_a_session_gets_a_name_that_tells_the_content():
 
 def test_a_session_that_takes_no_packages_is_a_line():
     """Spark 3.5 has the method on classic sessions, too, where it raises."""
-    with pytest.raises(NdcgSparkError, match="spark-submit --py-files") as refused:
+    with pytest.raises(
+        NdcgSparkError, match=r"\(only supported with Spark Connect\).*spark-submit --py-files"
+    ) as refused:
         ship(session(Mock(side_effect=RuntimeError("only supported with Spark Connect"))))
     assert "\n" not in str(refused.value)

@@ -13,6 +13,8 @@ import sys
 
 from pysail.spark import SparkConnectServer
 
+SHIPPED = "NDCG_SPARK_SHIPPED"
+
 
 def main(command: list[str]) -> int:
     """Serve while a command runs; its exit code."""
@@ -21,7 +23,9 @@ def main(command: list[str]) -> int:
     try:
         host, port = server.listening_address
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-        return subprocess.run(command, env={**kept, "SPARK_REMOTE": f"sc://{host}:{port}"}, check=False).returncode
+        return subprocess.run(
+            command, env={**kept, "SPARK_REMOTE": f"sc://{host}:{port}", SHIPPED: "yes"}, check=False
+        ).returncode
     finally:
         server.stop()
 
