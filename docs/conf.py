@@ -37,6 +37,8 @@ numpydoc_validation_exclude = {
     r"\.NdcgEvaluator\.\w+$",  # as pyspark.ml documents them: in a line
 }
 
+toc_object_entries_show_parents = "hide"
+
 html_theme = "pydata_sphinx_theme"
 html_title = f"ndcg-spark {release}"
 html_show_sourcelink = False

@@ -101,7 +101,9 @@ def complaints():
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__.splitlines()[0])
-    parser.add_argument("--publish", action="store_true", help="exit with 2 unless this commit may be published")
+    parser.add_argument(
+        "publish", nargs="?", choices=["publish"], help="exit with 2 unless this commit may be published"
+    )
     options = parser.parse_args()
     files = build()
     check_wheel(files[1])

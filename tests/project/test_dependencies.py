@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -55,3 +57,23 @@ def test_without_pip_audit_vulnerabilities_are_left_out(monkeypatch):
 
     monkeypatch.setattr(metadata, "distribution", missing)
     assert checks.check_vulnerabilities({}) == (None, "pip-audit is not installed")
+
+
+def test_a_known_vulnerability_is_named(monkeypatch):
+    """Of what pip-audit says; a package that its service does not know is counted."""
+    told = {
+        "dependencies": [
+            {"name": "old", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]},
+            {"name": "new", "version": "2.0", "vulns": []},
+            {"name": "ours", "skip_reason": "not found"},
+        ]
+    }
+    monkeypatch.setattr(metadata, "distribution", lambda name: name)
+    monkeypatch.setattr(checks, "service_answers", lambda: True)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=json.dumps(told)))
+    assert checks.check_vulnerabilities({}) == (
+        ["old 1.0 has PYSEC-1, fixed in 1.1"],
+        " (1 packages are not known to the service)",
+    )
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="ServiceError"))
+    assert checks.check_vulnerabilities({}) == (None, "pip-audit had no answer from its service")
