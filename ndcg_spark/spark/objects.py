@@ -50,18 +50,20 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
+    at = ""
     try:
         listed = list_files(path)
         if isinstance(listed, str):
             raise InputRefusedError(f"cannot read parquet {path!r}: {listed}; {lacks}.")
-        with opened(listed[0]) as first:
+        at = listed[0]
+        with opened(at) as first:
             schema = plain_schema(first.metadata.schema.to_arrow_schema())
-        in_folders = column_of_folders(path, listed, schema.names)
-        if in_folders is not None:
-            raise InputRefusedError(f"column {in_folders!r} of {path!r} is in files and folder names; {lacks}.")
     except FileNotFoundError as error:
-        raise InputRefusedError(f"there is no path {path!r}.") from error
+        raise InputRefusedError(f"there is no path {(at or path)!r}.") from error
     except (OSError, pa.ArrowException) as error:
-        raise InputRefusedError(f"cannot read parquet {path!r}: {reason_of(error)}; {lacks}.") from error
+        raise InputRefusedError(f"cannot read parquet {path!r}: {reason_of(error, at)}; {lacks}.") from error
+    in_folders = column_of_folders(path, listed, schema.names)
+    if in_folders is not None:
+        raise InputRefusedError(f"column {in_folders!r} of {path!r} is in files and folder names; {lacks}.")
     numbers = spark.range(0, len(listed), 1, len(listed))
     return numbers.mapInArrow(make_object_reader(listed, schema), schema=from_arrow_schema(schema))

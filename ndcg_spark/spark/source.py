@@ -210,7 +210,7 @@ def _objects(frame: DataFrame, path: str) -> list[str] | str:
         return fitting(by_spark)
     try:
         return list_files(path)
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         return f"the objects cannot be listed ({reason_of(error)})"
 
 

@@ -288,7 +288,7 @@ def test_spark_lists_and_workers_read_or_spark_reads_all(
     )
 
 
-def test_a_metric_table_at_a_store_that_spark_reaches(tables: Path, connected: Path) -> None:
+def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Path, connected: Path) -> None:
     """By the scheme that Spark knows, of a folder that stays apart from the input however that is spelled."""
     put = ("--output", "s3a://connected/metrics/", "--dataset", "search", "--k", "5")
     rows = ("--input", tables / "sorted")
@@ -302,10 +302,10 @@ def test_a_metric_table_at_a_store_that_spark_reaches(tables: Path, connected: P
     ]
     (told,) = [row for row in again["metrics"] if row["metric"] == "ndcg"]
     assert stored["value"] == told["value"]
-    write(connected / "rows")
+    server.put_folder(write(connected / "rows"), "connected/rows")
     for source, output in (
         ("s3a://connected/rows/", "s3a://connected//rows//metrics"),
-        ("s3://data/sorted", "s3a://data/sorted/metrics"),
+        ("s3://connected/rows", "s3a://connected/rows/metrics"),
     ):
         ended = mean_ndcg("--input", source, "--output", output, "--source", "spark", *NIGHT)
         assert_refused(ended, "is, holds, or lies inside --input")

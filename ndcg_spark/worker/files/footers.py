@@ -75,11 +75,7 @@ def _read(path: str, columns: Mapping[str, str], schema: pa.Schema) -> Footer | 
         with opened(path) as found:
             return _footer(found, columns, schema)
     except (OSError, pa.ArrowException) as error:
-        return f"a file cannot be read ({_named(path, reason_of(error))})"
-
-
-def _named(path: str, why: str) -> str:
-    return why if path in why else f"{path}: {why}"
+        return f"a file cannot be read ({reason_of(error, path)})"
 
 
 def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> Footer:

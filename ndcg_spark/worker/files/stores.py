@@ -148,7 +148,8 @@ _MAKERS: dict[str, tuple[Callable[[str, _Settings], Any], tuple[str, ...]]] = {
 }
 
 
-def reason_of(error: Exception) -> str:
-    """Say in a line why Arrow cannot read, without the request ids that stores add."""
+def reason_of(error: Exception, path: str = "") -> str:
+    """Say in a line why Arrow cannot read, of which file, and without the request ids that stores add."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return re.sub(r"\s*\(Request ID: [^)]*\)", "", line).rstrip(". ")
+    why = re.sub(r"\s*\(Request ID: [^)]*\)", "", line).rstrip(". ")
+    return why if path in why else f"{path}: {why}"
