@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.cli.config import (
+    Operations,
     Source,
     Target,
     check_places,
@@ -15,6 +16,7 @@ from ndcg_spark.cli.config import (
     dataset_of,
     evaluation_plan_of,
     names_of,
+    operations_of,
     pairs_of,
     reject_fraction_of,
     run_date_of,
@@ -170,6 +172,7 @@ class CompareConfig:
     max_reject_fraction: float | None
     explain: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
     @property
     def baseline(self) -> str | None:
@@ -224,6 +227,7 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
         max_reject_fraction=reject_fraction_of({**options, "rejects": None}),
         explain=options["explain"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     read = [(flag, source.reference) for flag, source in config.sources]
     check_places(read, [("--output", config.output)], config.json_path)

@@ -11,9 +11,9 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.accounts import account, refusal_of
 from ndcg_spark.cli.compare_config import CompareConfig
 from ndcg_spark.cli.compare_report import show_comparison
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.kernels.student import require_scipy
 
@@ -84,8 +84,14 @@ def run_compare_job(config: CompareConfig) -> int:
         For refused input or options; nothing has been written then.
     """
     require_scipy()
-    with spark_session("ndcg-spark compare-runs", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    with job_run(
+        "compare-runs",
+        config,
+        short_lists=True,
+        run_date=config.run_date,
+        dataset=config.dataset,
+    ) as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: CompareConfig, progress: Progress) -> int:

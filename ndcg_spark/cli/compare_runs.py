@@ -14,6 +14,7 @@ from ndcg_spark.cli.options import (
     explain_option,
     gate_option,
     json_option,
+    operation_options,
     slice_options,
     spark_option,
     table_to_read,
@@ -89,6 +90,7 @@ GROUPS: dict[str, list[click.Option]] = {
     ],
     "Running": [*of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),
                 explain_option(), spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 

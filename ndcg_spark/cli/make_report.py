@@ -8,7 +8,7 @@ import click
 
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.make_report_config import FORMATS, report_config
-from ndcg_spark.cli.options import gate_option, spark_option, table_to_read
+from ndcg_spark.cli.options import gate_option, operation_options, spark_option, table_to_read
 
 GROUPS: dict[str, list[click.Option]] = {
     "Input": [
@@ -45,6 +45,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "plain text on standard output."),
     ],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 

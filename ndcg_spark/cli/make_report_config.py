@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ndcg_spark.cli.config import Source, check_file, pairs_of, run_date_of, source_of
+from ndcg_spark.cli.config import Operations, Source, check_file, operations_of, pairs_of, run_date_of, source_of
 from ndcg_spark.errors import InvalidParameterError
 
 FORMATS = ("html", "text")
@@ -43,6 +43,7 @@ class ReportConfig:
     gates: tuple[str, ...]
     output: str | None
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def report_config(options: dict[str, Any]) -> ReportConfig:
@@ -85,6 +86,7 @@ def report_config(options: dict[str, Any]) -> ReportConfig:
         gates=options["gate"],
         output=output,
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
 
 

@@ -7,10 +7,19 @@ from typing import Any
 
 import click
 
-from ndcg_spark.cli.config import Target, check_places, names_of, night_of, pairs_of, target_of
+from ndcg_spark.cli.config import (
+    Operations,
+    Target,
+    check_places,
+    names_of,
+    night_of,
+    operations_of,
+    pairs_of,
+    target_of,
+)
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.nights import MetricRows, metric_rows_of, metric_table_options, row_options
-from ndcg_spark.cli.options import confidence_option, json_option, spark_option, table_to_write
+from ndcg_spark.cli.options import confidence_option, json_option, operation_options, spark_option, table_to_write
 from ndcg_spark.nightly_plans import INDEPENDENCE, PERIODS, RollUpPlan
 
 GROUPS: dict[str, list[click.Option]] = {
@@ -37,6 +46,7 @@ GROUPS: dict[str, list[click.Option]] = {
         json_option("periods"),
     ],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
@@ -50,6 +60,7 @@ class RollUpConfig:
     output: Target | None
     json_path: str | None
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
@@ -82,6 +93,7 @@ def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
         output=target_of(options["output"], options["output_format"]),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     check_places([("--input", config.rows.source.reference)], [("--output", config.output)], config.json_path)
     return config

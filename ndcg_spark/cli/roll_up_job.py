@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.job import EXIT_DONE, persisted
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.nights import COMPANIONS, check_output, found_nights, refusals, stamped_results, taken_rows
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import interval_text, show_cells, to_json
 from ndcg_spark.cli.roll_up import RollUpConfig
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.nightly_plans import RollUpPlan
 from ndcg_spark.worker.history.nights import series_name
@@ -40,8 +40,8 @@ def run_roll_up(config: RollUpConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with spark_session("ndcg-spark roll-up", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    with job_run("roll-up", config, short_lists=True, dataset=config.rows.dataset or "") as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: RollUpConfig, progress: Progress) -> int:

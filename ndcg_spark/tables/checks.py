@@ -67,7 +67,7 @@ class Reading:
         return around or any(_matches(place, pattern) for pattern in self.patterns)
 
 
-def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame) -> Reading:
+def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
     """Find the places that a frame reads. Lists its files, runs no action.
 
     Parameters
@@ -79,7 +79,8 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
         The path, table or query that it was opened by.
     kind : str or None
         Its format; None guesses.
-    frame : DataFrame
+    frame : DataFrame or None
+        None where it is not open; single files are then not among the places.
 
     Returns
     -------
@@ -98,7 +99,7 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
                 patterns.append(place)
             elif not is_local(place) or os.path.isdir(place):
                 folders.add(place)
-        files = frozenset(_real_files(frame.inputFiles()))
+        files = frozenset(_real_files(frame.inputFiles())) if frame is not None else frozenset()
     except _NOT_FILES:
         files = frozenset()
     if folders <= files:  # remote, and a file itself

@@ -1,0 +1,166 @@
+"""The run log: a table with one row for each run of a job, so that a night can be audited.
+
+A row is a slice of its own in a nightly table (`ndcg_spark.tables`). It is written when the run starts, with the
+status `started`, and replaced when it ends. So runs at the same time do not touch each other's rows, a row is there
+whole or not at all, and a run that was killed shows as `started` without an end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from datetime import date, datetime
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.cli.config import Target, source_of, tables_read, tables_written
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.tables import Reading, RunPartition, canonical, check_output, reading_of, stage_partition, swap_in
+from ndcg_spark.tables.catalog import place_of_table
+from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables.places import spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries")
+RUN_LOG_SCHEMA = T.StructType(
+    [
+        *[T.StructField(name, T.StringType()) for name in ("run_id", "command", "status")],
+        T.StructField("exit_code", T.IntegerType()),
+        *[T.StructField(name, T.TimestampType()) for name in ("started_at", "finished_at")],
+        T.StructField("seconds", T.DoubleType()),
+        T.StructField("message", T.StringType()),
+        *[T.StructField(name, T.LongType()) for name in COUNTS],
+        *[T.StructField(name, T.StringType()) for name in ("config_hash", "config", "inputs", "outputs", "steps")],
+        *[
+            T.StructField(f"{name}_version", T.StringType())
+            for name in ("package", "spark", "python", "numpy", "pyarrow")
+        ],
+    ]
+)
+
+
+class RunLog:
+    """Where the rows of one run go.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    target : Target
+    partition : RunPartition
+        Night and data set under which the row is stored.
+    run_id : str
+    tell : callable
+        Gets a line for each leftover of a killed writer that was removed.
+    """
+
+    def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
+        self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
+        self._partition, self._run_id = partition, run_id
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise when rows cannot be written there, or when that is where the job reads or writes other tables.
+
+        Parameters
+        ----------
+        options : mapping
+            All options of the job.
+
+        Raises
+        ------
+        OutputRefusedError
+        """
+        readings = _other_places(self._spark, options)
+        check_output(
+            self._spark, self.reference, self._target.kind, RUN_LOG_SCHEMA, name="--run-log", readings=readings
+        )
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Run an action: write the row of this run in place of an earlier one.
+
+        Parameters
+        ----------
+        row : mapping
+            Values of `RUN_LOG_SCHEMA`; those that are missing are null.
+        """
+        values = tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames())
+        frame = self._spark.createDataFrame([values], RUN_LOG_SCHEMA).coalesce(1)
+        its = (self._partition, [self._run_id])
+        staged = stage_partition(frame, self.reference, self._target.kind, *its, whole=True, tell=self._tell)
+        with closing(staged):
+            swap_in([staged])
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    """Versions that a number may depend on, under their names in the run log."""
+    return {
+        "package_version": __version__,
+        "spark_version": spark.version,
+        "python_version": platform.python_version(),
+        "numpy_version": metadata.version("numpy"),
+        "pyarrow_version": metadata.version("pyarrow"),
+    }
+
+
+def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
+    """Take counts out of what a job says of its run in JSON; those that it does not have are missing.
+
+    Parameters
+    ----------
+    outcome : mapping
+        With `rows` and `queries`, if there are such.
+
+    Returns
+    -------
+    dict
+        Some of `COUNTS`.
+    """
+    rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
+    found = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
+    found["n_queries"] = queries.get("in_mean")
+    return {name: int(value) for name, value in found.items() if value is not None}
+
+
+def as_json(value: Any) -> str:
+    """Write a value of a column that holds JSON."""
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date | datetime) else str(value)
+
+
+def _other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Reading]:
+    """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
+    found = []
+    for name in tables_read(options):
+        source = source_of(dict(options), name)
+        kind = source.kind or guess_format(source.reference)
+        with suppress(*SPARK_ERRORS):  # a query that fails is refused by the job
+            frame = spark.sql(source.reference) if kind == "sql" else None
+            found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
+    for name in tables_written(options):
+        reference = options[name]
+        kind = options.get(f"{name.removesuffix('_output')}_format") or guess_format(reference)
+        with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
+            place = place_of_table(spark, reference) if kind == "table" else spark_path(spark, reference)
+            found.append(Reading(name=_called(name, options), folders=frozenset([place])))
+    pages = ["output"] if "output_format" not in options else []
+    for name in ("json", *pages):
+        if options.get(name) not in (None, "-"):
+            file = canonical(os.path.abspath(options[name]))
+            found.append(Reading(name=_called(name, options), files=frozenset([file])))
+    return found
+
+
+def _called(name: str, options: Mapping[str, Any]) -> str:
+    return f"--{name.replace('_', '-')} {options[name]!r}"
