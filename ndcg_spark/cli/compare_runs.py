@@ -85,7 +85,7 @@ GROUPS: dict[str, list[click.Option]] = {
     "Checks": [
         click.Option(["--on-invalid"], type=click.Choice(ON_INVALID), default="fail", show_default=True,
                      help="What a bad row of the rankings does: stop the job, or be left out and counted."),
-        *of_evaluation("Checks", without=frozenset({"--on-invalid", "--rejects", "--rejects-format", "--gate"})),
+        *of_evaluation("Checks", without=frozenset({"--on-invalid", "--gate"})),
         gate_option("ndcg@10.ci_low>-0.002", "a column of the rows over all queries"),
     ],
     "Running": [*of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),

@@ -20,6 +20,8 @@ GROUPS: dict[str, list[click.Option]] = {
                        required=False),
         click.Option(["--summary"], metavar="FILE", help="JSON that mean-ndcg wrote with --json: adds the rows that "
                      "were rejected."),
+        click.Option(["--diagnosis"], metavar="FILE", help="JSON that diagnose runs wrote with --json for --baseline "
+                     "and --run: adds the queries that lost and gained most, with both lists."),
     ],
     "Content": [
         click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Night of the report.  [default: the newest]"),

@@ -61,6 +61,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
         found = report(
             frames.pop("metrics"),
             **frames,
+            changed=config.changed,
             summary=config.summary,
             run_date=config.run_date,
             dataset=config.dataset,

@@ -164,5 +164,8 @@ def test_comparisons(seen):
     assert (plain["p_value"], plain["p_sign_flip"]) == (pytest.approx(0.019159835596, abs=5.1e-13), 0.021484375)
     assert plain["boot_low"] == pytest.approx(0.022714646424, abs=5.1e-13)
     assert clustered["std_error"] == pytest.approx(0.034184728740, abs=5.1e-13)
+    independence, difference, low, n_days = found["week"]  # of one night: its numbers
+    assert (independence, difference, n_days) == ("query", plain["difference"], 1)
+    assert low == plain["boot_low"]
     assert found["changed"] > 0
     assert found["sums"] == pytest.approx([1.0] * 6, abs=1e-12)

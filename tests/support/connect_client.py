@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark import (
     NdcgEvaluator,
     PropensityPlan,
+    RollUpPlan,
     WeightPlan,
     changed_queries,
     compare,
@@ -30,6 +31,7 @@ from ndcg_spark import (
     plain_refusals,
     propensity_table,
     report,
+    roll_up,
     score_losses,
     ship,
 )
@@ -102,6 +104,9 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
         name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).collect()[0].asDict()
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
+    night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True)
+    weeks = roll_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpPlan(periods=("week",)))
+    (week,) = weeks.select("independence", "difference", "boot_low", "n_days").collect()
     wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]
     two = evaluate(
         spark.createDataFrame(wide, "query_id string, item_id string, old double, new double, relevance int"),
@@ -110,7 +115,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
     changed = changed_queries(two, baseline="old", run="new").collect()
     lost = score_losses(two.rankings, two.plan).collect()
     sums = [row["ndcg"] + row["lost_not_retrieved"] + row["lost_ranked_low"] for row in lost]
-    return {**found, "changed": len(changed), "sums": sums}
+    return {**found, "week": list(week), "changed": len(changed), "sums": sums}
 
 
 def models(spark: SparkSession) -> dict[str, Any]:
