@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGE = "ndcg_spark"
+_NOT_TAKEN: tuple[type[Exception], ...] = (RuntimeError, *SPARK_ERRORS)
+"""What a session raises that takes no packages; the first is that of a classic one until Spark 4.0."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold."""
 
@@ -65,11 +68,9 @@ def ship(spark: SparkSession) -> bool:
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-") as folder:
         path = Path(folder) / f"{PACKAGE}-{digest}.zip"
         path.write_bytes(content)
-        from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-
         try:
             spark.addArtifacts(str(path), pyfile=True)
-        except (RuntimeError, *SPARK_ERRORS) as error:  # the former is what a classic session says until Spark 4.0
+        except _NOT_TAKEN as error:
             raise NdcgSparkError(
                 f"this session cannot send packages to its workers ({first_line(error)}): install ndcg-spark there, "
                 "or start it with spark-submit --py-files dist/ndcg_spark.zip."
