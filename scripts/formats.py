@@ -17,7 +17,7 @@ import traceback
 from itertools import count
 from pathlib import Path
 
-from formats_places import LEGS, SCHEMA, Place, places_of, rows, start
+from formats_places import LEGS, Place, places_of, rows, start
 from formats_properties import PROPERTIES
 
 Results = dict[str, dict[str, str]]
@@ -56,9 +56,7 @@ def write_for_ever(leg: str, title: str, base: str, root: str, first: str) -> No
     spark, _ = start(leg, Path(base), hive=False)
     place = next(one for one in places_of(leg, spark, Path(base), hive=False) if one.title == title)
     if leg == "delta":  # the catalog of Sail is in the memory of a server
-        columns = f"{SCHEMA}, dataset string, run_date DATE, slice STRING"
-        partitions = "PARTITIONED BY (run_date, slice)"
-        spark.sql(f"CREATE TABLE {place.reference} ({columns}) USING delta {partitions} LOCATION '{root}'")
+        spark.sql(f"CREATE TABLE {place.reference} USING delta LOCATION '{root}'")
     for version in count(int(first)):
         place.write(rows(spark, version))
         print(version, flush=True)
