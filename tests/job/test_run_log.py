@@ -158,19 +158,21 @@ def test_a_second_run_of_a_night_has_a_row_of_its_own(place: Path) -> None:
     assert [row["status"] for row in logged(place)] == ["succeeded", "gate_not_met"]
 
 
-def test_runs_at_the_same_time_keep_all_rows(place: Path, spark) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_runs_at_the_same_time_keep_all_rows(place: Path, spark, kind: str) -> None:
     n, together = 4, threading.Barrier(4)
 
     def one(number: int) -> None:
         partition = RunPartition(run_date=date(2026, 1, 31), dataset="search")
-        log = RunLog(spark, Target(reference=str(place / "runs"), kind=None), partition, f"run {number}", print)
+        log = RunLog(spark, Target(reference=str(place / "runs"), kind=kind), partition, f"run {number}", print)
+        log.check({})
         for status in ("started", "succeeded"):
             together.wait(60)
             log.write({"run_id": f"run {number}", "status": status})
 
     with ThreadPoolExecutor(n) as pool:
         list(pool.map(one, range(n)))
-    rows = stored_rows(place / "runs")
+    rows = spark.read.format(kind).load(str(place / "runs")).collect()
     assert sorted((row["run_id"], row["status"]) for row in rows) == [(f"run {i}", "succeeded") for i in range(n)]
     assert [name for name in files_below(place / "runs") if ".ndcg-spark" in name] == []
 
@@ -193,7 +195,7 @@ def test_a_catalog_table(place: Path, spark) -> None:
         ("{place}/metrics/runs", ["--output", "{place}/metrics"]),
         ("{place}/all", ["--output", "{place}/all/metrics"]),
         ("{place}/all", ["--json", "{place}/all/night.json"]),
-        ("{place}/table/x", ["--input", "SELECT * FROM parquet.`{place}/table`"]),
+        ("{place}/table", ["--input", "SELECT * FROM parquet.`{place}/table`"]),
     ],
 )
 def test_a_run_log_that_would_touch_something_else_is_refused(place: Path, log: str, more: list[str]) -> None:
