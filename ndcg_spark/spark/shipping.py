@@ -67,9 +67,11 @@ def ship(spark: SparkSession) -> bool:
         path.write_bytes(content)
         from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 
+        # The first is what a classic session raises until Spark 4.0.
+        refusals: tuple[type[Exception], ...] = (RuntimeError, *SPARK_ERRORS)
         try:
             spark.addArtifacts(str(path), pyfile=True)
-        except (RuntimeError, *SPARK_ERRORS) as error:  # the former is what a classic session says until Spark 4.0
+        except refusals as error:
             raise NdcgSparkError(
                 f"this session cannot send packages to its workers ({first_line(error)}): install ndcg-spark there, "
                 "or start it with spark-submit --py-files dist/ndcg_spark.zip."
