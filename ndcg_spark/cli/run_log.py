@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import date, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
@@ -23,10 +26,21 @@ from ndcg_spark.cli.config import Target, source_of, tables_read, tables_written
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.formats import guess_format
-from ndcg_spark.tables import Reading, RunPartition, canonical, check_output, reading_of, stage_partition, swap_in
+from ndcg_spark.tables import (
+    Reading,
+    RunPartition,
+    Staged,
+    canonical,
+    check_output,
+    reading_of,
+    refusing,
+    stage_partition,
+    swap_in,
+)
 from ndcg_spark.tables.catalog import place_of_table
 from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.places import spark_path
+from ndcg_spark.tables.folders import FolderWrite
+from ndcg_spark.tables.places import shared_folder, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +62,14 @@ RUN_LOG_SCHEMA = T.StructType(
     ]
 )
 
+_ARROW = {
+    "string": pa.string(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
 
 class RunLog:
     """Where the rows of one run go.
@@ -66,6 +88,7 @@ class RunLog:
     def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
         self._partition, self._run_id = partition, run_id
+        self._folder: Path | None = None
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise when rows cannot be written there, or when that is where the job reads or writes other tables.
@@ -80,24 +103,53 @@ class RunLog:
         OutputRefusedError
         """
         readings = _other_places(self._spark, options)
-        check_output(
+        found = check_output(
             self._spark, self.reference, self._target.kind, RUN_LOG_SCHEMA, name="--run-log", readings=readings
         )
+        if (self._target.kind or guess_format(self.reference)) == "parquet":
+            (place,) = found.folders
+            self._folder = shared_folder(self._spark, place, self.reference)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Run an action: write the row of this run in place of an earlier one.
+        """Write the row of this run in place of an earlier one. An action, except to a shared folder of parquet.
 
         Parameters
         ----------
         row : mapping
             Values of `RUN_LOG_SCHEMA`; those that are missing are null.
         """
+        with closing(self._staged(row)) as staged:
+            swap_in([staged])
+
+    def _staged(self, row: Mapping[str, Any]) -> Staged:
+        if self._folder is not None and not (self._folder / "_delta_log").exists():
+            return self._staged_file(self._folder, row)
         values = tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames())
         frame = self._spark.createDataFrame([values], RUN_LOG_SCHEMA).coalesce(1)
         its = (self._partition, [self._run_id])
-        staged = stage_partition(frame, self.reference, self._target.kind, *its, whole=True, tell=self._tell)
-        with closing(staged):
-            swap_in([staged])
+        return stage_partition(frame, self.reference, self._target.kind, *its, whole=True, tell=self._tell)
+
+    def _staged_file(self, folder: Path, row: Mapping[str, Any]) -> Staged:
+        """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
+        folders = self._partition.folders([self._run_id])
+        with refusing(self.reference):
+            writing = FolderWrite(self._spark, folder, folders, self.reference, self._tell)
+        staged = Staged(self.reference, writing, None)
+        try:
+            with refusing(self.reference):
+                place = writing.claim.rows / folders[self._run_id]
+                place.mkdir(parents=True)
+                pq.write_table(_as_arrow({**row, "dataset": self._partition.dataset}), place / "part-00000.parquet")
+        except BaseException:
+            staged.close()
+            raise
+        return staged
+
+
+def _as_arrow(row: Mapping[str, Any]) -> pa.Table:
+    """Write a row in the types that Spark gives it, with the data set as its last column."""
+    fields = [(one.name, _ARROW[one.dataType.typeName()]) for one in RUN_LOG_SCHEMA]
+    return pa.Table.from_pylist([dict(row)], pa.schema([*fields, ("dataset", pa.string())]))
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
