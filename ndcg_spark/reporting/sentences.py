@@ -228,19 +228,8 @@ def change_note(contents: Contents) -> str:
     )
 
 
-def move_text(item: ListedItem, other: str) -> str:
-    """Say where another list has an item; empty where it has the same rank.
-
-    Parameters
-    ----------
-    item : ListedItem
-    other : str
-        Name of the other list.
-
-    Returns
-    -------
-    str
-    """
+def move_text(item: ListedItem) -> str:
+    """Say where the other list has an item; empty where it has the same rank."""
     if item.other is None:
-        return f"not listed by {other}"
+        return "new"
     return f"was {item.other}" if item.rise else ""

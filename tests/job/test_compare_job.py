@@ -142,7 +142,9 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
 
 
 def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
-    bad = pq.read_table(rankings).slice(0, 2).set_column(2, "old", pa.array([float("nan"), float("inf")]))
+    bad, scores = pq.read_table(rankings).slice(0, 2), pa.array([float("nan"), float("inf")])
+    for at, (name, values) in enumerate((("item_id", pa.array(["x", "y"])), ("old", scores), ("new", scores)), 1):
+        bad = bad.set_column(at, name, values)
     both = tmp_path / "both"
     both.mkdir()
     pq.write_table(pq.read_table(rankings), both / "1.parquet")
@@ -157,11 +159,11 @@ def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
     assert (ended.code, ended.complaints) == (0, []), ended.err
     found = stored_rows(rejects)
     assert sorted((row["source"], row["reason"]) for row in found) == [
-        ("input", "infinite_score"),
-        ("input", "nan_score"),
+        *[("input", "infinite_score")] * 2,  # a row of each of the runs
+        *[("input", "nan_score")] * 2,
     ]
     assert {json.loads(row["row"])["query_id"] for row in found} == {"q0"}
-    assert sum(ended.json["rows"]["rejected_by_reason"].values()) == 2
+    assert ended.json["rows"]["rejected_by_reason"] == {"infinite_score": 2, "nan_score": 2}
     good = run("--input", rankings, *same, "--json", "-")
     assert ended.json["comparison"] == good.json["comparison"]
     many = run("--input", both, *same, *named, "--on-invalid", "reject", "--max-reject-fraction", "0.01")
