@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
     from ndcg_spark.spark.roll_up import roll_up
     from ndcg_spark.spark.scoring import score_queries
+    from ndcg_spark.spark.shipping import ship
     from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
 
 _HOMES = {
@@ -101,6 +102,7 @@ _HOMES = {
     "score_losses": "spark.diagnosis",
     "score_queries": "spark.scoring",
     "shift_of_means": "spark.diagnosis",
+    "ship": "spark.shipping",
     "summarize": "spark.summary",
     "summarize_losses": "spark.diagnosis",
     "summarize_rankings": "spark.summary",
@@ -160,6 +162,7 @@ __all__ = [
     "score_losses",
     "score_queries",
     "shift_of_means",
+    "ship",
     "summarize",
     "summarize_losses",
     "summarize_rankings",

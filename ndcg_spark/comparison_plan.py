@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 
 from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.nightly_plans import check_margin
 from ndcg_spark.plan import SummedMetric
 
 UNPAIRED = ("zero", "drop", "error")
@@ -108,8 +109,7 @@ class ComparisonPlan:
             raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
         if not 0 < self.alpha < 1:
             raise InvalidParameterError(f"alpha must lie between 0 and 1; got {self.alpha}.")
-        if not 0 <= self.margin < float("inf"):
-            raise InvalidParameterError(f"margin must be 0 or more; got {self.margin}.")
+        check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
             raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
 
@@ -129,7 +129,7 @@ class ComparisonPlan:
     @property
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
-        parts = asdict(self)
+        parts = asdict(self) | {"keep_replicates": False}  # it changes no number
         parts["metrics"] = [
             [one.name, one.column, None if one.cutoffs is None else sorted(map(str, one.cutoffs))]
             for one in self.metrics

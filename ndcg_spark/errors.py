@@ -32,7 +32,7 @@ class OutputRefusedError(NdcgSparkError, ValueError):
 
 
 class MissingPackageError(NdcgSparkError, ImportError):
-    """A package is not installed that only some functions need."""
+    """A package is not installed that only some functions need, or Python workers lack one."""
 
 
 def mark_refusal(text: str) -> str:

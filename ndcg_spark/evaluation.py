@@ -307,8 +307,9 @@ def evaluate(
     Notes
     -----
     Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`. If `data` is a
-    path, the footers of its files are read at once. Metrics of items add a join of the first K items of each query
-    with the tables they need, and a shuffle to bring these together again; `alpha_ndcg` reads the judged rows twice.
+    path, the footers of its files are read at once, those in an object store by a small job. Metrics of items add a
+    join of the first K items of each query with the tables they need, and a shuffle to bring these together again;
+    `alpha_ndcg` reads the judged rows twice.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from ndcg_spark.errors import InvalidParameterError, one_of
 EPOCH = date(1970, 1, 1)
 MAX_LAG = 60
 PERIODS = ("week", "month", "rolling_7")
-INDEPENDENCE = ("query_day", "day")
+INDEPENDENCE = ("query_day", "query", "day")
 LONGEST_PERIOD = 31
 """Days."""
 
@@ -111,11 +111,15 @@ class RollUpPlan:
         Nights that are new or have changed: periods that hold one of them are computed. None is no bound.
     as_of : date or None
         Last night that is known; later ones are ignored. None: the last one of the table.
-    independence : str
+    independence : str or None
         What the intervals assume. `query_day`: queries are independent of each other and from day to day; too narrow
-        where the same queries come back. `day`: days are, and queries of one day need not be; needs scipy.
+        where the same queries come back. `query`: queries are, whatever each does from day to day; for comparisons
+        with replicates alone. `day`: days are, and queries of one day need not be; needs scipy. None: `query` for
+        comparisons with replicates, else `query_day`.
     confidence : float
         Level of the intervals.
+    margin : float
+        Of comparisons: a run is `not_worse` if its interval lies above minus this margin.
 
     Raises
     ------
@@ -126,22 +130,31 @@ class RollUpPlan:
     start: date | None = None
     end: date | None = None
     as_of: date | None = None
-    independence: str = "query_day"
+    independence: str | None = None
     confidence: float = 0.95
+    margin: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.periods:
             raise InvalidParameterError(f"periods must name at least one of {', '.join(PERIODS)}.")
         for one in self.periods:
             one_of("periods", one, PERIODS)
-        one_of("independence", self.independence, INDEPENDENCE)
+        if self.independence is not None:
+            one_of("independence", self.independence, INDEPENDENCE)
         check_nights(self.start, self.end)
         check_confidence(self.confidence)
+        check_margin(self.margin)
+
+    @property
+    def alpha(self) -> float:
+        """Level of tests; rounded, so that 0.95 gives 0.05."""
+        return round(1 - self.confidence, 12)
 
     @property
     def text(self) -> str:
         """All choices but the nights, as text that is stored beside the numbers."""
-        return f"confidence={self.confidence:g},independence={self.independence}"
+        chosen = f"confidence={self.confidence:g},independence={self.independence or 'default'}"
+        return f"{chosen},margin={self.margin:g}" if self.margin else chosen
 
     @property
     def read(self) -> tuple[date | None, date | None]:
@@ -198,6 +211,21 @@ class FlagPlan:
         limits = " ".join(f"{nights}:{limit:g}" for nights, limit in self.limits)
         lookback = "all" if self.lookback is None else self.lookback
         return f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={lookback}"
+
+
+def check_margin(margin: float) -> None:
+    """Raise unless a margin is a number from 0 on.
+
+    Parameters
+    ----------
+    margin : float
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    if not 0 <= margin < float("inf"):
+        raise InvalidParameterError(f"margin must be 0 or more; got {margin}.")
 
 
 def check_confidence(confidence: float) -> None:

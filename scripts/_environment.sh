@@ -101,6 +101,21 @@ install_package() {
     say "Installed in $((SECONDS - began)) s."
 }
 
+# ensure_layer NAME PACKAGE...: makes .venv/NAME, once, with these packages; it has those of .venv for the rest.
+ensure_layer() {
+    local name=$1 environment=$VENV/$1 wanted=("${@:2}") purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+    [ "$(cat "$environment/.complete" 2>/dev/null)" = "${wanted[*]}" ] && return
+    say "Making .venv/$name ..."
+    "$VENV/bin/python" -m venv --clear "$environment"
+    "$VENV/bin/python" -c "$purelib" >"$("$environment/bin/python" -c "$purelib")/zz_packages_of_venv.pth"
+    # --no-deps: what else they need is in .venv.
+    if ! "$environment/bin/python" -m pip install --quiet --no-input --no-deps --disable-pip-version-check \
+        "${wanted[@]}" >"$environment/pip.log" 2>&1; then
+        stop "could not make .venv/$name: $(sed -n 's/^.*ERROR: //p' "$environment/pip.log" | tail -n 1)"
+    fi
+    printf '%s\n' "${wanted[*]}" >"$environment/.complete"
+}
+
 # ------------------------------------------------------------------------------------------------------- Java
 
 # True if this java runs and is new enough for Spark 4.

@@ -24,6 +24,7 @@ from bench_data import KINDS, Shape, generate
 from bench_fixed import fixed_costs
 from bench_judgments import judgment_lines
 from bench_memory import PeakMemory
+from bench_nightly import nightly_costs
 from bench_retrieval import retrieval_lines
 from bench_steps import steps, time_steps
 from pyspark.sql import SparkSession
@@ -51,6 +52,12 @@ def main() -> None:
     if arguments.retrieval or arguments.judgments:
         make = retrieval_lines if arguments.retrieval else judgment_lines
         print("\n".join([heading(arguments), *make(spark, arguments.rows, arguments.folder, arguments.rounds)]))
+        spark.stop()
+        return
+    if arguments.nightly:
+        path = data_of(arguments.order[0], arguments)[1]
+        costs = nightly_costs(spark, path, arguments.folder, arguments.k, arguments.rounds)
+        print("\n".join([heading(arguments), *costs]))
         spark.stop()
         return
     if arguments.steps:
@@ -83,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
     options.add_argument("--retrieval", action="store_true", help="time the 100 nearest of --rows items instead")
     options.add_argument("--judgments", action="store_true", help="time judgments from --rows events instead")
+    options.add_argument("--nightly", action="store_true", help="time the job and its outputs on --rows rows instead")
     options.add_argument(
         "--only", nargs="+", default=[], help="contenders or steps whose names have one of these texts"
     )

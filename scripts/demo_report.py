@@ -89,8 +89,13 @@ def commands(folder: Path) -> list[list[str]]:
     )  # fmt: skip
     typed.append(["roll-up", *of_table, "--periods", "week,month", "--output", weeks])
     typed.append(["flag-changes", *of_table, "--fewest-any-day", "8", "--output", flags])
+    diagnosis = f"{folder}/diagnosis.json"
+    typed.append(
+        ["diagnose", "runs", "--input", f"{folder}/rankings/{last}", "--run-col", "run", "--k", "10", "--baseline",
+         "thumbnail", "--run", "pixels", "--top", "5", "--json", diagnosis]
+    )  # fmt: skip
     tables = ["--metrics", metrics, "--per-query", per_query, "--comparison", compared, "--flags", flags]
-    tables += ["--summary", summary]
+    tables += ["--summary", summary, "--diagnosis", diagnosis]
     shown = ["--baseline", "thumbnail", "--gate", "ndcg@10>=0.8"]
     typed.append(["report", *tables, *shown, "--output", f"{folder}/report.html"])
     typed.append(["report", "--metrics", metrics, "--run", "pixels", "--format", "text"])

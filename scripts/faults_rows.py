@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,25 +14,34 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from faults_formats import FORMATS, Format, Rows, SliceKey
 from pyspark.sql import SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, folders, replace_partition, slice_name, table_writes
+from ndcg_spark.tables import RunPartition, replace_partition
 
-SliceKey = tuple[str, str, str]
-Rows = list[tuple[int, int, int]]
-COMPUTE, PUT, REGISTER, VERIFY = "compute", "put", "register", "verify"
+COMPUTE = "compute"
+FULL = "No space left on device"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where a write breaks, and at which row or at which of its slices; with `seconds` it only waits there."""
+
+    point: str
+    at: int
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """One write: of some runs of a night and data set, in a version of its own; `fault` is where it breaks."""
+    """One write: of some runs of a night and data set, in a version of its own."""
 
     night: date
     dataset: str
     runs: tuple[str, ...]
     version: int
-    fault: tuple[str, int] | None
+    fault: Fault | None = None
 
     @property
     def slices(self) -> list[SliceKey]:
@@ -44,49 +54,54 @@ def n_rows(version: int) -> int:
     return 3 + version % 5
 
 
-def plan_fault(rng: random.Random) -> tuple[str, int] | None:
-    """Where a write breaks, and at which row or at which of its slices; every other write does not."""
-    point = rng.choice([None, None, None, None, COMPUTE, PUT, REGISTER, VERIFY])
-    return None if point is None else (point, rng.randrange(3))
+def plan_fault(rng: random.Random, kind: Format) -> Fault | None:
+    """Half of the writes break or are held up, at any point."""
+    if rng.random() < 0.5:
+        return None
+    point = rng.choice([COMPUTE, *kind.steps])
+    waits = point != COMPUTE and rng.random() < 0.4
+    return Fault(point, rng.randrange(3), rng.uniform(0.05, 0.5) if waits else 0.0)
 
 
 _plan = threading.local()
 
 
 @contextmanager
-def broken_calls() -> Iterator[None]:
-    """Let steps of the swap fail where the running thread has planned it."""
-    kept = folders.FolderWrite._put, table_writes.add_partitions, table_writes.verify_counts
+def broken_calls(kind: Format) -> Iterator[None]:
+    """Let steps of the writer fail or wait where the running thread has planned it."""
 
     def breaking(point, call):
         def run(*arguments):
-            planned, countdown = getattr(_plan, "fault", None) or (None, 0)
-            if planned == point:
-                if countdown == 0:
+            fault = getattr(_plan, "fault", None)
+            if fault is not None and fault.point == point:
+                _plan.fault = replace(fault, at=fault.at - 1) if fault.at else None
+                if fault.at == 0 and not fault.seconds:
                     raise OSError(5, f"injected at {point}")
-                _plan.fault = (planned, countdown - 1)
+                if fault.at == 0:
+                    time.sleep(fault.seconds)
             return call(*arguments)
 
         return run
 
-    folders.FolderWrite._put = breaking(PUT, kept[0])
-    table_writes.add_partitions = breaking(REGISTER, kept[1])
-    table_writes.verify_counts = breaking(VERIFY, kept[2])
+    kept = {point: getattr(owner, name) for point, (owner, name) in kind.steps.items()}
     try:
+        for point, (owner, name) in kind.steps.items():
+            setattr(owner, name, breaking(point, kept[point]))
         yield
     finally:
-        folders.FolderWrite._put, table_writes.add_partitions, table_writes.verify_counts = kept
+        for point, (owner, name) in kind.steps.items():
+            setattr(owner, name, kept[point])
 
 
 def write(spark: SparkSession, place: str, task: Task) -> str:
-    """Run a task; `done`, `refused` as somebody else writes the slice, or `broken` by the planned fault."""
-    point, at = task.fault or (None, 0)
-    _plan.fault = (point, at if point == PUT else 0)
+    """Run a task; `done`, `refused` as somebody else writes the slice, `broken` by the planned fault, or `full`."""
+    fault = task.fault or Fault("", 0)
+    _plan.fault = fault if fault.point == "put" else replace(fault, at=0)
     n = n_rows(task.version)
     rows = [(run, task.version, i, n) for run in task.runs for i in range(n)]
     frame = spark.createDataFrame(rows, "run string, version int, i int, n int").repartition(2)
-    if point == COMPUTE:
-        broken = f"run = '{task.runs[-1]}' AND i = {at % n}"
+    if fault.point == COMPUTE:
+        broken = f"run = '{task.runs[-1]}' AND i = {fault.at % n}"
         frame = frame.selectExpr(
             "run", f"CAST(IF({broken}, raise_error('injected'), version) AS INT) version", "i", "n"
         )
@@ -94,10 +109,10 @@ def write(spark: SparkSession, place: str, task: Task) -> str:
     try:
         replace_partition(frame, place, None, partition, task.runs)
     except OutputRefusedError as error:
-        if "injected" in str(error):
-            return "broken"
-        if "being written by" in str(error):
-            return "refused"
+        told = {"injected": "broken", FULL: "full", "being written by": "refused"}
+        for sign, end in told.items():
+            if sign in str(error):
+                return end
         raise
     finally:
         _plan.fault = None
@@ -125,33 +140,6 @@ def judge(rows: Rows, allowed: set[int]) -> tuple[str, int]:
 
 def _rows(table: pa.Table) -> Rows:
     return [(row["version"], row["i"], row["n"]) for row in table.to_pylist()]
-
-
-def in_table(spark: SparkSession, table: str, night: date) -> dict[SliceKey, Rows]:
-    """Rows of a night in a catalog table."""
-    found: dict[SliceKey, Rows] = {}
-    if spark.catalog.tableExists(table):
-        for row in spark.table(table).where(f"run_date = DATE'{night}'").collect():
-            found.setdefault((night.isoformat(), row.dataset, row.run), []).append((row.version, row.i, row.n))
-    return found
-
-
-def place_of(root: Path, key: SliceKey) -> Path:
-    """Folder of a slice."""
-    night, dataset, run = key
-    return root / f"run_date={night}" / f"slice={slice_name(dataset, run)}"
-
-
-def in_folder(root: Path, night: date) -> dict[SliceKey, Rows]:
-    """Rows of a night in a folder, through Arrow."""
-    found: dict[SliceKey, Rows] = {}
-    for place in root.glob(f"run_date={night}/slice=*/*.parquet"):
-        for row in pq.ParquetFile(place).read().to_pylist():
-            key = (night.isoformat(), row["dataset"], row["run"])
-            if place.parent != place_of(root, key):
-                raise RuntimeError(f"{place} holds rows of {key}")
-            found.setdefault(key, []).append((row["version"], row["i"], row["n"]))
-    return found
 
 
 class Reader:
@@ -185,11 +173,14 @@ class Reader:
 
 def as_json(task: Task) -> dict[str, object]:
     """A task on its way to another process."""
-    return {**vars(task), "night": task.night.isoformat()}
+    return {**vars(task), "night": task.night.isoformat(), "fault": task.fault and vars(task.fault)}
 
 
 def from_json(parts: dict[str, object]) -> Task:
     """A task from another process."""
     task = Task(**parts)  # type: ignore[arg-type]  # JSON, of `as_json`
-    fault = None if task.fault is None else (task.fault[0], task.fault[1])
+    fault = None if task.fault is None else Fault(**task.fault)
     return replace(task, night=date.fromisoformat(str(task.night)), runs=tuple(task.runs), fault=fault)
+
+
+__all__ = ["COMPUTE", "FORMATS", "FULL", "Fault", "Reader", "Task", "broken_calls", "judge", "plan_fault", "write"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from support.spark_rankings import SHORT_LIVED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+REASONS = pytest.StashKey[Counter[str]]()
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # A shared machine may stall any example, so time proves nothing here; on CI the same examples run every time.
@@ -23,18 +25,47 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cluster", action="store_true", help="run every test on a real cluster")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts Spark, so that `pytest -m "not spark"` runs the rest in half a minute."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        marked = item.get_closest_marker("cluster")
+        if marked is not None and not config.getoption("cluster"):
+            item.add_marker(pytest.mark.skip(reason=f"run by scripts/cluster: {marked.args[0]}"))
+    if "SPARK_REMOTE" in os.environ:
+        _leave_out_what_needs_a_classic_session(config, items)
+
+
+def _leave_out_what_needs_a_classic_session(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if item.get_closest_marker("classic")]
+    items[:] = [item for item in items if not item.get_closest_marker("classic")]
+    config.hook.pytest_deselected(items=left_out)
+    config.stash[REASONS] = Counter(str(item.get_closest_marker("classic").args[0]) for item in left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """On Spark Connect, say what was left out, and why."""
+    for reason, n_tests in sorted(config.stash.get(REASONS, Counter()).items()):
+        terminalreporter.write_line(f"left out on Spark Connect: {n_tests} tests, {reason}")
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one local session of the test run: two cores, small shuffles, UTC, files in a temporary folder."""
+    """The one session of the test run.
+
+    A local one: two cores, small shuffles, UTC, files in a temporary folder. Or, as by scripts/test-connect, that of
+    the server that SPARK_REMOTE names.
+    """
     from pyspark.sql import SparkSession
 
+    if "SPARK_REMOTE" in os.environ:
+        yield from connected(SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate())
+        return
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
     options = {
@@ -54,6 +85,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     session = SparkSession.builder.master("local[2]").appName("ndcg-spark-tests").config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def connected(session: SparkSession) -> Iterator[SparkSession]:
+    """A session of Spark Connect whose workers have the package and, by their path, what tests send them."""
+    from ndcg_spark import ship
+
+    assert "NDCG_SPARK_SHIPPED" in os.environ or ship(session)  # Sail takes no packages, and runs where they are
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
 

@@ -14,6 +14,7 @@ from ndcg_spark.cli.options import (
     explain_option,
     item_column,
     json_option,
+    operation_options,
     query_column,
     slice_options,
     spark_option,
@@ -77,6 +78,7 @@ EVENT_GROUPS: Groups = {
     "Output": _output(),
     "Checks": bad_row_options(),
     "Running": [explain_option(), spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options of `build-judgments events` by the group under which `--help` lists them."""
 
@@ -109,6 +111,7 @@ RATING_GROUPS: Groups = {
     ],
     "Checks": bad_row_options(),
     "Running": [explain_option(), spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options of `build-judgments annotators` by the group under which `--help` lists them."""
 

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from ndcg_spark.cli.config import Source, Target, check_places, night_of, pairs_of, source_of, target_of
+from ndcg_spark.cli.config import (
+    Operations,
+    Source,
+    Target,
+    check_places,
+    night_of,
+    operations_of,
+    pairs_of,
+    source_of,
+    target_of,
+)
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.nights import (
     COMPANIONS,
@@ -16,7 +26,14 @@ from ndcg_spark.cli.nights import (
     metric_table_options,
     row_options,
 )
-from ndcg_spark.cli.options import confidence_option, json_option, spark_option, table_to_read, table_to_write
+from ndcg_spark.cli.options import (
+    confidence_option,
+    json_option,
+    operation_options,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
 from ndcg_spark.nightly_plans import LinkPlan
 
 GROUPS: dict[str, list[click.Option]] = {
@@ -56,6 +73,7 @@ GROUPS: dict[str, list[click.Option]] = {
         json_option("results"),
     ],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
@@ -71,6 +89,7 @@ class LinkConfig:
     json_path: str | None
     fail_on_alarm: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def link_config(options: dict[str, Any]) -> LinkConfig:
@@ -99,6 +118,7 @@ def link_config(options: dict[str, Any]) -> LinkConfig:
         json_path=options["json"],
         fail_on_alarm=options["fail_on_alarm"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     read = [("--input", config.rows.source.reference), ("--clicks", config.clicks.reference)]
     check_places(read, [("--output", config.output)], config.json_path)

@@ -11,10 +11,10 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.business_link import LinkConfig
 from ndcg_spark.cli.business_link_report import show_links
 from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.nights import Nights, check_output, found_nights, refusals, stamped_results, taken_rows
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.nightly_plans import LinkPlan
 from ndcg_spark.worker.history.business_link import LINK_COLUMNS
@@ -44,8 +44,8 @@ def run_business_link(config: LinkConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with spark_session("ndcg-spark business-link", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    with job_run("business-link", config, short_lists=True, dataset=config.rows.dataset or "") as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: LinkConfig, progress: Progress) -> int:

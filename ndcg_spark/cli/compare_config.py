@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.cli.config import (
+    Operations,
     Source,
     Target,
     check_places,
@@ -15,6 +16,7 @@ from ndcg_spark.cli.config import (
     dataset_of,
     evaluation_plan_of,
     names_of,
+    operations_of,
     pairs_of,
     reject_fraction_of,
     run_date_of,
@@ -165,11 +167,13 @@ class CompareConfig:
     run_date: date
     dataset: str
     output: Target | None
+    rejects: Target | None
     gates: tuple[ComparisonGate, ...]
     json_path: str | None
     max_reject_fraction: float | None
     explain: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
     @property
     def baseline(self) -> str | None:
@@ -207,6 +211,8 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
     rankings = _rankings(options) if options["input"] is not None else None
     given = _given(options, rankings)
     tables = {name: _optional(options, name) for name in ("per_query", "baseline_per_query")}
+    if options["rejects"] and rankings is None:
+        raise InvalidParameterError("--rejects goes with --input: the metrics of --per-query have no bad rows.")
     if tables["baseline_per_query"] is not None and (tables["per_query"] is None or given["baseline"] is None):
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
     config = CompareConfig(
@@ -219,14 +225,16 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
         run_date=run_date_of(options["run_date"]),
         dataset=options["dataset"] or dataset_of(options["input"] or options["per_query"]),
         output=target_of(options["output"], options["output_format"]),
+        rejects=target_of(options["rejects"], options["rejects_format"]),
         gates=tuple(ComparisonGate.parse(text) for text in options["gate"]),
         json_path=options["json"],
-        max_reject_fraction=reject_fraction_of({**options, "rejects": None}),
+        max_reject_fraction=reject_fraction_of(options),
         explain=options["explain"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     read = [(flag, source.reference) for flag, source in config.sources]
-    check_places(read, [("--output", config.output)], config.json_path)
+    check_places(read, [("--output", config.output), ("--rejects", config.rejects)], config.json_path)
     return config
 
 

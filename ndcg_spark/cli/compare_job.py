@@ -8,12 +8,13 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
-from ndcg_spark.cli.accounts import account, refusal_of
+from ndcg_spark.cli.accounts import Accounts, account, refusal_of, written_rejects
 from ndcg_spark.cli.compare_config import CompareConfig
 from ndcg_spark.cli.compare_report import show_comparison
+from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.kernels.student import require_scipy
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison_plan import ComparisonPlan
     from ndcg_spark.spark.formats import Table
 
-EXIT_DONE, EXIT_GATE = 0, 3
 ALL_PAIRS = "(all pairs)"
 """Names the slice of a comparison without baseline."""
 _HIDDEN = ("state", "replicates")
@@ -84,8 +84,14 @@ def run_compare_job(config: CompareConfig) -> int:
         For refused input or options; nothing has been written then.
     """
     require_scipy()
-    with spark_session("ndcg-spark compare-runs", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    with job_run(
+        "compare-runs",
+        config,
+        short_lists=True,
+        run_date=config.run_date,
+        dataset=config.dataset,
+    ) as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: CompareConfig, progress: Progress) -> int:
@@ -106,17 +112,47 @@ def _run(spark: SparkSession, config: CompareConfig, progress: Progress) -> int:
         if config.rankings is not None and config.rankings.plan.on_invalid == "reject":
             with progress.step("counting bad rows"):
                 accounts = account(compared, config.max_reject_fraction)
-        with progress.step("comparing"):
-            rows = sorted((row.asDict() for row in frame.collect()), key=_order)
+        return _compare(spark, compared, frame, accounts, plan, config, progress)
     except Exception as error:
         raise refusal_of(error, compared) or error from error
-    if not any(row["n_queries"] for row in rows):
-        raise InputRefusedError("there are no queries to compare; nothing was written.")
-    outcome = Outcome(rows=rows, about=_about(compared, plan, config))
-    if accounts is not None:
-        outcome.about["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
-    outcome.gates = [result for gate in config.gates for result in gate.results(rows)]
-    _write(spark, outcome, plan, config, progress)
+
+
+def _compare(
+    spark: SparkSession,
+    compared: Compared,
+    frame: DataFrame,
+    accounts: Accounts | None,
+    plan: ComparisonPlan,
+    config: CompareConfig,
+    progress: Progress,
+) -> int:
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.cli.metric_table import PROVENANCE
+    from ndcg_spark.spark.comparison import COMPARISON_SCHEMA
+
+    # Replicates are long, and only stored: they never come to the driver.
+    stores_replicates = plan.keep_replicates and config.output is not None
+    kept = stores_replicates and persisted(frame)
+    try:
+        with progress.step("comparing"):
+            rows = sorted((row.asDict() for row in frame.drop("replicates").collect()), key=_order)
+        if not any(row["n_queries"] for row in rows):
+            raise InputRefusedError("there are no queries to compare; nothing was written.")
+        outcome = Outcome(rows=rows, about=_about(compared, plan, config))
+        if accounts is not None:
+            outcome.about["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
+        outcome.gates = [result for gate in config.gates for result in gate.results(rows)]
+        if not stores_replicates:
+            names = COMPARISON_SCHEMA.names
+            frame = spark.createDataFrame([tuple(map(row.get, names)) for row in rows], COMPARISON_SCHEMA)
+        stamp = datetime.now(timezone.utc).replace(microsecond=0)
+        about = [F.lit(outcome.about[name]).alias(name) for name in (*PROVENANCE, "baseline_input")]
+        stamped = frame.select("*", *about, F.lit(stamp).cast("timestamp").alias("computed_at"))
+        _write(stamped.coalesce(1), outcome, compared, plan, config, progress)
+    finally:
+        if kept:
+            frame.unpersist()
     return _answer(outcome, plan, config)
 
 
@@ -194,16 +230,18 @@ def comparison_schema() -> T.StructType:
 
 
 def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig) -> None:
+    from ndcg_spark.cli.metric_table import REJECT_SCHEMA
     from ndcg_spark.cli.outputs import refuse_outputs
     from ndcg_spark.tables import reading_of
 
-    if config.output is None and config.json_path in (None, "-"):
+    if config.output is None and config.rejects is None and config.json_path in (None, "-"):
         return
     readings = [
         reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
         for (flag, source), table in zip(config.sources, compared.tables, strict=True)
     ]
-    refuse_outputs(spark, [("--output", config.output, comparison_schema())], readings, config.json_path)
+    planned = [("--output", config.output, comparison_schema()), ("--rejects", config.rejects, REJECT_SCHEMA)]
+    refuse_outputs(spark, planned, readings, config.json_path)
 
 
 def _about(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> dict[str, Any]:
@@ -226,17 +264,20 @@ def _about(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> d
 
 
 def _write(
-    spark: SparkSession, outcome: Outcome, plan: ComparisonPlan, config: CompareConfig, progress: Progress
+    frame: DataFrame,
+    outcome: Outcome,
+    compared: Compared,
+    plan: ComparisonPlan,
+    config: CompareConfig,
+    progress: Progress,
 ) -> None:
     from ndcg_spark.cli.outputs import Planned, write_together
     from ndcg_spark.tables import RunPartition
 
     planned = []
+    if config.rejects is not None:
+        planned.append(Planned("rejects", config.rejects, written_rejects(compared), [""], [""]))
     if config.output is not None:
-        schema, stamp = comparison_schema(), datetime.now(timezone.utc).replace(microsecond=0)
-        beside = {**outcome.about, "computed_at": stamp}
-        values = [tuple(row.get(name, beside.get(name)) for name in schema.names) for row in outcome.rows]
-        frame = spark.createDataFrame(values, schema).coalesce(1)
         its = [ALL_PAIRS if plan.baseline is None else plan.baseline]
         planned.append(Planned("comparison", config.output, frame, its, [], whole=True))
     partition = RunPartition(run_date=config.run_date, dataset=config.dataset)
@@ -250,11 +291,13 @@ def _explanation(compared: Compared, plan: ComparisonPlan, config: CompareConfig
         ranking = compared.inputs.ranking
         lines.append(f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}")
     shuffles = "two shuffles of the metrics of queries" if plan.cluster else "one shuffle of the metrics of queries"
+    writes = [("comparison", config.output), ("rejects", config.rejects)]
+    written = ", ".join(f"{what} to {target.reference}" for what, target in writes if target is not None)
     lines += [
         f"pairs        {pairs}",
         f"metrics      {', '.join(one.name for one in plan.metrics)}",
         f"tests        t, {plan.flips:,} sign flips, {plan.replicates:,} bootstrap replicates, seed {plan.seed}",
         f"cost         {shuffles}, three small ones of sums",
-        f"would write  {'comparison to ' + config.output.reference if config.output else 'nothing'}",
+        f"would write  {written or 'nothing'}",
     ]
     return "\n".join([*lines, "Nothing was run but what lists the runs."])

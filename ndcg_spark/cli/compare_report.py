@@ -83,7 +83,7 @@ def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for row in rows:
-        verdict = _verdict(row)
+        verdict = verdict_text(row)
         colour = _COLOURS.get(row["verdict"], "default")
         cells: list[str | Text] = [
             cell(_segment(row)),
@@ -99,21 +99,30 @@ def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
 def _line(row: dict[str, Any], plan: ComparisonPlan) -> str:
     baseline, run, difference, lift, p = _numbers(row)
     about = f"run={row['run']} baseline={row['baseline']} {_segment(row).replace(' ', '')} queries={row['n_queries']}"
-    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  p {p}  {_verdict(row)}"
+    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  p {p}  {verdict_text(row)}"
+
+
+def difference_text(row: dict[str, Any]) -> str:
+    """Difference with its interval, as text."""
+    difference = _number(row["difference"], "+.4f")
+    return difference if row["ci_low"] is None else f"{difference} ({row['ci_low']:+.4f} to {row['ci_high']:+.4f})"
 
 
 def _numbers(row: dict[str, Any]) -> list[str]:
-    difference = _number(row["difference"], "+.4f")
-    if row["ci_low"] is not None:
-        difference += f" ({row['ci_low']:+.4f} to {row['ci_high']:+.4f})"
     p = "-" if row["p_holm"] is None else _p(row["p_holm"])
     means = [_number(row[name], ".4f") for name in ("baseline_value", "value")]
-    return [*means, difference, _number(row["lift"], "+.1%"), p]
+    return [*means, difference_text(row), _number(row["lift"], "+.1%"), p]
 
 
-def _verdict(row: dict[str, Any]) -> str:
+def verdict_text(row: dict[str, Any]) -> str:
+    """Verdict with the notes on it, as text."""
     words = {"not_worse": "not worse", "unclear": "unclear"}.get(row["verdict"], row["verdict"])
-    notes = {"few_queries": "few queries", "few_clusters": "few clusters", "no_spread": "no spread"}
+    notes = {
+        "few_queries": "few queries",
+        "few_clusters": "few clusters",
+        "no_spread": "no spread",
+        "clusters_not_added": "no interval: clusters come back",
+    }
     said = [notes[note] for note in row["note"].split(",") if note in notes]
     return f"{words} ({', '.join(said)})" if said else str(words)
 

@@ -14,6 +14,7 @@ from ndcg_spark.cli.options import (
     explain_option,
     gate_option,
     json_option,
+    operation_options,
     slice_options,
     spark_option,
     table_to_read,
@@ -84,11 +85,12 @@ GROUPS: dict[str, list[click.Option]] = {
     "Checks": [
         click.Option(["--on-invalid"], type=click.Choice(ON_INVALID), default="fail", show_default=True,
                      help="What a bad row of the rankings does: stop the job, or be left out and counted."),
-        *of_evaluation("Checks", without=frozenset({"--on-invalid", "--rejects", "--rejects-format", "--gate"})),
+        *of_evaluation("Checks", without=frozenset({"--on-invalid", "--gate"})),
         gate_option("ndcg@10.ci_low>-0.002", "a column of the rows over all queries"),
     ],
     "Running": [*of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),
                 explain_option(), spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from typing import Any
 
@@ -42,6 +42,15 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """How a run of a job is watched: its row in the run log, the form of log lines, all options of the job."""
+
+    run_log: Target | None
+    log_format: str
+    options: dict[str, Any] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
     """What one run of the main job is asked to do."""
 
@@ -62,6 +71,7 @@ class JobConfig:
     explain_difference: Convention | None
     allow_empty: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
     @property
     def short_lists(self) -> bool:
@@ -107,6 +117,7 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         explain_difference=_parsed(options["explain_difference"]),
         allow_empty=options["allow_empty"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     _check_places(config)
     return config
@@ -267,6 +278,30 @@ def source_of(options: dict[str, Any], name: str) -> Source:
     )
 
 
+def operations_of(options: dict[str, Any]) -> Operations:
+    """Read the options that `operation_options` makes, and refuse a run log in the place of another table."""
+    target = target_of(options["run_log"], options["run_log_format"])
+    if target is not None:
+        others = [(name, options[name]) for name in (*tables_read(options), *tables_written(options))]
+        check_places([(f"--{name.replace('_', '-')}", reference) for name, reference in others],
+                     [("--run-log", target)], None)  # fmt: skip
+    return Operations(run_log=target, log_format=options["log_format"], options=dict(options))
+
+
+def tables_read(options: Mapping[str, Any]) -> list[str]:
+    """Names of the options that name input tables: those that `options.table_to_read` has made."""
+    return [name for name in options if f"{name}_option" in options and options[name]]
+
+
+def tables_written(options: Mapping[str, Any]) -> list[str]:
+    """Names of the options that name output tables: those that `options.table_to_write` has made."""
+    formats = {
+        name: "output_format" if name == "output" else f"{name.removesuffix('_output')}_format" for name in options
+    }
+    made = [name for name in options if formats[name] in options and f"{name}_option" not in options]
+    return [name for name in made if name != "run_log" and options[name]]
+
+
 def target_of(reference: str | None, kind: str | None) -> Target | None:
     """Name a table to write, if there is one."""
     return Target(reference=reference, kind=kind) if reference else None
@@ -291,7 +326,9 @@ def night_of(flag: str, text: str | None) -> date | None:
 
 def dataset_of(reference: str) -> str:
     """Find a name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
-    if re.search(r"\s", reference):
+    from ndcg_spark.spark.formats import guess_format  # loads pyspark, which takes a moment
+
+    if guess_format(reference) == "sql":
         return "query"
     reference = redacted(reference)  # the name is stored
     name = os.path.basename(reference.rstrip("/")) or reference

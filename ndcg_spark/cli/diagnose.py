@@ -9,7 +9,7 @@ import click
 from ndcg_spark.cli.compare_runs import OF_RANKINGS, of_evaluation
 from ndcg_spark.cli.diagnose_config import nights_config, runs_config
 from ndcg_spark.cli.groups import GroupedCommand
-from ndcg_spark.cli.options import explain_option, json_option, spark_option, table_to_read
+from ndcg_spark.cli.options import explain_option, json_option, operation_options, spark_option, table_to_read
 from ndcg_spark.judgment_plans import ON_INVALID
 
 Groups = dict[str, list[click.Option]]
@@ -27,6 +27,7 @@ NIGHT_GROUPS: Groups = {
     ],
     "Output": [json_option("shifts")],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options of `diagnose nights` by the group under which `--help` lists them."""
 
@@ -52,6 +53,7 @@ RUN_GROUPS: Groups = {
     ],
     "Running": [*of_evaluation("Running", without=frozenset({"--explain", "--explain-difference", "--conf"})),
                 explain_option(), spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options of `diagnose runs` by the group under which `--help` lists them."""
 

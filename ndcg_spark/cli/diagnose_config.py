@@ -7,10 +7,12 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.cli.config import (
+    Operations,
     Source,
     check_places,
     evaluation_plan_of,
     names_of,
+    operations_of,
     pairs_of,
     run_date_of,
     source_of,
@@ -35,6 +37,7 @@ class NightsConfig:
     segments: tuple[str, ...]
     json_path: str | None
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class RunsConfig:
     json_path: str | None
     explain: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def nights_config(options: dict[str, Any]) -> NightsConfig:
@@ -86,6 +90,7 @@ def nights_config(options: dict[str, Any]) -> NightsConfig:
         segments=names_of(options["segment_cols"]),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
 
 
@@ -127,4 +132,5 @@ def runs_config(options: dict[str, Any]) -> RunsConfig:
         json_path=options["json"],
         explain=options["explain"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark.cli.accounts import refusal_of
 from ndcg_spark.cli.diagnose_config import NightsConfig, RunsConfig
 from ndcg_spark.cli.diagnose_report import show_changes, show_losses, show_shifts
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def run_nights_job(config: NightsConfig) -> int:
     NdcgSparkError
         For refused input or options.
     """
-    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
-        return _nights(spark, config, Progress())
+    with job_run("diagnose nights", config, short_lists=True) as run:
+        return run.exit(_nights(run.spark, config, run.progress))
 
 
 def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
@@ -110,8 +110,8 @@ def run_runs_job(config: RunsConfig) -> int:
     NdcgSparkError
         For refused input or options.
     """
-    with spark_session("ndcg-spark diagnose", config.spark_settings, short_lists=True) as spark:
-        return _runs(spark, config, Progress())
+    with job_run("diagnose runs", config, short_lists=True) as run:
+        return run.exit(_runs(run.spark, config, run.progress))
 
 
 def _runs(spark: SparkSession, config: RunsConfig, progress: Progress) -> int:

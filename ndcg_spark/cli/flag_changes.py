@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ndcg_spark.cli.config import Target, check_places, night_of, pairs_of, target_of
+from ndcg_spark.cli.config import Operations, Target, check_places, night_of, operations_of, pairs_of, target_of
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.nights import COMPANIONS, MetricRows, metric_rows_of, metric_table_options, row_options
-from ndcg_spark.cli.options import json_option, spark_option, table_to_write
+from ndcg_spark.cli.options import json_option, operation_options, spark_option, table_to_write
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.nightly_plans import FlagPlan
 
@@ -37,6 +37,7 @@ GROUPS: dict[str, list[click.Option]] = {
         json_option("flags"),
     ],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
@@ -51,6 +52,7 @@ class FlagConfig:
     json_path: str | None
     fail_on_flag: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def flag_config(options: dict[str, Any]) -> FlagConfig:
@@ -83,6 +85,7 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
         json_path=options["json"],
         fail_on_flag=options["fail_on_flag"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     check_places([("--input", config.rows.source.reference)], [("--output", config.output)], config.json_path)
     return config

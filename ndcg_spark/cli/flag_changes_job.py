@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.flag_changes import FlagConfig
 from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.nights import check_output, found_nights, refusals, stamped_results, taken_rows
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, HIGH, LOW
 
@@ -39,8 +39,8 @@ def run_flag_changes(config: FlagConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with spark_session("ndcg-spark flag-changes", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    with job_run("flag-changes", config, short_lists=True, dataset=config.rows.dataset or "") as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ndcg_spark.cli.config_file import config_text
+
 
 class GroupedCommand(click.Command):
     """A command whose help lists its options under titles.
@@ -21,6 +23,13 @@ class GroupedCommand(click.Command):
         options["params"] = [one for group in groups.values() for one in group]
         super().__init__(*args, **options)
         self.groups = groups
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, or answer `--print-config`."""
+        if ctx.params.pop("print_config", False):
+            click.echo(config_text(ctx, self.groups))
+            return 0
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per group."""

@@ -9,9 +9,9 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.accounts import Accounts, account, refusal_of
 from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.explain import explain_job
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import counted_rows, counts_line, show_summary, sort_key, tie_warnings, to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 
@@ -41,8 +41,14 @@ def run_job(config: JobConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with spark_session("ndcg-spark mean-ndcg", config.spark_settings, short_lists=config.short_lists) as spark:
-        return _run(spark, config, Progress())
+    with job_run(
+        "mean-ndcg",
+        config,
+        short_lists=config.short_lists,
+        run_date=config.run_date,
+        dataset=config.dataset,
+    ) as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
@@ -113,6 +119,8 @@ def _evaluate(
     from ndcg_spark.cli.outputs import write_outputs
 
     plan = inputs.plan
+    if inputs.ranking.fell_back:
+        progress.line(f"read by Spark: {inputs.ranking.reason}")
     per_query = None
     if config.per_query_output is not None:
         per_query = inputs.ranking.per_query()

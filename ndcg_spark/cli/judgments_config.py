@@ -7,11 +7,13 @@ from datetime import date, datetime
 from typing import Any
 
 from ndcg_spark.cli.config import (
+    Operations,
     Source,
     Target,
     check_places,
     dataset_of,
     names_of,
+    operations_of,
     pairs_of,
     reject_fraction_of,
     run_date_of,
@@ -38,6 +40,7 @@ class JudgmentsConfig:
     explain: bool
     allow_empty: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> JudgmentsConfig:
@@ -71,6 +74,7 @@ def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> J
         explain=options["explain"],
         allow_empty=options["allow_empty"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     written = [("--output", config.output), ("--disputes", config.disputes), ("--rejects", config.rejects)]
     check_places([("--input", source.reference)], written, config.json_path)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.accounts import Accounts, account, refusal_of, written_rejects
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.judgments_config import JudgmentsConfig
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.judgment_plans import EventPlan, RatingPlan
 
@@ -78,8 +78,15 @@ def run_judgments_job(config: JudgmentsConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with spark_session("ndcg-spark build-judgments", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    command = f"build-judgments {'events' if isinstance(config.plan, EventPlan) else 'annotators'}"
+    with job_run(
+        command,
+        config,
+        short_lists=True,
+        run_date=config.run_date,
+        dataset=config.dataset,
+    ) as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: JudgmentsConfig, progress: Progress) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 import click
 
@@ -14,6 +15,7 @@ from ndcg_spark.cli.compare_runs import compare_runs
 from ndcg_spark.cli.conventions import conventions
 from ndcg_spark.cli.diagnose import diagnose
 from ndcg_spark.cli.flag_changes import flag_changes
+from ndcg_spark.cli.logs import Logs
 from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.cli.metrics import metrics
@@ -23,7 +25,7 @@ from ndcg_spark.cli.roll_up import roll_up
 from ndcg_spark.errors import NdcgSparkError, find_refusal, one_line
 from ndcg_spark.redaction import redacted
 
-EXIT_DONE, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 2, 3, 130
+EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -59,29 +61,42 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     Returns
     -------
     int
-        0 done, 2 refused input or options, 3 gate not met, 130 interrupted. A crash raises.
+        0 done, 2 refused input or options, 3 gate not met, 130 interrupted. A crash raises; with JSON logs it is
+        logged, and 1 is returned.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for one in arguments:
-        if not one.isascii() and one != one.encode(errors="replace").decode():
-            return _refused(prog, f"argument {one!r} is not valid UTF-8.")
-    try:
-        result = cli.main(arguments, prog_name=prog, standalone_mode=False)
-    except click.ClickException as error:
-        return _refused(prog, error.format_message())
-    except NdcgSparkError as error:
-        return _refused(prog, find_refusal(str(error)) or str(error))
-    except (click.Abort, KeyboardInterrupt):
-        print(f"{prog}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    with closing(Logs()) as logs:
+        for one in arguments:
+            if not one.isascii() and one != one.encode(errors="replace").decode():
+                return _ended(logs, prog, f"argument {one!r} is not valid UTF-8.", EXIT_REFUSED)
+        try:
+            result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
+        except click.ClickException as error:
+            return _ended(logs, prog, error.format_message(), EXIT_REFUSED)
+        except NdcgSparkError as error:
+            return _ended(logs, prog, find_refusal(str(error)) or str(error), EXIT_REFUSED)
+        except (click.Abort, KeyboardInterrupt):
+            return _ended(logs, prog, "interrupted", EXIT_INTERRUPTED)
+        except Exception as error:
+            if not logs.is_json:
+                raise
+            logs.error(f"{prog}: crashed", {"exit_code": EXIT_CRASHED}, error)
+            return EXIT_CRASHED
     return result if isinstance(result, int) else EXIT_DONE
 
 
-def _refused(prog: str, message: str) -> int:
-    print(f"{prog}: {one_line(redacted(message))}", file=sys.stderr)
-    return EXIT_REFUSED
+def _ended(logs: Logs, prog: str, message: str, code: int) -> int:
+    """Say in one line why a command ended early."""
+    line = f"{prog}: {one_line(redacted(message))}"
+    if logs.is_json:
+        logs.error(line, {"exit_code": code})
+    else:
+        print(line, file=sys.stderr)
+    return code
 
 
 def run() -> None:
-    """Run the console command and exit the process with its code."""
-    sys.exit(main())
+    """Run the console command; exit the process with its code unless all is well."""
+    code = main()
+    if code:  # a wheel task of Databricks calls this within a process that lives on
+        sys.exit(code)

@@ -8,7 +8,7 @@ import click
 
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.make_report_config import FORMATS, report_config
-from ndcg_spark.cli.options import gate_option, spark_option, table_to_read
+from ndcg_spark.cli.options import gate_option, operation_options, spark_option, table_to_read
 
 GROUPS: dict[str, list[click.Option]] = {
     "Input": [
@@ -20,6 +20,8 @@ GROUPS: dict[str, list[click.Option]] = {
                        required=False),
         click.Option(["--summary"], metavar="FILE", help="JSON that mean-ndcg wrote with --json: adds the rows that "
                      "were rejected."),
+        click.Option(["--diagnosis"], metavar="FILE", help="JSON that diagnose runs wrote with --json for --baseline "
+                     "and --run: adds the queries that lost and gained most, with both lists."),
     ],
     "Content": [
         click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Night of the report.  [default: the newest]"),
@@ -45,6 +47,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "plain text on standard output."),
     ],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ndcg_spark.cli.config import Source, check_file, pairs_of, run_date_of, source_of
+from ndcg_spark.cli.config import Operations, Source, check_file, operations_of, pairs_of, run_date_of, source_of
 from ndcg_spark.errors import InvalidParameterError
 
 FORMATS = ("html", "text")
@@ -27,10 +27,13 @@ class ReportConfig:
         Those that were named.
     summary : mapping or None
         JSON of the main job, read.
+    changed : tuple of mapping, or None
+        Queries of the JSON of `diagnose runs`, read.
     """
 
     sources: dict[str, Source]
     summary: Mapping[str, Any] | None
+    changed: tuple[Mapping[str, Any], ...] | None
     run_date: date | None
     dataset: str | None
     runs: tuple[str, ...]
@@ -43,6 +46,7 @@ class ReportConfig:
     gates: tuple[str, ...]
     output: str | None
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def report_config(options: dict[str, Any]) -> ReportConfig:
@@ -68,11 +72,13 @@ def report_config(options: dict[str, Any]) -> ReportConfig:
         raise InvalidParameterError("--format text prints, and --output is for pages: leave one of them out.")
     if output is not None:
         check_file("--output", output)
-        if options["summary"] and os.path.realpath(output) == os.path.realpath(options["summary"]):
-            raise InvalidParameterError(f"--summary and --output are both {output!r}; give each its own place.")
+        for name in ("summary", "diagnosis"):
+            if options[name] and os.path.realpath(output) == os.path.realpath(options[name]):
+                raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
     return ReportConfig(
         sources={name: source_of(options, name) for name in TABLES if options[name] is not None},
-        summary=None if options["summary"] is None else _read_json(options["summary"]),
+        summary=None if options["summary"] is None else _read_json("--summary", options["summary"], "mean-ndcg"),
+        changed=None if options["diagnosis"] is None else _changed_queries(options["diagnosis"]),
         run_date=None if options["run_date"] is None else run_date_of(options["run_date"]),
         dataset=options["dataset"],
         runs=tuple(dict.fromkeys(options["run"])),
@@ -85,21 +91,29 @@ def report_config(options: dict[str, Any]) -> ReportConfig:
         gates=options["gate"],
         output=output,
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
 
 
-def _read_json(path: str) -> Mapping[str, Any]:
-    """Read an outcome of the main job; in a log its last line is the JSON."""
+def _changed_queries(path: str) -> tuple[Mapping[str, Any], ...]:
+    queries = _read_json("--diagnosis", path, "diagnose runs").get("queries")
+    if not isinstance(queries, list) or not all(isinstance(one, dict) for one in queries):
+        raise InvalidParameterError(f"--diagnosis {path!r} is no JSON of diagnose runs --json.")
+    return tuple(queries)
+
+
+def _read_json(flag: str, path: str, command: str) -> Mapping[str, Any]:
+    """Read what a command wrote with `--json`; in a log its last line is the JSON."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InvalidParameterError(f"--summary {path!r} cannot be read: {reason}.") from error
+        raise InvalidParameterError(f"{flag} {path!r} cannot be read: {reason}.") from error
     lines = text.strip().splitlines()
     try:
         found = json.loads(lines[-1] if lines else "")
     except ValueError:
-        raise InvalidParameterError(f"--summary {path!r} is no JSON of mean-ndcg --json.") from None
+        raise InvalidParameterError(f"{flag} {path!r} is no JSON of {command} --json.") from None
     if not isinstance(found, dict):
-        raise InvalidParameterError(f"--summary {path!r} is no JSON of mean-ndcg --json.")
+        raise InvalidParameterError(f"{flag} {path!r} is no JSON of {command} --json.")
     return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.make_report_config import ReportConfig
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +40,9 @@ def run_report_job(config: ReportConfig) -> int:
     if config.output is not None:
         import ndcg_spark.reporting.figures
         import ndcg_spark.reporting.page  # noqa: F401  # what is not installed is missed here, before Spark starts
-    with spark_session("ndcg-spark report", config.spark_settings, short_lists=True) as spark:
-        found = _read(spark, config, limits, Progress())
-    return EXIT_DONE if all(gate.met for gate in found.contents.gates) else EXIT_GATE
+    with job_run("report", config, short_lists=True, run_date=config.run_date, dataset=config.dataset or "") as run:
+        found = _read(run.spark, config, limits, run.progress)
+        return run.exit(EXIT_DONE if all(gate.met for gate in found.contents.gates) else EXIT_GATE)
 
 
 def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progress: Progress) -> Report:
@@ -61,6 +61,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
         found = report(
             frames.pop("metrics"),
             **frames,
+            changed=config.changed,
             summary=config.summary,
             run_date=config.run_date,
             dataset=config.dataset,

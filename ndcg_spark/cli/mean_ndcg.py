@@ -17,6 +17,7 @@ from ndcg_spark.cli.options import (
     gate_option,
     item_column,
     json_option,
+    operation_options,
     query_column,
     slice_options,
     spark_option,
@@ -136,6 +137,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "mean, rule by rule, at one k; nothing is written."),
         spark_option(),
     ],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 

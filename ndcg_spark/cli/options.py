@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ndcg_spark.cli.config_file import config_options
+from ndcg_spark.cli.logs import log_format_option
 from ndcg_spark.judgment_plans import ON_INVALID
 
 READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
-WRITTEN_FORMATS = "parquet, orc, json, or table"
+WRITTEN_FORMATS = "parquet, orc, json, or table; delta or iceberg for a table of that format"
 
 
 def table_to_read(flag: str, what: str, *, required: bool = True, formats: str = READ_FORMATS) -> list[click.Option]:
@@ -129,3 +131,14 @@ def spark_option() -> click.Option:
     """Build `--conf`."""
     return click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
                         "repeated.")  # fmt: skip
+
+
+def operation_options() -> list[click.Option]:
+    """Build the options about how a job is set up and watched, which all jobs have."""
+    return [
+        *config_options(),
+        *table_to_write(
+            "--run-log", "Table with one row per run of a job to write: how it ended, when, and on what."
+        ),
+        log_format_option(),
+    ]

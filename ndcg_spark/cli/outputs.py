@@ -181,6 +181,7 @@ def write_together(
         What the JSON file shows.
     progress : Progress
     """
+    progress.note(**{name: outcome[name] for name in ("rows", "queries", "config_hash") if name in outcome})
     with ExitStack() as stack:
         staged: list[Swappable] = []
         for what, target, frame, its, empty, whole in planned:
@@ -193,6 +194,10 @@ def write_together(
             # Last: of what is swapped in, it is the one thing that cannot be put back.
             staged.append(stack.enter_context(closing(StagedFile(str(json_path), to_json(outcome)))))
         swap_in(staged)
+    written = [{"what": one.what, "reference": one.target.reference} for one in planned]
+    if json_path not in (None, "-"):
+        written.append({"what": "JSON", "reference": str(json_path)})
+    progress.note(outputs=written)
 
 
 class StagedFile:

@@ -14,6 +14,7 @@ from ndcg_spark.cli.options import (
     explain_option,
     item_column,
     json_option,
+    operation_options,
     query_column,
     slice_options,
     spark_option,
@@ -80,6 +81,7 @@ PROPENSITY_GROUPS: Groups = {
     "Output": _output("Table of propensities to write: a folder or a catalog table.", "propensities and likelihoods"),
     "Checks": bad_row_options(),
     "Running": _running(),
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options of `position-bias propensities` by the group under which `--help` lists them."""
 JUDGMENT_GROUPS: Groups = {
@@ -89,6 +91,7 @@ JUDGMENT_GROUPS: Groups = {
     "Output": _output("Judgments table to write: a folder or a catalog table.", "counts"),
     "Checks": bad_row_options(),
     "Running": _running(),
+    "Operations": operation_options(),
 }
 """Options of `position-bias judgments`."""
 ESTIMATE_GROUPS: Groups = {
@@ -103,6 +106,7 @@ ESTIMATE_GROUPS: Groups = {
     "Output": _output("Table of estimates to write: a folder or a catalog table.", "estimates"),
     "Checks": bad_row_options(),
     "Running": _running(),
+    "Operations": operation_options(),
 }
 """Options of `position-bias estimates`."""
 

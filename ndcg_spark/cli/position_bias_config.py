@@ -7,11 +7,13 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.cli.config import (
+    Operations,
     Source,
     Target,
     check_places,
     dataset_of,
     names_of,
+    operations_of,
     pairs_of,
     reject_fraction_of,
     run_date_of,
@@ -49,6 +51,7 @@ class PositionBiasConfig:
     explain: bool
     allow_empty: bool
     spark_settings: dict[str, str]
+    operations: Operations
 
     @property
     def sources(self) -> list[tuple[str, Source]]:
@@ -95,6 +98,7 @@ def position_bias_config(
         explain=options["explain"],
         allow_empty=options["allow_empty"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     read = [(flag, source.reference) for flag, source in config.sources]
     check_places(read, [("--output", config.output), ("--rejects", config.rejects)], config.json_path)

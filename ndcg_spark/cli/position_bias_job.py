@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.accounts import Accounts, account, refusal_of, written_rejects
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.position_bias_config import PositionBiasConfig
 from ndcg_spark.cli.position_bias_report import explanation, report_lines, warnings_of
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.position_plan import PropensityPlan
 
@@ -87,8 +87,14 @@ def run_position_bias_job(config: PositionBiasConfig) -> int:
         For refused input or options; nothing has been written then.
     """
     # Blocks of a distributed fit are some megabytes: Spark has to weigh what it hands to Python.
-    with spark_session(f"ndcg-spark position-bias {config.makes}", config.spark_settings, short_lists=False) as spark:
-        return _run(spark, config, Progress())
+    with job_run(
+        f"position-bias {config.makes}",
+        config,
+        short_lists=False,
+        run_date=config.run_date,
+        dataset=config.dataset,
+    ) as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: PositionBiasConfig, progress: Progress) -> int:

@@ -11,6 +11,7 @@ from ndcg_spark.cli.options import (
     confidence_option,
     gate_option,
     json_option,
+    operation_options,
     slice_options,
     spark_option,
     table_to_read,
@@ -74,6 +75,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "that are searched in parallel; one or two for each core."),
         spark_option(),
     ],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 

@@ -7,12 +7,14 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.cli.config import (
+    Operations,
     Source,
     Target,
     asked_metrics,
     check_places,
     dataset_of,
     names_of,
+    operations_of,
     pairs_of,
     run_date_of,
     source_of,
@@ -52,6 +54,7 @@ class RetrieveConfig:
     gates: tuple[Gate, ...]
     json_path: str | None
     spark_settings: dict[str, str]
+    operations: Operations
 
     @property
     def evaluates(self) -> bool:
@@ -117,6 +120,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
         gates=tuple(Gate.parse(text, evaluation) for text in options["gate"]),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     _check(config)
     return config

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import counted_rows, show_summary, sort_key, to_json
 from ndcg_spark.cli.retrieve_config import RetrieveConfig, flag_of
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 
 if TYPE_CHECKING:
@@ -39,8 +39,14 @@ def run_retrieve(config: RetrieveConfig) -> int:
         For refused input or options; nothing has been written then.
     """
     # Blocks are some megabytes: Spark has to weigh what it hands to Python.
-    with spark_session("ndcg-spark retrieve", config.spark_settings, short_lists=False) as spark:
-        return _run(spark, config, Progress())
+    with job_run(
+        "retrieve",
+        config,
+        short_lists=False,
+        run_date=config.run_date,
+        dataset=config.dataset,
+    ) as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,31 @@ from typing import Any
 
 import click
 
-from ndcg_spark.cli.config import Target, check_places, names_of, night_of, pairs_of, target_of
+from ndcg_spark.cli.config import (
+    Operations,
+    Target,
+    check_places,
+    names_of,
+    night_of,
+    operations_of,
+    pairs_of,
+    target_of,
+)
 from ndcg_spark.cli.groups import GroupedCommand
-from ndcg_spark.cli.nights import MetricRows, metric_rows_of, metric_table_options, row_options
-from ndcg_spark.cli.options import confidence_option, json_option, spark_option, table_to_write
+from ndcg_spark.cli.nights import MetricRows, metric_rows_of, row_options
+from ndcg_spark.cli.options import (
+    confidence_option,
+    json_option,
+    operation_options,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
 from ndcg_spark.nightly_plans import INDEPENDENCE, PERIODS, RollUpPlan
 
 GROUPS: dict[str, list[click.Option]] = {
-    "Input": metric_table_options(),
+    "Input": table_to_read("--input", "Metric table or comparison table, as mean-ndcg and compare-runs --output "
+                           "write them: a path or a catalog table."),
     "Rows": row_options("all"),
     "Periods": [
         click.Option(["--periods"], default=",".join(PERIODS), show_default=True, metavar="P,...", help="Periods to "
@@ -27,16 +44,20 @@ GROUPS: dict[str, list[click.Option]] = {
                      "[default: the last one of the table]"),
     ],
     "Intervals": [
-        click.Option(["--independence"], type=click.Choice(INDEPENDENCE), default="query_day", show_default=True,
-                     help="What the intervals assume to be independent: queries of all days, or whole days (needs "
-                     "scipy)."),
+        click.Option(["--independence"], type=click.Choice(INDEPENDENCE), help="What the intervals assume to be "
+                     "independent: queries of all days; queries, whatever each does from day to day (comparisons "
+                     "with replicates); or whole days (needs scipy).  [default: query where replicates are stored, "
+                     "else query_day]"),
         confidence_option(),
+        click.Option(["--margin"], type=float, default=0.0, show_default=True, metavar="X", help="Of comparisons: a "
+                     "run is not worse if its interval lies above -X."),
     ],
     "Output": [
         *table_to_write("--output", "Table of periods to write: a folder or a catalog table."),
         json_option("periods"),
     ],
     "Running": [spark_option()],
+    "Operations": operation_options(),
 }  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
@@ -50,6 +71,7 @@ class RollUpConfig:
     output: Target | None
     json_path: str | None
     spark_settings: dict[str, str]
+    operations: Operations
 
 
 def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
@@ -75,6 +97,7 @@ def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
         as_of=night_of("--as-of", options["as_of"]),
         independence=options["independence"],
         confidence=options["confidence"],
+        margin=options["margin"],
     )
     config = RollUpConfig(
         rows=metric_rows_of(options),
@@ -82,15 +105,16 @@ def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
         output=target_of(options["output"], options["output_format"]),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
     )
     check_places([("--input", config.rows.source.reference)], [("--output", config.output)], config.json_path)
     return config
 
 
-@click.command("roll-up", short_help="Weeks, months and rolling weeks of a metric table.", cls=GroupedCommand,
+@click.command("roll-up", short_help="Weeks, months and rolling weeks of metrics or comparisons.", cls=GroupedCommand,
                groups=GROUPS)  # fmt: skip
 def roll_up(**options: Any) -> int:
-    """Add the nights of a metric table up to ISO weeks, months and rolling seven days, exactly.
+    """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days, exactly.
 
     Rankings are not read again: the states in the table are added, and the means are the same bits as of one
     evaluation of all queries of the period. Queries weigh, not days. Days without rows are named. When a night has

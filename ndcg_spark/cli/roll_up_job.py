@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
+from ndcg_spark.cli.compare_report import difference_text, verdict_text
 from ndcg_spark.cli.job import EXIT_DONE, persisted
+from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.nights import COMPANIONS, check_output, found_nights, refusals, stamped_results, taken_rows
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import interval_text, show_cells, to_json
 from ndcg_spark.cli.roll_up import RollUpConfig
-from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.nightly_plans import RollUpPlan
 from ndcg_spark.worker.history.nights import series_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 MOST_SHOWN = 40
 
@@ -40,19 +41,20 @@ def run_roll_up(config: RollUpConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with spark_session("ndcg-spark roll-up", config.spark_settings, short_lists=True) as spark:
-        return _run(spark, config, Progress())
+    # Stored replicates are long: Spark must weigh rows that it sends to workers.
+    with job_run("roll-up", config, short_lists=False, dataset=config.rows.dataset or "") as run:
+        return run.exit(_run(run.spark, config, run.progress))
 
 
 def _run(spark: SparkSession, config: RollUpConfig, progress: Progress) -> int:
     from ndcg_spark.spark.formats import read_table
-    from ndcg_spark.spark.roll_up import ROLL_UP_COLUMNS, roll_up
+    from ndcg_spark.spark.roll_up import roll_up, roll_up_columns
 
     source = config.rows.source
     table = read_table(spark, source.reference, source.kind, source.options)
     rows = taken_rows(table, config.rows)
     roll_up(rows, config.plan)  # finds missing columns and wrong types
-    check_output(spark, config.rows, table, config.output, ROLL_UP_COLUMNS, config.json_path)
+    check_output(spark, config.rows, table, config.output, roll_up_columns(table.frame), config.json_path)
     with refusals():
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)
@@ -81,27 +83,40 @@ def _outcome(periods: DataFrame, config: RollUpConfig) -> dict[str, Any]:
     """Run two actions, one more for `--json`: find the slices, and the overall means of the last periods."""
     from pyspark.sql import functions as F
 
-    slices = periods.select("period_end", "run", "period").distinct().collect()
+    slices = periods.select("period_end", _sliced_by(periods), "period").distinct().collect()
     if not slices:
         raise InputRefusedError("no night of the table is in a period that was asked for")
     plain = periods.drop("state")
     overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
-    latest = overall.orderBy(F.desc("period_end"), "period", "run", "metric", "k").limit(MOST_SHOWN).collect()
+    order: list[Column | str] = [
+        F.desc("period_end"),
+        "period",
+        *dict.fromkeys((_sliced_by(periods), "run")),
+        "metric",
+        "k",
+    ]
+    latest = overall.orderBy(*order).limit(MOST_SHOWN).collect()
     outcome: dict[str, Any] = {"slices": slices, "shown": [row.asDict() for row in latest]}
     if config.json_path is not None:
         outcome["periods"] = [row.asDict() for row in plain.collect()]
     return outcome
 
 
+def _sliced_by(periods: DataFrame) -> str:
+    """Column by which the rows of a period are divided into slices: Holm ties those of a baseline together."""
+    return "baseline" if "baseline" in periods.columns else "run"
+
+
 def _write(periods: DataFrame, outcome: dict[str, Any], config: RollUpConfig, progress: Progress) -> None:
     from ndcg_spark.cli.outputs import Planned, write_together
     from ndcg_spark.tables import ManyNights, NightlySlice
 
-    slices = tuple(NightlySlice(row["period_end"], row["run"], row["period"]) for row in outcome["slices"])
-    partition = ManyNights(dataset=outcome["dataset"], night="period_end", part="period", slices=slices)
+    by = _sliced_by(periods)
+    slices = tuple(NightlySlice(row["period_end"], row[by], row["period"]) for row in outcome["slices"])
+    partition = ManyNights(dataset=outcome["dataset"], night="period_end", part="period", slices=slices, run=by)
     planned = []
     if config.output is not None:
-        frame = stamped_results(periods, outcome).repartition("period", "period_end", "run")
+        frame = stamped_results(periods, outcome).repartition("period", "period_end", by)
         planned.append(Planned("periods", config.output, frame, list(partition.names), []))
     shown = {name: value for name, value in outcome.items() if name not in ("slices", "shown")}
     write_together(planned, partition, config.json_path, shown, progress)
@@ -109,20 +124,25 @@ def _write(periods: DataFrame, outcome: dict[str, Any], config: RollUpConfig, pr
 
 def _show(outcome: dict[str, Any], plan: RollUpPlan) -> None:
     shown = [_cells(row) for row in reversed(outcome["shown"])]
-    show_cells("means of periods (± half of the interval)", shown)
+    compared = any("baseline" in row for row in outcome["shown"])
+    show_cells("differences of periods" if compared else "means of periods (± half of the interval)", shown)
     n = len(outcome["slices"])
     print(
         f"periods: {n:,}, with nights up to {plan.as_of}; the latest overall means are shown, --output has all rows"
     )
-    print(f"intervals: independence={plan.independence}")
+    assumed = dict.fromkeys(row["independence"] for row in outcome["shown"])
+    print(f"intervals: independence={', '.join(assumed) or plan.independence}")
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     missing = ", ".join(map(str, row["missing_days"]))
+    found = {"value": interval_text(row)}
+    if "baseline" in row:
+        found = {"difference": difference_text(row), "verdict": verdict_text(row)}
     return {
         "period": f"{row['period']} {row['period_start']}..{row['period_end']}",
         "series": series_name(row),
-        "value": interval_text(row),
+        **found,
         "queries": f"{row['n_queries']:,}",
         "days": str(row["n_days"]) + (f" (missing: {missing})" if missing else ""),
     }

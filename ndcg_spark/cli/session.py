@@ -66,11 +66,15 @@ def _session(
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
+    from ndcg_spark.spark.shipping import ship
+
     active = SparkSession.getActiveSession()
     if active is not None or any(name in os.environ for name in PROVIDED):
         if settings:
             raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
         spark = active or SparkSession.builder.appName(app_name).getOrCreate()
+        if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
+            ship(spark)  # there is no line of a user to do that; Databricks installs packages
         interrupts.started()
         yield spark
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
@@ -16,6 +16,7 @@ from ndcg_spark.gates import find_metric
 from ndcg_spark.reporting import reading
 from ndcg_spark.reporting.building import (
     accounting_of,
+    changed_query,
     check_summary,
     comparison_of,
     distribution_of,
@@ -35,7 +36,7 @@ from ndcg_spark.reporting.building import (
 from ndcg_spark.reporting.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reporting.limits import ReportLimits
 from ndcg_spark.reporting.reading import Rows, Scope
-from ndcg_spark.reporting.wording import day, listed, metric_name, plain
+from ndcg_spark.reporting.wording import day, listed, metric_name, period_name, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,6 +102,7 @@ def report(
     per_query: DataFrame | None = None,
     comparison: DataFrame | None = None,
     flags: DataFrame | None = None,
+    changed: DataFrame | Iterable[Mapping[str, Any]] | None = None,
     summary: Mapping[str, Any] | None = None,
     run_date: date | None = None,
     dataset: str | None = None,
@@ -123,6 +125,8 @@ def report(
         A comparison table: adds the differences between runs.
     flags : DataFrame or None
         What `flag_changes` found: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
+    changed : DataFrame, iterable of mapping, or None
+        Rows of `changed_queries`: adds the queries that lost and gained most between two runs, with both lists.
     summary : mapping or None
         The JSON of the job: adds the rows that were rejected.
     run_date : date or None
@@ -153,8 +157,8 @@ def report(
     Notes
     -----
     Spark cost: an action each for the data sets, the night, its trend and its segments, over rows of the metric
-    table; with queries three more, one of which shuffles the queries of two nights; one for comparisons, one for
-    flags. Rows are filtered and cut by Spark; what comes to the driver is bounded by `limits`.
+    table; with queries three more, one of which shuffles the queries of two nights; one each for comparisons, flags
+    and changed queries. Rows are filtered and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits = limits or ReportLimits()
     table = reading.metric_table(metrics)
@@ -176,6 +180,8 @@ def report(
         parts.read_queries(per_query, baseline)
     if comparison is not None:
         parts.read_comparisons(comparison)
+    if changed is not None:
+        parts.read_changes(changed)
     return Report(parts.contents(title, gates, computed, summary))
 
 
@@ -244,6 +250,7 @@ class _Parts:
     level: float = 0.95
     before: date | None = None
     losses_against: str = ""
+    compared_period: str = ""
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
@@ -303,10 +310,17 @@ class _Parts:
         table = reading.comparison_table(frame)
         rows, more = reading.comparisons_of(table, self.scope, self.limits.comparisons)
         self.found["comparisons"] = tuple(comparison_of(row) for row in rows)
+        if rows[0]["period"] is not None:
+            self.compared_period = period_name(*(rows[0][name] for name in ("period", "period_start", "period_end")))
         if more:
             self.left_out.append(
                 f"Differences: overall ones, and the segments with the most queries, {len(rows):,} rows."
             )
+
+    def read_changes(self, changed: DataFrame | Iterable[Mapping[str, Any]]) -> None:
+        """Read the queries that changed most between two runs."""
+        rows = reading.changes_of(changed, self.limits.queries)
+        self.found["changed"] = tuple(changed_query(row, self.limits.items) for row in rows)
 
     def contents(
         self,
@@ -338,6 +352,8 @@ class _Parts:
             losses=self.found.get("losses", ()),
             losses_against=self.losses_against,
             comparisons=self.found.get("comparisons", ()),
+            compared_period=self.compared_period,
+            changed=self.found.get("changed", ()),
             accounting=accounting_of(self.of_headline, summary),
             provenance=provenance_of(self.of_headline),
             left_out=tuple(self.left_out),

@@ -15,9 +15,11 @@ from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.reporting.contents import (
     Accounting,
     Change,
+    ChangedQuery,
     Comparison,
     Distribution,
     GateResult,
+    ListedItem,
     Mean,
     Night,
     Provenance,
@@ -27,7 +29,7 @@ from ndcg_spark.reporting.contents import (
     change_of,
     run_name,
 )
-from ndcg_spark.reporting.reading import BEFORE, VALUE
+from ndcg_spark.reporting.reading import BEFORE, OF_CHANGES, VALUE
 from ndcg_spark.reporting.sentences import REJECTED
 from ndcg_spark.reporting.wording import day, plain
 
@@ -240,6 +242,38 @@ def query_row(row: Row, keys: Sequence[str]) -> QueryRow:
         status=plain(row["status"]) if row.get("status") else "",
         n_items=row.get("n_items"),
         n_relevant=row.get("n_relevant"),
+    )
+
+
+def changed_query(row: Row, most_items: int) -> ChangedQuery:
+    """Read a query that changed; columns of a diagnosis that are nothing else name it."""
+    first, second = (_listed(row[name], most_items) for name in ("baseline_list", "list"))
+    return ChangedQuery(
+        change=plain(row["change"]),
+        run=plain(row["run"]),
+        baseline=plain(row["baseline"]),
+        query=" · ".join(plain(value) for name, value in row.items() if name not in OF_CHANGES),
+        metric=plain(row["metric"]),
+        k=row["k"],
+        before=row["baseline_value"],
+        value=row["value"],
+        baseline_list=_beside(first, second),
+        run_list=_beside(second, first),
+    )
+
+
+def _listed(items: Sequence[Row] | None, most: int) -> list[tuple[str, float | None]]:
+    return [(plain(one["item"]) if "item" in one else "", one.get("relevance")) for one in (items or [])[:most]]
+
+
+def _beside(
+    items: Sequence[tuple[str, float | None]], others: Sequence[tuple[str, float | None]]
+) -> tuple[ListedItem, ...]:
+    """Items of a list, each with its rank in the other; lists without names of items have none."""
+    ranks = {name: rank for rank, (name, _) in enumerate(others, start=1) if name}
+    return tuple(
+        ListedItem(rank=rank, name=name, relevance=relevance, other=ranks.get(name))
+        for rank, (name, relevance) in enumerate(items, start=1)
     )
 
 

@@ -214,6 +214,58 @@ class QueryRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedItem:
+    """An item of a ranked list, and its rank in the other list, if it is there."""
+
+    rank: int
+    name: str
+    relevance: float | None
+    other: int | None
+
+    @property
+    def rise(self) -> int:
+        """How many ranks the other list has it lower; 0 if it lacks the item."""
+        return 0 if self.other is None else self.other - self.rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedQuery:
+    """A query that gained or lost from the baseline to a run, with the first items of both lists.
+
+    Parameters
+    ----------
+    change : str
+        `lost` or `gained`.
+    run, baseline, query, metric : str
+    k : int or None
+    before, value : float
+        Of the baseline, and of the run.
+    baseline_list, run_list : tuple of ListedItem
+    """
+
+    change: str
+    run: str
+    baseline: str
+    query: str
+    metric: str
+    k: int | None
+    before: float
+    value: float
+    baseline_list: tuple[ListedItem, ...]
+    run_list: tuple[ListedItem, ...]
+
+    @property
+    def difference(self) -> float:
+        """Value of the run less that of the baseline."""
+        return self.value - self.before
+
+    @property
+    def label(self) -> str:
+        """The metric, as `NDCG@10`."""
+        return metric_name(self.metric, self.k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A row of the comparison table: a run against a baseline, in a segment."""
 
@@ -307,6 +359,10 @@ class Contents:
     losses_against: str
     """What queries lost against: an earlier night, or a run."""
     comparisons: tuple[Comparison, ...]
+    compared_period: str
+    """What the comparisons are over, where they are not of the night alone."""
+    changed: tuple[ChangedQuery, ...]
+    """Those that lost first, the largest change first."""
     accounting: Accounting
     provenance: tuple[Provenance, ...]
     left_out: tuple[str, ...] = field(default=())

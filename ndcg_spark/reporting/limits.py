@@ -22,7 +22,10 @@ class ReportLimits:
     comparisons : int
         Rows of the comparison, overall ones first, then those with the most queries.
     queries : int
-        Queries with the lowest values, and queries that lost the most, of each run.
+        Queries with the lowest values, and queries that lost the most, of each run; and of the queries that changed
+        most, those that lost and those that gained.
+    items : int
+        Items of each list of a query that changed.
     """
 
     runs: int = 8
@@ -30,6 +33,7 @@ class ReportLimits:
     segments: int = 500
     comparisons: int = 300
     queries: int = 10
+    items: int = 20
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -37,11 +37,15 @@ _COMPARED = {"run": "string", "baseline": "string", "segment_by": "string", "seg
 _COMPARED_OPTIONAL = {
     **dict.fromkeys(("n_queries", "n_wins", "n_ties", "n_losses"), "bigint"),
     **dict.fromkeys(("value", "baseline_value", "ci_low", "ci_high", "lift", "p_value", "p_holm"), "double"),
-    **dict.fromkeys(("verdict", "note", "dataset"), "string"),
-    "run_date": "date",
+    **dict.fromkeys(("verdict", "note", "dataset", "period"), "string"),
+    **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
 }
 _FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
 _FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double"}
+
+OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference", "weight",
+              "baseline_list", "list")  # fmt: skip
+"""Columns of `changed_queries` beside those that name a query."""
 
 VALUE, BEFORE, _PLACE = "__value", "__before", "__place"
 """Columns beside those of queries, which may be called anything."""
@@ -230,17 +234,27 @@ def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows
     Raises
     ------
     InputRefusedError
-        When there are none.
+        When there are none, or of several periods.
     """
     its = comparison.where(scope.of_metric())
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
     if scope.run_date is not None:
-        its = its.where(F.coalesce("run_date", F.lit(scope.run_date)) == F.lit(scope.run_date))
+        night = F.lit(scope.run_date)
+        ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
+        holds = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
+        of_night = F.coalesce("run_date", night) == night
+        its = its.where(F.when(F.col("period").isNotNull(), holds).otherwise(of_night))
     overall_first = F.when(F.col("segment_by") == "", 0).otherwise(1)
     ordered = its.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
     found = _collected(ordered.limit(most + 1))
     if not found:
         raise InputRefusedError(f"the comparison table has no rows of {_described(scope)}.")
+    periods = sorted({str(row["period"]) for row in found})
+    if len(periods) > 1:
+        raise InputRefusedError(
+            f"the comparison table has several periods ({', '.join(periods)}); choose one by a query, such as "
+            f"SELECT * FROM ... WHERE period = '{periods[0]}'."
+        )
     return found[:most], len(found) > most
 
 
@@ -387,6 +401,43 @@ def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date |
 def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
     place = F.row_number().over(Window.partitionBy("run").orderBy(*order))
     return _collected(rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= most).orderBy("run", _PLACE))
+
+
+def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> Rows:
+    """Find the queries that lost the most, then those that gained the most; runs an action for a DataFrame.
+
+    Parameters
+    ----------
+    changed : DataFrame or iterable of mapping
+        Rows of `changed_queries`.
+    most : int
+        Of each kind.
+
+    Returns
+    -------
+    list of dict
+
+    Raises
+    ------
+    MissingColumnError, InvalidParameterError
+        For a DataFrame and for rows that are none of `changed_queries`.
+    """
+    if isinstance(changed, DataFrame):
+        for name in OF_CHANGES:
+            require_column(changed, name, "changed_queries has it", "table of changed queries")
+        rows = [row.asDict(recursive=True) for row in changed.orderBy("place", "change").limit(2 * most).collect()]
+    else:
+        rows = [dict(row) for row in changed]
+    missing = sorted({name for row in rows for name in OF_CHANGES if name not in row})
+    if missing:
+        raise InvalidParameterError(
+            f"the changed queries are no rows of changed_queries: they lack {', '.join(missing)}."
+        )
+    return [row for change in ("lost", "gained") for row in _largest(rows, change)[:most]]
+
+
+def _largest(rows: Rows, change: str) -> Rows:
+    return sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))
 
 
 def check_baseline(baseline: str | None, runs: Sequence[str]) -> None:

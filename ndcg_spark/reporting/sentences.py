@@ -10,6 +10,7 @@ from ndcg_spark.reporting.contents import (
     Comparison,
     Contents,
     Distribution,
+    ListedItem,
     Mean,
     run_name,
 )
@@ -141,7 +142,8 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     verdict = verdicts.get(row.verdict, "compared with")
     bounds = interval(row.low, row.high, decimals)
     difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
-    return f"{run_name(row.run)} is {verdict} {run_name(row.baseline)}: {difference}."
+    over = f", over {contents.compared_period}" if contents.compared_period else ""
+    return f"{run_name(row.run)} is {verdict} {run_name(row.baseline)}: {difference}{over}."
 
 
 def difference_decimals(contents: Contents) -> int:
@@ -224,3 +226,10 @@ def change_note(contents: Contents) -> str:
         f"A night is called up or down only where the difference exceeds its {level} interval, nights taken as "
         "independent; where nights share queries, this is cautious."
     )
+
+
+def move_text(item: ListedItem) -> str:
+    """Say where the other list has an item; empty where it has the same rank."""
+    if item.other is None:
+        return "new"
+    return f"was {item.other}" if item.rise else ""

@@ -45,6 +45,7 @@ def print_report(contents: Contents, console: Console | None = None) -> None:
         _curve(contents),
         _comparisons(contents),
         _segments(contents),
+        _changed(contents),
         _queries(contents),
     ):
         if table is not None:
@@ -119,6 +120,17 @@ def _segments(contents: Contents) -> Table | None:
         n = count(mean.n_queries) + (" (few)" if mean.is_small else "")
         bounds = interval(mean.low, mean.high, decimals)
         _add(table, mean.by, mean.name, run_name(mean.run), number(mean.value, decimals), bounds, n)
+    return table
+
+
+def _changed(contents: Contents) -> Table | None:
+    if not contents.changed:
+        return None
+    heads = ("query", "change", "ranker", "baseline", "from", "to")
+    table = _table("Queries that lost and gained the most", *heads, texts=4)
+    for row in contents.changed[:MOST_ROWS]:
+        names = (row.query, row.change, run_name(row.run), run_name(row.baseline))
+        _add(table, *names, number(row.before), number(row.value))
     return table
 
 

@@ -179,6 +179,11 @@ def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
+def grade(value: float) -> str:
+    """Show a relevance, without a decimal point where it is a whole number."""
+    return f"{value:g}".replace("-", MINUS)
+
+
 def share(part: int, whole: int) -> str:
     """Show a share in percent; one that is not 0 never looks like 0, nor one that is not all like all."""
     if not whole:
@@ -205,6 +210,30 @@ def day(value: date | None, *, year: bool = True) -> str:
     if value is None:
         return "undated"
     return f"{value.day} {value:%B %Y}" if year else f"{value.day} {value:%B}"
+
+
+def period_name(period: str, start: date, end: date) -> str:
+    """Name a period of a roll-up.
+
+    Parameters
+    ----------
+    period : str
+        `week`, `month` or `rolling_7`.
+    start, end : date
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> period_name("week", date(2026, 1, 26), date(2026, 2, 1))
+    'the week from 26 January to 1 February 2026'
+    """
+    if period == "month":
+        return f"{start:%B %Y}"
+    names = {"week": "the week", "rolling_7": "the seven days"}
+    return f"{names.get(period, plain(period))} from {day(start, year=start.year != end.year)} to {day(end)}"
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

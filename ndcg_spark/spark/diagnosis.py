@@ -175,9 +175,10 @@ def most_changed(
     Returns
     -------
     DataFrame
-        `change` (`gained` or `lost`), `place`, segments, the query columns, `k`, `baseline_value`, `value`,
-        `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score` or `rank`, `relevance`) in
-        rank order, tied items by name. Queries are ordered by weight times difference, then by key. Lazy.
+        `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
+        `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score`
+        or `rank`, `relevance`) in rank order, tied items by name. Queries are ordered by weight times difference,
+        then by key. Lazy.
 
     Notes
     -----
@@ -206,7 +207,8 @@ def most_changed(
     shown = _lists(top, ranking, plan, sides, depth or plan.max_k or 10)
     others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
     chosen = [*segments, *(name for name in query if name not in segments), *others]
-    return shown.select("change", "place", *columns_of(chosen))
+    about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
+    return shown.select("change", "place", *about, *columns_of(chosen))
 
 
 def _lists(top: DataFrame, ranking: Ranking, plan: EvaluationPlan, sides: dict[str, str], depth: int) -> DataFrame:

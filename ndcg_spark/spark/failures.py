@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyspark
 from pyspark.errors import AnalysisException, PySparkException
 
-from ndcg_spark.errors import InputRefusedError, find_refusal, one_line
+from ndcg_spark.errors import InputRefusedError, MissingPackageError, find_refusal, one_line
 from ndcg_spark.redaction import redacted
 
 try:
@@ -22,8 +23,15 @@ _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]
 """The conditions under which Spark cannot read a file (the latter until 3.5), and what they say."""
 _NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
 """What Spark 3.5 says of such a file in a task, without a condition."""
+_NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
+_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem\S* not found")
+"""What Hadoop says of a scheme that it does not know, or whose connector is not there."""
+_CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+"""Schemes whose connectors Spark publishes together."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
+_UNEXPLAINED = "[TASK_WRITE_FAILED]"
+"""A condition that says where, not why; that is the last of its causes."""
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
@@ -61,7 +69,38 @@ def first_line(error: Exception) -> str:
     else:
         found = _JAVA_LINE.search(str(error))
         text = found.group(1) if found else str(error)
-    return text.strip().splitlines()[0]
+    line = text.strip().splitlines()[0]
+    causes = _CAUSE.findall(str(error)) if _UNEXPLAINED in line else []
+    return _SQLSTATE.sub("", causes[-1] if causes else line).strip()
+
+
+def no_file_system(error: Exception, reference: str) -> str | None:
+    """Say in a clause that Spark has no file system for a path, and what to add.
+
+    Parameters
+    ----------
+    error : Exception
+        One of `SPARK_ERRORS`.
+    reference : str
+
+    Returns
+    -------
+    str or None
+        None where the error is about something else.
+    """
+    if not _NO_FILE_SYSTEM.search(str(error)):
+        return None
+    scheme = reference.partition(":")[0]
+    lacks = f"Spark here has no file system for {scheme}"
+    if scheme == "dbfs":
+        return f"{lacks}, which is known on Databricks only"
+    if scheme.lower() not in _CLOUDS:
+        return f"{lacks}; add its connector"
+    scala = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
+    package = f"org.apache.spark:spark-hadoop-cloud_{scala}:{pyspark.__version__}"
+    named = ", which calls it s3a" if scheme.lower() in ("s3", "s3n") else ""
+    local = "a local job takes --conf spark.jars.packages=..."
+    return f"{lacks}; start it with --packages {package}{named} ({local}), or use the cloud's own Spark"
 
 
 @contextmanager
@@ -78,7 +117,9 @@ def plain_refusals() -> Iterator[None]:
     Raises
     ------
     InputRefusedError
-        In place of an error of Spark about bad data or about a file that Spark cannot read. Other errors pass
+        In place of an error of Spark about bad data or about a file that Spark cannot read.
+    MissingPackageError
+        In place of one about Python workers that lack this package, or one that it needs. Other errors pass
         unchanged.
 
     Examples
@@ -90,10 +131,12 @@ def plain_refusals() -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        message = refusal_text(error)
-        if message is None:
-            raise
-        raise InputRefusedError(message) from None
+        message, missing = refusal_text(error), missing_on_workers(error)
+        if message is not None:
+            raise InputRefusedError(message) from None
+        if missing is not None:
+            raise missing from None
+        raise
 
 
 def refusal_text(error: Exception) -> str | None:
@@ -112,6 +155,29 @@ def refusal_text(error: Exception) -> str | None:
         return None  # an analysis error may print the plan, in which messages stand that were never raised
     found = find_refusal(str(error)) or unreadable_file(error)
     return None if found is None else one_line(redacted(found))
+
+
+def missing_on_workers(error: Exception) -> MissingPackageError | None:
+    """Find out whether Python workers lack this package, or one that it needs.
+
+    Parameters
+    ----------
+    error : Exception
+
+    Returns
+    -------
+    MissingPackageError or None
+        None where the error is about something else.
+    """
+    found = _NOT_THERE.search(str(error)) if isinstance(error, SPARK_ERRORS) else None
+    if found is None:
+        return None
+    if found.group(1) != "ndcg_spark":
+        return MissingPackageError(f"Python workers do not have {found.group(1)}: install it where they run.")
+    return MissingPackageError(
+        "Python workers do not have ndcg_spark: call ndcg_spark.ship(spark) first, or install it where they run, or "
+        "use spark-submit --py-files dist/ndcg_spark.zip."
+    )
 
 
 def unreadable_file(error: Exception) -> str | None:

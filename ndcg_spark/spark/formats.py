@@ -14,7 +14,10 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.expressions import MALFORMED
-from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.spark.objects import read_parquet
+from ndcg_spark.spark.table_folders import DATA_FORMATS, table_folder_of
+from ndcg_spark.worker.files.stores import refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _EXTENSIONS = {
@@ -28,6 +31,7 @@ _EXTENSIONS = {
     ".avro": "avro",
 }
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$")
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
 _QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
 _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
@@ -52,6 +56,11 @@ class Table:
     name: str
     parse_text: bool
     path: str | None
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Spark takes a path to be read for a pattern, whatever lies there under that name."""
+    return bool(_PATTERN.search(path))
 
 
 def guess_format(reference: str) -> str:
@@ -108,9 +117,12 @@ def read_table(
     Raises
     ------
     InputRefusedError
-        When there is no such table or path, or Spark cannot read it.
+        When there is no such table or path, or neither Spark nor, of Parquet in an object store, Arrow reads it; or
+        when the path leads to the files of a Delta, Iceberg or Hudi table, which hold deleted rows, too. The folder
+        of such a table is read as the table it is.
     """
-    kind = kind or guess_format(reference)
+    refuse_secrets(reference)
+    kind = _kind_of_table(spark, reference, kind)
     options = options or {}
     try:
         frame = _open(spark, reference, kind, options)
@@ -120,9 +132,21 @@ def read_table(
     except SPARK_ERRORS as error:
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
-        raise InputRefusedError(f"cannot read {kind} {reference!r}: {first_line(error)}") from error
+        why = no_file_system(error, reference) or first_line(error).rstrip(".")
+        raise InputRefusedError(f"cannot read {kind} {reference!r}: {why}.") from error
     path = reference if kind == "parquet" and not options else None
     return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
+
+
+def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:
+    """Settle the format, and refuse to read the files of a table that keeps a log of them."""
+    found = kind or guess_format(reference)
+    table = table_folder_of(spark, reference) if found in DATA_FORMATS else None
+    if table is None:
+        return found
+    if kind is None and table.whole:
+        return table.kind
+    raise InputRefusedError(table.refusal(reference))
 
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
@@ -135,6 +159,8 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
     if kind in ("csv", "tsv"):
         plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
         return _read_csv(spark, reference, plain)
+    if kind == "parquet" and not options:
+        return read_parquet(spark, reference)
     return spark.read.format(kind).options(**options).load(reference)
 
 

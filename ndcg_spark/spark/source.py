@@ -6,35 +6,44 @@ where the user gave their path, and only where that cannot change a number.
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
+from ndcg_spark.spark.formats import is_pattern
+from ndcg_spark.worker.files.footers import (
+    FOUND_SCHEMA,
+    Footer,
+    bounds_between,
+    make_footer_reader,
+    parse_footers,
+    read_footers,
+)
+from ndcg_spark.worker.files.listing import column_of_folders, fitting, list_files
+from ndcg_spark.worker.files.parquet import parts_of
+from ndcg_spark.worker.files.stores import address_of, reason_of
 from ndcg_spark.worker.ranking.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import FilesTask
-from ndcg_spark.worker.ranking.parquet import FileIdentity, FilePart, identify, parts_of, starts_of_groups
 
-MAX_FILES = 2_000
-"""Whose footers are read before anything else is done, about a millisecond each."""
 WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**28
 """Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
 BYTES_OF_A_PARTITION = 2**25
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
 """Partition ids for each shuffle partition, which Spark's hash of them then fills about evenly."""
-Range = tuple[Any, Any]
+FOOTER_TASKS = 16
+"""Tasks that read footers of objects, eight at a time each."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _Kinds = dict[T.DataType, pa.DataType]
 _WHOLE: _Kinds = {
     T.ByteType(): pa.int8(),
@@ -59,11 +68,14 @@ class SparkSource:
         Partition ids of the exchange.
     reason : str
         For `--explain`.
+    fell_back : bool
+        Whether workers were to read objects of a store, and could not.
     """
 
     rows: DataFrame
     n_partitions: int
     reason: str
+    fell_back: bool = False
 
     @property
     def name(self) -> str:
@@ -107,7 +119,10 @@ def choose_source(
     path: str | None = None,
     judged: bool = True,
 ) -> Source:
-    """Decide who reads the main table. Reads footers where a path was given; runs no action.
+    """Decide who reads the main table. Reads footers where a path was given.
+
+    Spark cost: none for a DataFrame or files of this machine. For objects of a store a small job, as when Spark
+    itself finds out the schema of Parquet files: workers read the footers, which shows whether they can.
 
     Parameters
     ----------
@@ -135,13 +150,16 @@ def choose_source(
         obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
     else:
         obstacle = "source=spark was asked for" if plan.source == "spark" else _plan_obstacle(plan)
-    found = obstacle or _parquet_source(spark, frame, plan, rows, str(path), judged=judged)
+        obstacle = obstacle or _session_obstacle(spark, path, plan)
+    columns = obstacle or _columns(frame, plan, judged=judged)
+    found = columns if isinstance(columns, str) else _parquet_source(frame, plan, rows, str(path), columns)
     if isinstance(found, ParquetSource):
         return found
     if plan.source == "parquet":
         raise InvalidParameterError(f"source=parquet is not available for this table: {found}. Use source=auto.")
     n_partitions = IDS_OF_A_PARTITION * int(str(spark.conf.get("spark.sql.shuffle.partitions", "200")))
-    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found)
+    fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
+    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:
@@ -154,48 +172,76 @@ def _plan_obstacle(plan: EvaluationPlan) -> str | None:
 
 
 def _parquet_source(
-    spark: SparkSession, frame: DataFrame, plan: EvaluationPlan, rows: DataFrame, path: str, *, judged: bool
+    frame: DataFrame, plan: EvaluationPlan, rows: DataFrame, path: str, columns: dict[str, str]
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
-    local = _session_obstacle(spark, path)
-    columns = _columns(frame, plan, judged=judged)
-    if local or isinstance(columns, str):
-        return local or str(columns)
-    listed = _listed(local_path(path))
+    spark = frame.sparkSession
+    in_store = address_of(path) is not None
+    listed = _objects(frame, path) if in_store else list_files(local_path(path))
     if isinstance(listed, str):
         return listed
+    in_folders = column_of_folders(path if in_store else local_path(path), listed, columns.values())
+    if in_folders is not None:
+        return f"column {in_folders!r} is in the names of folders"
     schema = pa.schema([(name, _KINDS[rows.schema[name].dataType]) for name in columns])
-    footers = _footers(listed, columns, schema)
-    if isinstance(footers, str):
-        return footers
-    identities = [one.identity for one in footers]
+    read = _footers_by_workers(spark, listed, columns, schema) if in_store else read_footers(listed, columns, schema)
+    if isinstance(read, str):
+        return read
+    identities = [one.identity for one in read]
     parts = parts_of(identities, WANTED_PARTS, SMALLEST_PART, LARGEST_PART)
     single_key = len(plan.columns.query) == 1 and plan.columns.run is None
-    bounds = _bounds(footers, parts, columns["query_0"]) if single_key else None
+    bounds = bounds_between(read, parts) if single_key else None
     n_bytes = sum(one.size for one in identities)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
+    what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
     in_order = ", sorted by query: complete queries are scored where they are read" if bounds else ""
     return ParquetSource(
         rows=rows,
         files=files,
         n_partitions=min(MAX_PARTITIONS, max(MIN_PARTITIONS, n_bytes // BYTES_OF_A_PARTITION)),
-        reason=f"{len(listed)} Parquet files under a local path{in_order}",
+        reason=f"{len(listed):,} {what}{in_order}",
     )
 
 
-def _session_obstacle(spark: SparkSession, path: str) -> str | None:
-    if any(sign in path for sign in "*?[]{}"):
+def _objects(frame: DataFrame, path: str) -> list[str] | str:
+    """Objects below a path: as Spark has listed them already or, where it has no way to the store, as Arrow does."""
+    by_spark = sorted(unquote(uri) for uri in frame.inputFiles())
+    if by_spark:
+        return fitting(by_spark)
+    try:
+        return list_files(path)
+    except (OSError, pa.ArrowException) as error:
+        return f"the objects cannot be listed ({reason_of(error)})"
+
+
+def _footers_by_workers(
+    spark: SparkSession, paths: Sequence[str], columns: dict[str, str], schema: pa.Schema
+) -> list[Footer] | str:
+    """Run a job: read a footer per object, at most `MAX_FILES`."""
+    numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
+    read = make_footer_reader(paths, columns, schema)
+    found = numbers.mapInArrow(read, schema=from_arrow_schema(FOUND_SCHEMA)).collect()
+    return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
+
+
+def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> str | None:
+    if is_pattern(path):
         return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
         return "on Spark Connect, files lie with the server"
-    is_local = str(spark.conf.get("spark.master", "")).startswith("local") and "://" not in path
-    if not (is_local or path.startswith("file:")):
-        return "the path is not one of this machine (file:/... says that it is one of every worker)"
-    if is_local and spark.conf.get("spark.hadoop.fs.defaultFS", None) not in (None, "file:///"):
-        return "paths are on another file system by default"
     for setting in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
         if str(spark.conf.get(f"spark.sql.{'files.' if 'ignore' in setting else ''}{setting}", "false")) == "true":
             return f"{setting} is set"
+    is_local = str(spark.conf.get("spark.master", "")).startswith("local")
+    if address_of(path) is not None:
+        known = is_local or plan.source == "parquet"
+        return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"
+    if path.startswith("file:"):
+        return None
+    if not is_local or _SCHEME.match(path):
+        return "the path is not one of this machine (file:/... says that it is one of every worker)"
+    if spark.conf.get("spark.hadoop.fs.defaultFS", None) not in (None, "file:///"):
+        return "paths are on another file system by default"
     return None
 
 
@@ -231,96 +277,3 @@ def _columns(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> dict[st
         if frame.schema[column].dataType not in kinds:
             return f"column {column!r} is {frame.schema[column].dataType.simpleString()}"
     return {name: column for name, (column, _) in wanted.items()}
-
-
-def _listed(path: str) -> list[str] | str:
-    """All files that Spark would read below a path; or why workers cannot."""
-    if os.path.isfile(path):
-        return [path]
-    if not os.path.isdir(path):
-        return "the path is not a file or folder of this machine"
-    found: list[str] = []
-    for folder, folders, files in os.walk(path, followlinks=True):
-        if any(name in folders for name in ("_delta_log", ".hoodie")):
-            return "not every file below the path belongs to the table"
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")) or "=" in name)
-        found += [os.path.join(folder, name) for name in sorted(files) if not name.startswith((".", "_"))]
-        if len(found) > MAX_FILES:
-            return f"there are more than {MAX_FILES:,} files"
-    others = [name for name in found if not name.endswith(".parquet")]
-    return f"{others[0]} has another ending" if others else found or "there are no files"
-
-
-@dataclass(frozen=True, slots=True)
-class _Footer:
-    identity: FileIdentity
-    obstacle: str | None
-    groups: list[tuple[int, Range | None]]
-    """Where each row group starts, and the range of the query column in it."""
-
-
-def _footers(paths: Sequence[str], columns: dict[str, str], schema: pa.Schema) -> list[_Footer] | str:
-    with ThreadPoolExecutor(8) as pool:
-        try:
-            found = list(pool.map(lambda path: _footer(path, columns, schema), paths))
-        except (OSError, pa.ArrowException) as error:
-            return f"a file cannot be read ({str(error).splitlines()[0]})"
-    obstacle = next((one.obstacle for one in found if one.obstacle), None)
-    return obstacle or found
-
-
-def _footer(path: str, columns: dict[str, str], schema: pa.Schema) -> _Footer:
-    identity = identify(path)
-    with pq.ParquetFile(path) as file:
-        found, metadata = file.schema_arrow, file.metadata
-        obstacle = _misfit(path, found, columns, schema)
-        if b"org.apache.spark.legacyDateTime" in (metadata.metadata or {}) and pa.date32() in schema.types:
-            obstacle = f"{path} has dates of an old calendar"
-        groups: list[tuple[int, Range | None]] = []
-        if obstacle is None:
-            at = [metadata.schema.column(n).path for n in range(len(metadata.schema))].index(columns["query_0"])
-            for number, start in enumerate(starts_of_groups(metadata)):
-                statistics = metadata.row_group(number).column(at).statistics
-                known = statistics is not None and statistics.has_min_max
-                groups.append((start, (statistics.min, statistics.max) if known else None))
-    return _Footer(identity, obstacle, groups)
-
-
-def _misfit(path: str, found: pa.Schema, columns: dict[str, str], schema: pa.Schema) -> str | None:
-    """Say which column of a file is not as the table has it. Spark knows what to do then."""
-    for name, column in columns.items():
-        if f"/{column.lower()}=" in path.lower():
-            return f"column {column!r} is in the names of folders"
-        alike = [one for one in found if one.name.lower() == column.lower()]
-        wanted = schema.field(name).type
-        if len(alike) != 1 or alike[0].name != column:
-            return f"column {column!r} is not in {path}, or is spelled differently"
-        if alike[0].type != wanted and not (wanted == pa.string() and alike[0].type == pa.large_string()):
-            return f"column {column!r} of {path} is {alike[0].type}, not {wanted}"
-    return None
-
-
-def _bounds(footers: Sequence[_Footer], parts: Sequence[FilePart], column: str) -> tuple[Range, ...] | None:
-    """For each part, between which values of a column its rows lie in no other part.
-
-    Returns None where parts are not in the order of the column, or their files do not say so.
-    """
-    groups = {one.identity.path: one.groups for one in footers}
-    ranges: dict[int, Range] = {}
-    for number, part in enumerate(parts):
-        inside = [found for start, found in groups[part.file.path] if part.start <= start < part.end]
-        if None in inside:
-            return None
-        if inside:
-            ranges[number] = (min(one[0] for one in inside if one), max(one[1] for one in inside if one))
-    kinds = {type(end) for found in ranges.values() for end in found}
-    if len(kinds) > 1 or not kinds <= {int, str}:
-        return None
-    bounds: list[Range] = [(None, None)] * len(parts)
-    for before, after in pairwise(sorted(ranges, key=ranges.__getitem__)):
-        highest, lowest = ranges[before][1], ranges[after][0]
-        if highest > lowest:
-            return None
-        bounds[before] = (bounds[before][0], lowest)
-        bounds[after] = (highest, bounds[after][1])
-    return tuple(bounds)

@@ -1,4 +1,4 @@
-"""Catalog tables of parquet, orc or Hive: what they are, and how slices of them are replaced."""
+"""Catalog tables: what they are, how they are made, and the partitions of those of parquet, orc or Hive."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.expressions import named, sql_text
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS
+from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 
-TABLE_PROVIDERS = ("parquet", "orc", "hive")
+COMMITTED = ("delta", "iceberg")
+"""Providers whose tables have commits, which replace rows; the others have partitions, which are replaced."""
+TABLE_PROVIDERS = ("parquet", "orc", "hive", *COMMITTED)
+TABLE_KINDS = ("table", *COMMITTED)
+"""Formats of outputs that are catalog tables: of any provider, or of this one."""
 _WIDER = {"int": ("bigint",), "float": ("double",)}
 """Types that a declared column may have instead, as no value changes by the cast."""
 _PER_STATEMENT = 500
@@ -25,12 +29,30 @@ _PER_STATEMENT = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """A table as the catalog describes it; `format` is that of its files."""
+    """A table as the catalog describes it.
+
+    Parameters
+    ----------
+    name : str
+    format : str
+        Of its files; `delta` or `iceberg` where the provider keeps a log of them.
+    location : str or None
+        None where the catalog does not tell, which only those of `COMMITTED` may do.
+    columns : StructType
+        Without those of its partitions.
+    """
 
     name: str
     format: str
-    location: str
+    location: str | None
     columns: T.StructType
+
+    @property
+    def folder(self) -> str:
+        """The location, where it must be known."""
+        if self.location is None:
+            raise OutputRefusedError(f"the catalog does not say where table {self.name!r} lies; name another table.")
+        return self.location
 
 
 def location_of(spark: SparkSession, table: str) -> str | None:
@@ -60,16 +82,19 @@ def place_of_table(spark: SparkSession, table: str) -> str:
     Returns
     -------
     str
-        Canonical.
+        Canonical; `table:NAME` where the catalog does not tell, as that of Unity Catalog.
 
     Raises
     ------
     OutputRefusedError
-        When the catalog has no such schema, or does not tell.
+        When the catalog has no such schema, or a view of that name.
     """
     try:
         if spark.catalog.tableExists(table):
-            location = location_of(spark, table)
+            facts = _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+            location = facts.get("location")
+            if facts.get("provider", "").lower() not in COMMITTED and not location:
+                raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
         else:
             schema, _, name = table.replace("`", "").rpartition(".")
             if schema and not spark.catalog.databaseExists(schema):
@@ -79,12 +104,10 @@ def place_of_table(spark: SparkSession, table: str) -> str:
             location = f"{facts['location'].rstrip('/')}/{name.lower()}" if facts.get("location") else None
     except SPARK_ERRORS as error:
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
-    if not location:
-        raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
-    return canonical(location)
+    return canonical(location) if location else f"table:{table.replace('`', '').lower()}"
 
 
-def check_table(spark: SparkSession, table: str, stored: T.StructType) -> TableFacts | None:
+def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str = "table") -> TableFacts | None:
     """Refuse a table that these rows cannot be written to: of another provider, partitioning or columns.
 
     Parameters
@@ -93,6 +116,8 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType) -> TableF
     table : str
     stored : StructType
         Of the rows, without the partition columns.
+    kind : str
+        Of `TABLE_KINDS`: the provider that the table must have, or `table`.
 
     Returns
     -------
@@ -107,11 +132,14 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType) -> TableF
         if not spark.catalog.tableExists(table):
             return None
         facts = _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
-        listed = spark.catalog.listColumns(table)
         schema = spark.table(table).schema
+        provider = facts.get("provider", "hive").lower()
+        # A commit of Delta replaces any rows, so that such a table may be clustered instead.
+        columns = [] if provider == "delta" else spark.catalog.listColumns(table)
     except SPARK_ERRORS as error:
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
-    provider = facts.get("provider", "hive").lower()
+    if kind not in ("table", provider):
+        raise OutputRefusedError(f"table {table!r} is of provider {provider!r}, not {kind!r}; name another table.")
     if provider not in TABLE_PROVIDERS:
         raise OutputRefusedError(
             f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
@@ -120,26 +148,60 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType) -> TableF
     format_ = provider if provider != "hive" else next((one for one in ("parquet", "orc") if one in serde), None)
     if format_ is None:
         raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
-    if {column.name for column in listed if column.isPartition} != set(PARTITIONS):
+    if provider != "delta" and {one.name for one in columns if one.isPartition} != set(PARTITIONS):
         raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}.")
     body = T.StructType([one for one in schema if one.name not in PARTITIONS])
-    _check_columns(table, body, stored)
-    return TableFacts(name=table, format=format_, location=facts["location"], columns=body)
+    _check_columns(table, schema, stored)
+    return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body)
 
 
-def _check_columns(table: str, body: T.StructType, stored: T.StructType) -> None:
-    differing = sorted(set(body.fieldNames()) ^ set(stored.fieldNames()))
-    if differing:
-        raise OutputRefusedError(f"table {table!r} has other columns than these results: {', '.join(differing)}.")
-    for one in stored:
-        have, want = body[one.name].dataType.simpleString(), one.dataType.simpleString()
+def _check_columns(table: str, schema: T.StructType, stored: T.StructType) -> None:
+    wanted = [*stored, *PARTITION_FIELDS]
+    new = [one for one in wanted if one.name not in schema.fieldNames()]
+    if new:
+        raise OutputRefusedError(
+            f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, unlike these results; name "
+            f"another table, or add it: ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
+        )
+    old = sorted(set(schema.fieldNames()) - {one.name for one in wanted})
+    if old:
+        raise OutputRefusedError(
+            f"table {table!r} has a column {', '.join(map(repr, old))}, unlike these results; name another table."
+        )
+    for one in wanted:
+        have, want = schema[one.name].dataType.simpleString(), one.dataType.simpleString()
         if have != want and have not in _WIDER.get(want, ()):
             raise OutputRefusedError(
                 f"column {one.name!r} is {have} in table {table!r} and {want} in these results; name another table."
             )
 
 
-def create_table(spark: SparkSession, table: str, stored: T.StructType) -> bool:
+def _declared(one: T.StructField) -> str:
+    return f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}"
+
+
+def provider_of_new(spark: SparkSession, kind: str) -> str:
+    """Choose the provider of a table that is not there yet.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    kind : str
+        Of `TABLE_KINDS`.
+
+    Returns
+    -------
+    str
+        For `table` that which tables of this session get by default, as Delta on Databricks, if it has commits; else
+        parquet.
+    """
+    if kind != "table":
+        return kind
+    default = str(spark.conf.get("spark.sql.sources.default", "parquet")).lower()
+    return default if default in COMMITTED else "parquet"
+
+
+def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: str) -> bool:
     """Create a table unless it is there.
 
     Parameters
@@ -147,6 +209,8 @@ def create_table(spark: SparkSession, table: str, stored: T.StructType) -> bool:
     spark : SparkSession
     table : str
     stored : StructType
+    kind : str
+        As for `provider_of_new`.
 
     Returns
     -------
@@ -155,11 +219,11 @@ def create_table(spark: SparkSession, table: str, stored: T.StructType) -> bool:
     """
     if spark.catalog.tableExists(table):
         return False
-    columns = [f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}" for one in stored]
+    columns = ", ".join(map(_declared, [*stored, *PARTITION_FIELDS]))
     try:
         spark.sql(
-            f"CREATE TABLE {table} ({', '.join(columns)}, run_date DATE, slice STRING) "
-            f"USING parquet PARTITIONED BY ({', '.join(PARTITIONS)})"
+            f"CREATE TABLE {table} ({columns}) USING {provider_of_new(spark, kind)} "
+            f"PARTITIONED BY ({', '.join(PARTITIONS)})"
         )
     except SPARK_ERRORS:
         if not spark.catalog.tableExists(table):
@@ -168,10 +232,13 @@ def create_table(spark: SparkSession, table: str, stored: T.StructType) -> bool:
     return True
 
 
-def drop_empty_table(spark: SparkSession, table: str) -> None:
-    """Drop a table if it has no partitions."""
-    if spark.catalog.tableExists(table) and not spark.sql(f"SHOW PARTITIONS {table}").take(1):
-        spark.sql(f"DROP TABLE {table}")
+def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
+    """Drop a table if it has no partitions, or no rows where it has commits."""
+    if spark.catalog.tableExists(facts.name):
+        committed = facts.format in COMMITTED
+        something = spark.table(facts.name) if committed else spark.sql(f"SHOW PARTITIONS {facts.name}")
+        if not something.take(1):
+            spark.sql(f"DROP TABLE {facts.name}")
 
 
 def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
@@ -285,7 +352,7 @@ def _spec(folder: str) -> str:
 
 def _described(spark: SparkSession, statement: str, *, partition: bool = False) -> dict[str, str]:
     """Facts of a table or partition by their lower-case names; those of the columns before them are left out."""
-    rows = [(row[0].strip().lower(), (row[1] or "").strip()) for row in spark.sql(statement).collect()]
+    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in spark.sql(statement).collect()]
     start = "# detailed partition information" if partition else "# detailed table information"
     names = [name for name, _ in rows]
     facts: dict[str, str] = {}

@@ -15,16 +15,18 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.formats import guess_format
-from ndcg_spark.tables.catalog import check_table, location_of, place_of_table
-from ndcg_spark.tables.places import canonical, is_local, is_there, is_within, shared_folder, spark_path
+from ndcg_spark.spark.formats import guess_format, is_pattern
+from ndcg_spark.spark.table_folders import is_there, table_folder_of
+from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
+from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
+from ndcg_spark.worker.files.stores import address_of
 
 PATH_FORMATS = ("parquet", "orc", "json")
 _NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
 _NOT_FILES: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
 """What asking for the files of a frame may raise when it reads none."""
-_GLOB = re.compile(r"[*?\[{]")
 _SLICES_LOOKED_INTO = 1000
 """The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
 
@@ -65,7 +67,7 @@ class Reading:
         return around or any(_matches(place, pattern) for pattern in self.patterns)
 
 
-def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame) -> Reading:
+def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
     """Find the places that a frame reads. Lists its files, runs no action.
 
     Parameters
@@ -77,7 +79,8 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
         The path, table or query that it was opened by.
     kind : str or None
         Its format; None guesses.
-    frame : DataFrame
+    frame : DataFrame or None
+        None where it is not open; single files are then not among the places.
 
     Returns
     -------
@@ -91,17 +94,26 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
             location = location_of(spark, reference)
             folders |= {canonical(location)} if location else set()
         elif kind != "sql":
-            place = spark_path(spark, reference)
-            if _GLOB.search(reference):
+            place = canonical(_reached(spark, reference))
+            if is_pattern(reference):
                 patterns.append(place)
             elif not is_local(place) or os.path.isdir(place):
                 folders.add(place)
-        files = frozenset(_real_files(frame.inputFiles()))
+        files = frozenset(_real_files(frame.inputFiles())) if frame is not None else frozenset()
     except _NOT_FILES:
         files = frozenset()
     if folders <= files:  # remote, and a file itself
         folders = set()
     return Reading(name=name, folders=frozenset(folders), files=files, patterns=tuple(patterns))
+
+
+def _reached(spark: SparkSession, reference: str) -> str:
+    try:
+        return spark_path(spark, reference)
+    except OutputRefusedError:
+        if address_of(reference) is None:
+            raise
+        return reference  # of a store that only workers reach
 
 
 def _real_files(uris: Sequence[str]) -> Iterator[str]:
@@ -178,16 +190,24 @@ def check_output(
     OutputRefusedError
     """
     kind = kind or guess_format(reference)
-    if kind != "table" and kind not in PATH_FORMATS:
-        raise OutputRefusedError(f"outputs are written as {', '.join(PATH_FORMATS)} or table, not {kind!r}.")
+    if kind not in (*TABLE_KINDS, *PATH_FORMATS):
+        raise OutputRefusedError(f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}.")
     refuse_stamps(schema.fieldNames(), reference)
     stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
-    place = place_of_table(spark, reference) if kind == "table" else spark_path(spark, reference)
-    refuse_nested(place, reference, readings)
-    if kind == "table":
-        check_table(spark, reference, stored)
+    in_catalog = kind in TABLE_KINDS
+    if in_catalog:
+        _check_name(spark, reference, kind)
+    place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
+    refuse_nested(canonical(place), reference, readings)
+    if in_catalog:
+        check_table(spark, reference, stored, kind)
+    elif is_pattern(place):
+        raise OutputRefusedError(
+            f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
+        )
     folder = shared_folder(spark, place, reference)
-    if kind != "table":
+    if not in_catalog:
+        _refuse_table_folder(spark, reference)
         try:
             if folder is None:
                 _check_remote(spark, place, reference, kind, stored)
@@ -195,7 +215,35 @@ def check_output(
                 _check_folder(spark, folder, reference, kind, stored)
         except SPARK_ERRORS as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+    return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
+
+
+def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
+    """Refuse a path where a table's name is needed, and a provider that this Spark does not have."""
+    if "/" in reference:
+        location = f" USING {kind} LOCATION {reference!r}" if kind in COMMITTED else ""
+        raise OutputRefusedError(
+            f"{reference!r} is a path, but {kind} outputs are tables of the catalog: create one "
+            f"(CREATE TABLE ...{location}) and name it."
+        )
+    if kind in COMMITTED and not spark.catalog.tableExists(reference):
+        try:
+            spark.read.format(kind).load(f"/{HIDDEN}/none").schema  # noqa: B018  # analysis is lazy on Connect
+        except SPARK_ERRORS as error:
+            if "DATA_SOURCE_NOT_FOUND" in str(error):
+                raise OutputRefusedError(
+                    f"this Spark has no {kind.capitalize()}, and cannot make table {reference!r}; start it with its "
+                    "package, or name another format."
+                ) from error
+
+
+def _refuse_table_folder(spark: SparkSession, reference: str) -> None:
+    found = table_folder_of(spark, reference)
+    if found is not None:
+        raise OutputRefusedError(
+            f"{reference!r} is, or lies in, {found}; to write to such a table name it in the catalog "
+            f"(CREATE TABLE ... USING {found.kind} LOCATION {found.root!r}), or write to another folder."
+        )
 
 
 def _check_folder(spark: SparkSession, folder: Path, reference: str, kind: str, stored: T.StructType) -> None:
@@ -238,7 +286,7 @@ def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, st
     if not is_there(spark, place):
         return
     files = spark.read.format("text").option("recursiveFileLookup", "true").load(place).inputFiles()
-    below = [canonical(unquote(uri)).removeprefix(place).lstrip("/") for uri in files]
+    below = [canonical(unquote(uri)).removeprefix(canonical(place)).lstrip("/") for uri in files]
     for name in below:
         _refuse_foreign(name, reference, kind)
     if below:

@@ -114,12 +114,16 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
 
 def _new_claim(root: Path, hidden: Path, slices: Sequence[str], created: tuple[Path, ...]) -> Claim:
     folder = hidden / f"{_PREFIX}{uuid.uuid4().hex}"
-    folder.mkdir()
-    descriptor = os.open(folder / _CLAIM, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    _lock(descriptor, root, wait=False)
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")
     holder = {"host": socket.gethostname(), "process": os.getpid(), "began": began, "slices": list(slices)}
-    os.write(descriptor, json.dumps(holder).encode())
+    with contextlib.ExitStack() as unless_complete:  # a full disk may end this anywhere
+        unless_complete.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.mkdir()
+        descriptor = os.open(folder / _CLAIM, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        _lock(descriptor, root, wait=False)  # closes it if that fails
+        unless_complete.callback(os.close, descriptor)
+        os.write(descriptor, json.dumps(holder).encode())
+        unless_complete.pop_all()
     return Claim(root=root, folder=folder, descriptor=descriptor, created=created)
 
 
@@ -161,6 +165,10 @@ def _enter(hidden: Path) -> int:
             descriptor = os.open(hidden / _MUTEX, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:  # the last one to leave has just removed it
             continue
+        except OSError:
+            with contextlib.suppress(OSError):
+                hidden.rmdir()
+            raise
         _lock(descriptor, hidden.parent, wait=True)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(hidden / _MUTEX)):

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pyarrow import orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
@@ -42,15 +43,14 @@ class FolderWrite:
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
         """Run an action: write rows, which have their partition columns, to a folder of this writer's own."""
-        rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file:{self.claim.rows}")
-        found = {str(place.relative_to(self.claim.rows)) for place in self.claim.rows.glob("*=*/*=*")}
+        found = stage_slices(rows, kind, self.claim)
         check_staged(found, self.folders, empty, self.reference)
         self._stage_empty(rows, kind, [folder for folder in self.folders.values() if folder not in found])
 
     def _stage_empty(self, rows: DataFrame, kind: str, folders: list[str]) -> None:
         """A slice without rows is a file without rows, so that its columns are known."""
         for first in folders[:1]:
-            rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file:{self.claim.rows}/{first}")
+            rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{self.claim.rows}/{first}")
         for folder in folders[1:]:
             shutil.copytree(self.claim.rows / folders[0], self.claim.rows / folder)
 
@@ -103,6 +103,33 @@ class FolderWrite:
     def release(self) -> None:
         """Remove what is no longer needed; others may write the slices then."""
         self.claim.release()
+
+
+def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
+    """Run an action: write rows, which have their partition columns, to the folder of a writer.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    kind : str
+        Format of the files.
+    claim : Claim
+
+    Returns
+    -------
+    set of str
+        Folders of the slices that rows were found for.
+    """
+    rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
+    return {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
+
+
+def rows_in(folder: Path, kind: str) -> int:
+    """Count the rows of a slice by the footers of its files; `kind` is parquet or orc."""
+    files = [place for place in folder.iterdir() if not place.name.startswith((".", "_"))]
+    if kind == "orc":
+        return sum(orc.ORCFile(place).nrows for place in files)
+    return sum(parquet.read_metadata(place).num_rows for place in files)
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -12,8 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.spark.table_folders import is_there
 from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.worker.files.stores import SCHEMES, refuse_secrets
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
@@ -29,13 +31,17 @@ def spark_path(spark: SparkSession, reference: str) -> str:
     Returns
     -------
     str
-        Absolute and without symbolic links for local files (`/data/metrics`), a URI for others.
+        Absolute and without symbolic links for local files (`/data/metrics`); for others a URI, with the scheme that
+        the session knows the place by.
 
     Raises
     ------
     OutputRefusedError
         When Spark has no file system for it.
+    InvalidParameterError
+        When there are credentials in it.
     """
+    refuse_secrets(reference)
     probe = f"{HIDDEN}-{uuid.uuid4().hex}"
     missing = f"{reference.rstrip('/')}/{probe}"
     resolved = reference
@@ -47,14 +53,19 @@ def spark_path(spark: SparkSession, reference: str) -> str:
             named = (error.getMessageParameters() or {}).get("path", missing)
             resolved = named.removesuffix(f"/{probe}")
         else:
-            raise OutputRefusedError(f"cannot reach {reference!r}: {first_line(error)}") from error
+            raise OutputRefusedError(_unreached(reference, error)) from error
     except SPARK_ERRORS as error:
-        raise OutputRefusedError(f"cannot reach {reference!r}: {first_line(error)}") from error
-    return canonical(resolved)
+        raise OutputRefusedError(_unreached(reference, error)) from error
+    return _absolute(resolved)
+
+
+def _unreached(reference: str, error: Exception) -> str:
+    why = no_file_system(error, reference) or first_line(error).rstrip(".")
+    return f"cannot reach {reference!r}: {why}."
 
 
 def canonical(uri: str) -> str:
-    """One spelling for a place: a real path for local files, else a URI without a closing slash.
+    """One spelling for a place, to compare it with others: Spark may not know a place by it.
 
     Parameters
     ----------
@@ -64,12 +75,33 @@ def canonical(uri: str) -> str:
     Returns
     -------
     str
+        A real path for local files; else a URI without a closing slash, in which stores that have several schemes
+        have one (`s3`, `abfss`).
     """
+    place = _absolute(uri)
+    if is_local(place):
+        return place
+    place = re.sub(r"(?i)^wasbs?(://[^/]*)\.blob\.", r"abfss\1.dfs.", place)
+    scheme, colon, rest = place.partition(":")
+    return f"{SCHEMES.get(scheme.lower(), scheme.lower())}{colon}{rest}"
+
+
+def _absolute(uri: str) -> str:
+    """A real path for local files, else a URI with single slashes in its path."""
     scheme = _SCHEME.match(uri)
-    if scheme and scheme[1].lower() != "file":
-        return re.sub(r"^s3[an]?:", "s3:", uri).rstrip("/")
-    plain = re.sub(r"(?i)^file:(//[^/]*(?=/))?", "", uri)  # with a host, or without
-    return os.path.realpath(plain)
+    if scheme is None or scheme[1].lower() == "file":
+        path = os.path.realpath(re.sub(r"(?i)^file:(//[^/]*(?=/))?", "", uri))  # with a host, or without
+        return _mounted(path) if "DATABRICKS_RUNTIME_VERSION" in os.environ else path
+    host = re.match(r"(?://[^/]+)?", uri[scheme.end() :])[0]  # type: ignore[index]  # matches anything
+    path = uri[scheme.end() + len(host) :]
+    return f"{scheme[0]}{host}{re.sub('/+', '/', path)}".rstrip("/")
+
+
+def _mounted(path: str) -> str:
+    """Under `/dbfs` and `/Volumes`, Databricks shows files of object stores as if they lay on each machine."""
+    if is_within(path, "/dbfs"):
+        return f"dbfs:{path.removeprefix('/dbfs')}"
+    return f"dbfs:{path}" if is_within(path, "/Volumes") else path
 
 
 def is_local(place: str) -> bool:
@@ -121,14 +153,3 @@ def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | Non
     finally:
         with contextlib.suppress(OSError):
             trial.rmdir()
-
-
-def is_there(spark: SparkSession, uri: str) -> bool:
-    """Whether Spark finds a path. Runs no action."""
-    try:
-        spark.read.format("text").load([uri, uri]).schema  # noqa: B018  # twice: see `spark_path`
-    except PySparkException as error:
-        if "PATH_NOT_FOUND" in condition_of(error):
-            return False
-        raise
-    return True

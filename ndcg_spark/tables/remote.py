@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
+from ndcg_spark.spark.table_folders import is_there
 from ndcg_spark.tables.claims import ThreadClaim
-from ndcg_spark.tables.places import is_there
+from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS
 
 
@@ -24,7 +25,7 @@ class RemoteFolderWrite:
 
     def __init__(self, place: str, folders: Mapping[str, str], reference: str) -> None:
         self.place, self.folders = place, folders
-        self._claim = ThreadClaim(place, list(folders.values()), reference)
+        self._claim = ThreadClaim(canonical(place), list(folders.values()), reference)
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
         """Look which slices without rows must be emptied. Spark stages the rows itself, in `swap`."""

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.expressions import columns_of, named
 
 PARTITIONS = ("run_date", "slice")
+PARTITION_FIELDS = (T.StructField("run_date", T.DateType()), T.StructField("slice", T.StringType()))
 STAMPS = ("run_date", "dataset", "slice")
 """Columns that every stored row gets; results may not bring columns of these names."""
 _RUN = "run of the slice"  # has spaces, so that no column of a result is likely to share the name
@@ -50,7 +52,7 @@ class RunPartition:
 
 
 class NightlySlice(NamedTuple):
-    """What a slice is of, where rows of many nights are written together."""
+    """What a slice is of, where rows of many nights are written together; of comparisons, `run` is the baseline."""
 
     night: date
     run: str
@@ -70,12 +72,15 @@ class ManyNights:
         Column whose value belongs to the slice beside data set and run, such as the length of a period.
     slices : tuple of NightlySlice
         All that rows belong to; `part` is empty where there is no such column.
+    run : str
+        Column with the run of the slice.
     """
 
     dataset: str
     night: str
     part: str | None
     slices: tuple[NightlySlice, ...]
+    run: str = "run"
 
     @property
     def names(self) -> dict[str, NightlySlice]:
@@ -169,7 +174,7 @@ def _stamped_by_night(frame: DataFrame, partition: ManyNights, names: Sequence[s
     schema = f"`night of the slice` date, `{_RUN}` string, `part of the slice` string, slice string"
     table = frame.sparkSession.createDataFrame(rows, schema)
     part = F.lit("") if partition.part is None else named(partition.part)
-    same = (named(partition.night) == named("night of the slice")) & (F.col("run") == named(_RUN))
+    same = (named(partition.night) == named("night of the slice")) & (named(partition.run) == named(_RUN))
     joined = frame.join(F.broadcast(table), same & (part == named("part of the slice")), "left")
     run_date = named(partition.night).alias("run_date")
     return joined.select(*columns_of(frame.columns), F.lit(partition.dataset).alias("dataset"), run_date, "slice")

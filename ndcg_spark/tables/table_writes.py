@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyarrow import orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.table_folders import is_there
 from ndcg_spark.tables.catalog import (
     TableFacts,
     add_partitions,
@@ -22,8 +22,8 @@ from ndcg_spark.tables.catalog import (
     verify_counts,
 )
 from ndcg_spark.tables.claims import Tell, ThreadClaim
-from ndcg_spark.tables.folders import FolderWrite
-from ndcg_spark.tables.places import canonical, is_there
+from ndcg_spark.tables.folders import FolderWrite, rows_in
+from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS, check_staged
 
 HIDDEN = "_ndcg_spark"
@@ -40,7 +40,7 @@ class LocalTableWrite:
 
     def __init__(self, spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], tell: Tell) -> None:
         self.spark, self.facts, self.folders = spark, facts, list(folders.values())
-        self.files = FolderWrite(spark, Path(canonical(facts.location)), folders, facts.name, tell)
+        self.files = FolderWrite(spark, Path(canonical(facts.folder)), folders, facts.name, tell)
         self._before: dict[str, str] | None = None
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class LocalTableWrite:
         del kind  # that of the table counts
         self.files.stage(as_declared(rows, self.facts), self.facts.format, empty)
         self._counted = {
-            folder: _rows_in(self.files.claim.rows / folder, self.facts.format) for folder in self.folders
+            folder: rows_in(self.files.claim.rows / folder, self.facts.format) for folder in self.folders
         }
 
     def swap(self) -> None:
@@ -82,13 +82,6 @@ class LocalTableWrite:
         self.files.release()
 
 
-def _rows_in(folder: Path, format_: str) -> int:
-    files = [place for place in folder.iterdir() if not place.name.startswith((".", "_"))]
-    if format_ == "orc":
-        return sum(orc.ORCFile(place).nrows for place in files)
-    return sum(parquet.read_metadata(place).num_rows for place in files)
-
-
 class RemoteTableWrite:
     """New rows of some slices of a catalog table whose files only Spark reaches.
 
@@ -102,8 +95,8 @@ class RemoteTableWrite:
 
     def __init__(self, spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], tell: Tell) -> None:
         self.spark, self.facts, self.folders, self.tell = spark, facts, folders, tell
-        self._claim = ThreadClaim(facts.location, list(folders.values()), facts.name)
-        self._own = f"{facts.location.rstrip('/')}/{HIDDEN}"
+        self._claim = ThreadClaim(facts.folder, list(folders.values()), facts.name)
+        self._own = f"{facts.folder.rstrip('/')}/{HIDDEN}"
         self._attempt = f"{self._own}/{uuid.uuid4().hex}"
         self._before = partition_locations(spark, facts.name, list(folders.values()))
         self._swapped: list[str] = []
@@ -152,7 +145,7 @@ class RemoteTableWrite:
         """Overwrite the old files with none, where they lie where this package puts them."""
         self._settled = True
         for folder, location in self._before.items():
-            if location.startswith(self._own) or location == f"{self.facts.location.rstrip('/')}/{folder}":
+            if location.startswith(self._own) or location == f"{self.facts.folder.rstrip('/')}/{folder}":
                 self._discard(location)
 
     def release(self) -> None:

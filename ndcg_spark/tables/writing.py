@@ -15,9 +15,12 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import OutputRefusedError, find_refusal
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.formats import guess_format
-from ndcg_spark.tables.catalog import TableFacts, check_table, create_table, drop_empty_table
+from ndcg_spark.tables.catalog import TABLE_KINDS, TableFacts, check_table, create_table, drop_empty_table
 from ndcg_spark.tables.claims import Tell, alone
+from ndcg_spark.tables.commits import CommittedWrite
+from ndcg_spark.tables.delta import DeltaLog
 from ndcg_spark.tables.folders import FolderWrite
+from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.places import canonical, shared_folder, spark_path
 from ndcg_spark.tables.remote import RemoteFolderWrite
 from ndcg_spark.tables.slices import PARTITIONS, ManyNights, RunPartition, refuse_stamps, stamped
@@ -112,8 +115,8 @@ def stage_partition(
     reference : str
         Path of a folder, or name of a catalog table. Either is made when it is not there.
     kind : str or None
-        `parquet`, `orc`, `json` for a folder; `table` for a catalog table (of parquet, orc or hive). None
-        guesses: a reference with a slash is a folder of parquet.
+        `parquet`, `orc`, `json` for a folder; `table`, `delta`, `iceberg` for a catalog table, the first for one of
+        any of these providers, of orc or of Hive. None guesses: a reference with a slash is a folder of parquet.
     partition : RunPartition or ManyNights
     runs : sequence of str
         Runs to replace; for `ManyNights` names of slices.
@@ -157,39 +160,50 @@ def _open(
     spark: SparkSession, rows: DataFrame, reference: str, kind: str, folders: Mapping[str, str], tell: Tell
 ) -> Staged:
     """Claim the slices, the table being made first."""
-    if kind != "table":
+    if kind not in TABLE_KINDS:
         place = spark_path(spark, reference)
         folder = shared_folder(spark, place, reference)
         if folder is None:
             return Staged(reference, RemoteFolderWrite(place, folders, reference), None)
         return Staged(reference, FolderWrite(spark, folder, folders, reference, tell), None)
     stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
-    check_table(spark, reference, stored)
-    created = create_table(spark, reference, stored)
+    check_table(spark, reference, stored, kind)
+    created = create_table(spark, reference, stored, kind)
     on_failure = None
     try:
-        facts = check_table(spark, reference, stored)
+        facts = check_table(spark, reference, stored, kind)
         if facts is None:
             raise OutputRefusedError(f"table {reference!r} was dropped by somebody else meanwhile; run again.")
-        root = shared_folder(spark, canonical(facts.location), reference)
+        root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
         on_failure = partial(_drop_created, spark, facts, root) if created else None
-        if root is None:
-            return Staged(reference, RemoteTableWrite(spark, facts, folders, tell), on_failure)
-        return Staged(reference, LocalTableWrite(spark, facts, folders, tell), on_failure)
+        return Staged(reference, _table_write(spark, facts, folders, root, tell), on_failure)
     except BaseException:
         if on_failure is not None:
             on_failure()
         raise
 
 
+def _table_write(
+    spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], root: Path | None, tell: Tell
+) -> _Write:
+    """Choose how slices of a table are replaced: by its format, and by whether this process reaches its files."""
+    slices = list(folders.values())
+    if facts.format == "delta":
+        return CommittedWrite(spark, facts, DeltaLog(spark, facts.name, slices, root), folders, root, tell)
+    if facts.format == "iceberg":
+        return CommittedWrite(spark, facts, IcebergLog(spark, facts.name, slices), folders, root, tell)
+    kind = RemoteTableWrite if root is None else LocalTableWrite
+    return kind(spark, facts, folders, tell)
+
+
 def _drop_created(spark: SparkSession, facts: TableFacts, root: Path | None) -> None:
     """Drop a table that was made for rows which did not come, unless somebody else has begun to use it."""
     if root is None:
-        drop_empty_table(spark, facts.name)
+        drop_empty_table(spark, facts)
         return
     with alone(root) as nobody:
         if nobody:
-            drop_empty_table(spark, facts.name)
+            drop_empty_table(spark, facts)
 
 
 def swap_in(staged: Sequence[Swappable]) -> None:

@@ -8,7 +8,7 @@ from datetime import date, datetime, timezone
 import click
 import pytest
 
-from ndcg_spark.cli.config import JobConfig, Source, Target, job_config
+from ndcg_spark.cli.config import JobConfig, Operations, Source, Target, job_config
 from ndcg_spark.cli.main import main
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.conventions import CHOICES, PRESETS, Convention
@@ -49,6 +49,7 @@ def test_the_defaults_are_those_of_the_specification():
         explain_difference=None,
         allow_empty=False,
         spark_settings={},
+        operations=Operations(run_log=None, log_format="text", options={}),
     )
 
 
@@ -152,6 +153,8 @@ def test_choices_of_the_plan(words, name, value):
         (["--json", "-"], "json_path", "-"),
         (["--explain"], "explain", True),
         (["--allow-empty"], "allow_empty", True),
+        (["--run-log", "db.runs", "--run-log-format", "table", "--log-format", "json"], "operations",
+         Operations(run_log=Target(reference="db.runs", kind="table"), log_format="json", options={})),
         (["--conf", "spark.master=local[1]", "--conf", "spark.x=a=b"], "spark_settings",
          {"spark.master": "local[1]", "spark.x": "a=b"}),
     ],
@@ -224,6 +227,8 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
         (["--confidence", "95"], "confidence must lie between 0 and 1"),
         (["--max-reject-fraction", "1.5"], "--max-reject-fraction must lie between 0 and 1; got 1.5"),
         (["--max-reject-fraction", "nan"], "--max-reject-fraction must lie between 0 and 1"),
+        (["--output", "m", "--run-log", "./m"], "--output and --run-log are both './m'; give each its own place"),
+        (["--run-log", "in.parquet"], "--input and --run-log are both 'in.parquet'"),
         (["--rejects", "/r"], "--rejects goes with --on-invalid reject"),
         (["--input-option", "header"], "'header' is not of the form NAME=VALUE"),
         (["--conf", "=x"], "'=x' is not of the form NAME=VALUE"),

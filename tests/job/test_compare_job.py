@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.comparing import example_1
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
@@ -140,6 +141,35 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
         assert (row["difference"], row["n_wins"]) == (expected["difference"], expected["n_wins"])
 
 
+def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
+    bad, scores = pq.read_table(rankings).slice(0, 2), pa.array([float("nan"), float("inf")])
+    for at, (name, values) in enumerate((("item_id", pa.array(["x", "y"])), ("old", scores), ("new", scores)), 1):
+        bad = bad.set_column(at, name, values)
+    both = tmp_path / "both"
+    both.mkdir()
+    pq.write_table(pq.read_table(rankings), both / "1.parquet")
+    pq.write_table(bad, both / "2.parquet")
+    same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", *FAST, *NIGHT)
+    out, rejects = tmp_path / "comparison", tmp_path / "rejects"
+    named = ("--output", out, "--rejects", rejects)
+    ended = run("--input", both, *same, "--output", out)
+    assert_refused(ended, "bad", "--on-invalid reject leaves such rows out")
+    assert files_below(out) == {}
+    ended = run("--input", both, *same, *named, "--on-invalid", "reject", "--json", "-")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    found = stored_rows(rejects)
+    assert sorted((row["source"], row["reason"]) for row in found) == [
+        *[("input", "infinite_score")] * 2,  # a row of each of the runs
+        *[("input", "nan_score")] * 2,
+    ]
+    assert {json.loads(row["row"])["query_id"] for row in found} == {"q0"}
+    assert ended.json["rows"]["rejected_by_reason"] == {"infinite_score": 2, "nan_score": 2}
+    good = run("--input", rankings, *same, "--json", "-")
+    assert ended.json["comparison"] == good.json["comparison"]
+    many = run("--input", both, *same, *named, "--on-invalid", "reject", "--max-reject-fraction", "0.01")
+    assert_refused(many, "more than --max-reject-fraction 0.01")
+
+
 def test_explain_runs_and_writes_nothing(rankings, tmp_path):
     out = tmp_path / "comparison"
     ended = run("--input", rankings, "--score-col", "old,new", "--baseline", "old", "--output", out, "--explain")
@@ -163,6 +193,8 @@ def test_explain_runs_and_writes_nothing(rankings, tmp_path):
         (("--per-query", "T", "--metrics", "idcg"), "idcg is the same for all runs"),
         (("--per-query", "T", "--baseline-per-query", "T"), "goes with --per-query and --baseline NAME"),
         (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (run-col) is not in the per-query table"),
+        (("--per-query", "T", "--rejects", "r", "--on-invalid", "reject"), "--rejects goes with --input"),
+        (("--input", "T", "--rejects", "r"), "--rejects goes with --on-invalid reject"),
         (("--per-query", "T", "--k", "7"), "there are no queries to compare"),
     ],
 )

@@ -2,101 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.spark_rankings import SHORT_LIVED
+from support.connect_server import NoServerError, connect_server
+from support.error_kinds import KINDS, assert_as_expected
+from support.main_job import value_of, write_rows
+from support.small_rankings import ranked
 
-pytestmark = pytest.mark.spark  # in processes of its own
+pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 180  # seconds; on an idle machine the server is up in four
-NEEDED = ("grpc", "grpc_status", "google.rpc", "zstandard")
-
-
-def is_there(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+PATIENCE = 180  # seconds
 
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
-    """Of the server and of the client: no session of the tests, and this checkout for workers."""
+    """Of the client: no session of the tests, and this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYSPARK_PYTHON": sys.executable}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
-    """The address of a Connect server from the pip package, which ends with the tests of this file."""
-    import pyspark
-
-    missing = [name for name in NEEDED if not is_there(name)]
-    if missing:
-        pytest.skip(f"Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'")
-    home = Path(pyspark.__file__).resolve().parent
-    folder, port = tmp_path_factory.mktemp("connect"), free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": SHORT_LIVED,
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-    }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    log = folder / "log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [*command, "spark-internal"],
-            cwd=folder,
-            env=environment | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not answers(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.skip(f"no Connect server here: {log.read_text()[-300:]}")
-            time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server whose Python workers do not have the package."""
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(connect_server(tmp_path_factory.mktemp("connect")))
+        except NoServerError as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +65,39 @@ def test_columns_over_arrays(seen):
     names, values = seen["columns"]
     assert names == ["ndcg(ranked)", "ndcg(ranked, ideal)", "dcg(ranked)"]
     assert values == pytest.approx([1.0, 0.742098, 7.630930], abs=5e-7)
+
+
+def test_workers_have_the_package_once_it_is_shipped(seen):
+    name, text = seen["lacking"]
+    assert name == "MissingPackageError"
+    assert text.startswith("Python workers do not have ndcg_spark: call ndcg_spark.ship(spark) first")
+    assert seen["shipped"] == [True, True]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_errors_are_those_of_a_classic_session(seen, name):
+    """Of which test_error_kinds.py expects the same."""
+    assert_as_expected(name, *seen["errors"][name])
+
+
+def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server, environment, tmp_path):
+    """A session of its own, which has nothing of what other sessions of the server were sent."""
+    source = write_rows(tmp_path / "rows.parquet", ranked([3, 2, 3, 0, 1, 2]))
+    ended = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "jobs" / "mean_ndcg.py",
+            "--input",
+            source,
+            *["--convention", "linear", "--k", "6", "--json", "-"],
+        ],
+        env=environment | {"SPARK_REMOTE": server},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert value_of(json.loads(ended.stdout.splitlines()[-1]), "ndcg", 6) == pytest.approx(0.960808, abs=5e-7)
 
 
 @pytest.mark.parametrize(
@@ -190,5 +164,8 @@ def test_comparisons(seen):
     assert (plain["p_value"], plain["p_sign_flip"]) == (pytest.approx(0.019159835596, abs=5.1e-13), 0.021484375)
     assert plain["boot_low"] == pytest.approx(0.022714646424, abs=5.1e-13)
     assert clustered["std_error"] == pytest.approx(0.034184728740, abs=5.1e-13)
+    independence, difference, low, n_days = found["week"]  # of one night: its numbers
+    assert (independence, difference, n_days) == ("query", plain["difference"], 1)
+    assert low == plain["boot_low"]
     assert found["changed"] > 0
     assert found["sums"] == pytest.approx([1.0] * 6, abs=1e-12)

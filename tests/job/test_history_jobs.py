@@ -122,6 +122,70 @@ def test_periods_in_a_catalog_table(spark, table):
     spark.sql("DROP TABLE history_periods")
 
 
+@pytest.fixture(scope="module")
+def compared(folder):
+    """A comparison table of three nights with replicates: two runs against a third, and its rows once more."""
+    for at, run_date in enumerate(NIGHTS[:3]):
+        values = {
+            run: [0.3 + 0.02 * n + shift * ((n + at) % 3) for n in range(12)]
+            for run, shift in (("a", 0), ("b", 0.1), ("c", 0.01))
+        }
+        columns = {
+            "run": [run for run, its in values.items() for _ in its],
+            "query_id": [f"q{n}" for its in values.values() for n in range(len(its))],
+            "k": [3] * 36,
+            "ndcg": [value for its in values.values() for value in its],
+        }
+        path = write_table(folder / f"per_query_{at}.parquet", columns, {"k": pa.int32()})
+        ended = command("compare-runs", "--per-query", path, "--baseline", "a", "--metrics", "ndcg@3", "--run-date",
+                        run_date, "--dataset", "shop", "--replicates", "200", "--flips", "300", "--keep-replicates",
+                        "--output", folder / "compared")  # fmt: skip
+        assert (ended.code, ended.complaints) == (0, []), ended.err
+    return folder / "compared"
+
+
+def test_comparisons_are_rolled_up(compared, tmp_path):
+    out = tmp_path / "periods"
+    ended = roll_up("--input", compared, "--output", out, "--json", "-", "--periods", "week,month", "--margin", "0.1")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "week 2026-01-26..2026-02-01  ndcg@3 of run 'b' against 'a', overall  difference +0.1" in ended.out
+    assert "intervals: independence=query" in ended.out
+    rows = {(row["period"], row["run"]): row for row in stored_rows(out)}
+    assert set(rows) == {(period, run) for period in ("week", "month") for run in ("b", "c")}
+    week = rows["week", "b"]
+    assert (str(week["run_date"]), week["n_queries"], week["n_days"]) == ("2026-02-01", 36, 3)
+    assert week["slice"].startswith("shop.a.week-")
+    assert week["difference"] == pytest.approx(0.1, abs=1e-12)  # each query has 0, 0.1 and 0.2
+    assert (week["p_value"], week["family_size"], week["p_holm"]) == (None, 2, 2 * week["p_sign_flip"])
+    assert (week["verdict"], rows["week", "c"]["note"]) == ("better", "")
+    assert len(week["missing_days"]) == 3  # Monday to Wednesday; Sunday is to come
+    (shown,) = [row for row in ended.json["periods"] if (row["period"], row["run"]) == ("week", "b")]
+    assert (shown["difference"], "state" in shown) == (week["difference"], False)
+    again = roll_up("--input", compared, "--output", out, "--periods", "week", "--independence", "query_day")
+    assert again.code == 0, again.err
+    found = {(row["period"], row["run"]): row["independence"] for row in stored_rows(out)}
+    assert found["week", "b"] == "query_day"
+    assert found["month", "b"] == "query"
+
+
+def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
+    output = ("--output", tmp_path / "periods")
+    more = (*output, "--independence", "query")
+    assert_refused(roll_up("--input", table, *more), "independence=query needs replicates")
+    copied = tmp_path / "compared"
+    shutil.copytree(compared, copied)
+    for options in (("--baseline", "a"), ()):
+        path = compared.parent / "per_query_0.parquet"
+        ended = command("compare-runs", "--per-query", path, *options, "--metrics", "ndcg@3", "--run-date", NIGHTS[0],
+                        "--dataset", "shop", "--replicates", "0", "--flips", "0", "--output", copied)  # fmt: skip
+        assert ended.code == 0, ended.err
+    ended = roll_up("--input", copied, *output)
+    assert_refused(ended, "two rows for the night 2026-01-29; keep the rows of one data set and slice")
+    sql = f"SELECT * FROM parquet.`{copied}` WHERE slice LIKE 'shop.a-%'"
+    assert_refused(roll_up("--input", sql, *output), "was computed in two ways: config_hash", "on 2026-01-30")
+    assert files_below(tmp_path / "periods") == {}
+
+
 def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     copied, output = tmp_path / "metrics", ("--output", tmp_path / "periods")
     path = folder / f"{NIGHTS[0]}.parquet"

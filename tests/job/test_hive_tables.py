@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.spark_rankings import SHORT_LIVED
 
-pytestmark = pytest.mark.spark  # in processes of its own
+pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 PROGRAM = f"""
 import json, sys
 from concurrent.futures import ThreadPoolExecutor

@@ -21,7 +21,7 @@ from support.spark_rankings import SHORT_LIVED
 from ndcg_spark.cli.interrupts import quiet_interrupts
 from ndcg_spark.cli.worker_daemon import ends_quietly
 
-pytestmark = pytest.mark.spark  # in processes of its own
+pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120  # seconds; on an idle machine everything here takes about ten
 ENDLESS = "SELECT id AS query_id, array(3, 0, 1) AS relevance FROM range(1000000000000)"

@@ -184,10 +184,13 @@ def test_such_columns_may_be_segments_of_the_metric_table(logs):
 # ------------------------------------------------------------------------------------------- all outputs or none
 
 UNWRITABLE = "/proc/metrics"
+OF_CLASSIC = pytest.mark.classic(
+    "a client of Connect takes a folder that it may not write for one of another machine"
+)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write")
-@pytest.mark.parametrize("flag", ["--output", "--json"])
+@pytest.mark.parametrize("flag", [pytest.param("--output", marks=OF_CLASSIC), "--json"])
 def test_what_cannot_be_written_is_found_before_anything_is(logs, flag):
     bad = write_rows(logs.parent / "bad.parquet", ROWS, score=lambda row: row.score if row.score > 1 else None)
     places = {one: logs.parent / one[2:] for one in ("--output", "--per-query-output", "--rejects", "--json")}

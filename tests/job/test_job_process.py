@@ -2,85 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import shlex
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
+from support.processes import ROOT, build_package, make_bare_python, run_process
 from support.small_rankings import ranked
-from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark import __version__
 from ndcg_spark.cli.main import main
 
-pytestmark = pytest.mark.spark  # in processes of its own
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NDCG = pytest.approx(0.960808, abs=5e-7)
-PATIENCE = 300  # seconds; on an idle machine a run takes about ten
 NOISE = ("Traceback", "WARN", "ERROR", "Setting default log level", "org.apache", "\tat ", '"level"')
 INCUBATOR = (
     "WARNING: Using incubator modules: jdk.incubator.vector"  # Java itself says so; Spark asks for that module
 )
 
 
-def run_process(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> Ended:
-    """Run to the end; whatever is left of the process group after that, or after the time limit, is killed."""
-    with subprocess.Popen(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=PATIENCE)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    return Ended(process.returncode, out, err)
-
-
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory):
-    """A Python with every installed package but this one, and the environment in which it, and Spark, run.
-
-    An editable install hides that workers cannot import the package: -S leaves out .pth files, and the links
-    leave out an ordinary install.
-    """
-    folder = tmp_path_factory.mktemp("python")
-    packages = folder / "packages"
-    packages.mkdir()
-    import pyspark
-
-    home = Path(pyspark.__file__).resolve().parent
-    for path in home.parent.iterdir():
-        if not path.name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__")):
-            (packages / path.name).symlink_to(path)
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
-    python.chmod(0o755)
-    kept = ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    environment |= {"PYTHONPATH": str(packages), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
-    environment |= {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
-    found = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
-    assert found.err.strip().endswith("No module named 'ndcg_spark'")
-    return python, environment
+    return make_bare_python(tmp_path_factory.mktemp("python"))
 
 
 def elsewhere(folder: Path) -> Path:
@@ -150,11 +98,7 @@ def submitted(bare_python, tmp_path_factory):
     """spark-submit with the package as a zip, the job's file on its own: as `from_checkout`."""
     _, environment = bare_python
     folder = tmp_path_factory.mktemp("submit")
-    for name in ("ndcg_spark", "scripts"):
-        shutil.copytree(ROOT / name, folder / "checkout" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    built = run_process([sys.executable, folder / "checkout" / "scripts" / "package"], folder, environment)
-    assert (built.code, built.err) == (0, "")
-    assert "dist/ndcg_spark.zip" in built.out
+    package = build_package(folder, environment)
     (folder / "alone").mkdir()
     job = shutil.copy(ROOT / "jobs" / "mean_ndcg.py", folder / "alone" / "mean_ndcg.py")
     spark_submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
@@ -163,7 +107,6 @@ def submitted(bare_python, tmp_path_factory):
     spark_flags = ("--master", "local[2]", *settings, "--py-files")
 
     def run(cwd: Path, flags: list[str]) -> Ended:
-        package = folder / "checkout" / "dist" / "ndcg_spark.zip"
         return run_process([spark_submit, *spark_flags, package, job, *flags], cwd, environment)
 
     folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]

@@ -167,7 +167,9 @@ def test_text_for_a_score_in_parquet(folder, outputs):
     ("options", "named"),
     [
         (("--output", "{out}/m", "--output-format", "xlsx"), ("'xlsx'", "parquet")),
-        (("--per-query-output", "{out}/q", "--per-query-format", "delta"), ("'delta'",)),
+        (("--per-query-output", "{out}/q", "--per-query-format", "delta"), ("is a path", "USING delta LOCATION")),
+        (("--output", "ranking_metrics", "--output-format", "delta"), ("no Delta", "ranking_metrics")),
+        (("--output", "ranking_metrics", "--output-format", "iceberg"), ("no Iceberg", "ranking_metrics")),
         (("--json", "{out}/no/out.json"), ("no/out.json",)),
         (("--json", "{out}"), ("{out}",)),
         (("--output", "{good}"), ("good.parquet",)),

@@ -5,8 +5,11 @@ Skipped where no Chromium is installed (Debian: apt-get install chromium).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from support.reports import (
+    CHANGED,
     HOSTILE,
     SEGMENTS,
     SUMMARY,
@@ -39,6 +42,7 @@ def file(browser, spark, tmp_path_factory):
         metrics_table(spark),
         per_query=query_table(spark),
         comparison=comparison_table(spark),
+        changed=CHANGED,
         summary=SUMMARY,
         gates=["ndcg@10>=0.43"],
         title=f"Quality {HOSTILE}",
@@ -202,3 +206,32 @@ def test_dark_and_light_differ_and_print_is_light(opened):
     opened.emulate_media(color_scheme="dark", media="print")
     assert paper() == "rgb(255, 255, 255)"
     assert not opened.locator("nav").is_visible()
+
+
+@every_screen
+def test_lists_stand_side_by_side_or_below_each_other(opened):
+    pair = opened.locator("#queries details.pair").first
+    first, second = (one.bounding_box() for one in pair.locator("ol").all())
+    if opened.viewport_size["width"] > 1000:
+        assert first["y"] == second["y"]
+        assert first["x"] + first["width"] < second["x"]
+    else:
+        assert first["x"] == second["x"]
+        assert first["y"] + first["height"] < second["y"]
+    for row in pair.locator("li").all():  # no cell lies on another
+        boxes = sorted((one.bounding_box() for one in row.locator("> span").all()), key=lambda box: box["x"])
+        assert all(one["x"] + one["width"] <= other["x"] for one, other in pairwise(boxes))
+
+
+def test_a_query_is_opened_by_keyboard(opened):
+    pairs = opened.locator("#queries details.pair")
+    assert [one.locator("ol").first.is_visible() for one in pairs.all()] == [True, False, True]
+    pairs.nth(1).locator("summary").focus()
+    opened.keyboard.press("Enter")
+    assert pairs.nth(1).locator("ol").first.is_visible()
+    assert pairs.nth(1).locator("li", has_text=HOSTILE).count() == 2
+
+
+def test_open_lists_are_printed(opened):
+    opened.emulate_media(media="print")
+    assert [one.is_visible() for one in opened.locator("#queries details.pair").all()] == [True, False, True]

@@ -47,6 +47,21 @@ def test_two_nights_of_the_main_job_are_reported(spark, tmp_path):
     assert not [name for name in files_below(tmp_path) if "unfinished" in name]
 
 
+def test_a_diagnosis_of_two_runs_is_shown(folder, tmp_path):
+    rows = {**ROWS, "other": [1.0, 2.0, 2.0, 1.0]}
+    rankings, found = write_table(tmp_path / "rankings.parquet", rows), tmp_path / "diagnosis.json"
+    ended = command("diagnose", "runs", "--input", rankings, "--score-col", "score,other", "--k", "2", "--baseline",
+                    "score", "--run", "other", "--json", found)  # fmt: skip
+    assert ended.code == 0, ended.err
+    page = tmp_path / "report.html"
+    ended = command("report", "--metrics", folder / "metrics", "--diagnosis", found, "--output", page)
+    assert (ended.code, ended.out, ended.complaints) == (0, "", [])
+    text = page.read_text(encoding="utf-8")
+    # The relevant item of query a falls from rank 1 to 2: NDCG@2 from 1 to 1 / log2(3) = 0.6309.
+    assert "Lost the most from <bdi>score</bdi> to <bdi>other</bdi>" in text
+    assert ("Gained the most" in text, "0.6309" in text) == (False, True)
+
+
 def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tmp_path):
     page = tmp_path / "report.html"
     ended = command("report", "--metrics", folder / "metrics", "--output", page, "--gate", "ndcg@10>=0.43")
@@ -82,6 +97,7 @@ def test_the_plain_form(folder):
         ),
         (("--output", "r.html", "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
         (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
+        (("--output", "r.html", "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
         (("--output", "r.html", "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ import faults_rows
 
 
 def test_no_slice_is_lost_doubled_or_mixed(spark, tmp_path):
-    legs = faults.run_legs(spark, 6, "test", tmp_path, processes=False)
+    legs = faults.run_legs(spark, 4, "test", tmp_path, short=True)
     assert [line for leg in legs for line in leg.complaints] == []
-    assert sum(leg.counts["done"] + leg.counts["refused"] + leg.counts["broken"] for leg in legs) >= 6
-    assert "| folder, threads | 3 |" in faults.table_of(legs)
+    assert sum(leg.counts["done"] + leg.counts["refused"] + leg.counts["broken"] for leg in legs) >= 4
+    assert "| folder, threads | 2 |" in faults.table_of(legs)
 
 
 ONE = [(5, i, 3) for i in range(3)]
@@ -44,3 +45,24 @@ def test_a_reader_notices_a_slice_that_is_gone(tmp_path):
     reader.settled = {tmp_path / "run_date=2026-01-01" / "slice=a"}
     reader.look()
     assert reader.counts["lost"] == 1
+
+
+class Ending:
+    """Writers that all end in the same way."""
+
+    def __init__(self, end):
+        self.end = end
+
+    def run(self, tasks, rng=None):
+        return [self.end for _ in tasks]
+
+
+@pytest.mark.parametrize(
+    ("end", "left_over", "unhealed"), [("done", False, 0), ("broken", False, 1), ("done", True, 1)]
+)
+def test_a_run_that_does_not_heal_is_noticed(tmp_path, end, left_over, unhealed):
+    leg = faults.Leg("a folder", faults.FORMATS["folder"], str(tmp_path))
+    if left_over:
+        (tmp_path / ".ndcg-spark").mkdir()
+    leg.heal([faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 7)], Ending(end))
+    assert (leg.counts["re-runs"], leg.counts["unhealed"], len(leg.complaints)) == (1, unhealed, unhealed)

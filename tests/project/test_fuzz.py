@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a fo
 import fuzz
 
 
+@pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", [0, 11])
 def test_every_strategy_and_form_agrees_with_the_oracle_and_in_every_bit(spark, tmp_path, seed):
     """Seed 0 has order values and items that come twice, seed 11 a gain table and duplicates that are refused."""

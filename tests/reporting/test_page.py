@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from support.reports import (
+    CHANGED,
     COMPARED,
     HOSTILE,
     NIGHTS,
@@ -45,6 +46,7 @@ def whole(spark):
         renamed(metrics_table(spark)),
         per_query=renamed(query_table(spark)),
         comparison=renamed(comparison_table(spark)),
+        changed=[{**row, "run": names["new"], "baseline": names["old"]} for row in CHANGED],
         summary=SUMMARY,
         gates=["ndcg@10>=0.43"],
         title=f"Quality {HOSTILE}",
@@ -190,3 +192,27 @@ def test_a_notebook_shows_the_page_in_a_frame(whole):
     (one,) = elements(HTMLParser().parse(frame), "iframe")
     assert one.get("srcdoc") == whole.html
     assert one.get("sandbox") == "allow-scripts"
+
+
+def test_both_lists_of_a_query_stand_side_by_side(tree):
+    (section,) = [one for one in elements(tree, "section") if one.get("id") == "queries"]
+    pairs = [one for one in elements(section, "details") if one.get("class") == "pair"]
+    assert [one.get("open") is not None for one in pairs] == [True, False, True]  # the first of each kind
+    first, second = elements(pairs[0], "ol")
+    shown = [[" ".join(text_of(row).split()) for row in elements(one, "li")] for one in (first, second)]
+    assert shown[0] == [
+        "1 item a relevance 3",
+        "2 item b relevance 1",
+        "3 item c relevance 0",
+        f"4 {HOSTILE} relevance 2",
+    ]
+    assert shown[1] == [
+        "1 item c was 3 relevance 0",
+        "2 item d new not judged",
+        "3 item a was 1 relevance 3",
+        "4 item b was 2 relevance 1",
+    ]
+    for one in (first, second):
+        (title,) = [part for part in tree.iter() if part.get("id") == one.get("aria-labelledby")]
+        assert text_of(title).strip()
+    assert "No list for this query." in text_of(pairs[2])

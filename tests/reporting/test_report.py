@@ -9,6 +9,7 @@ from datetime import date, timedelta
 import pytest
 from rich.console import Console
 from support.reports import (
+    CHANGED,
     COMPARED,
     HOSTILE,
     NIGHTS,
@@ -197,6 +198,39 @@ def test_comparisons_tolerate_nulls(whole):
     assert [one.verdict for one in found] == ["worse", "better", "unclear", ""]
 
 
+def test_comparisons_of_a_period_that_holds_the_night(spark):
+    compared = comparison_table(spark).drop("run_date")
+    periods = {
+        "week": ("2026-01-26", "2026-02-01"),
+        "rolling_7": ("2026-01-25", "2026-01-31"),
+        "month": ("2026-01-01", "2026-01-31"),
+    }
+    others = [("rolling_7", "2026-01-24", "2026-01-30"), ("week", "2026-01-19", "2026-01-25")]
+
+    def rolled(*chosen):
+        ends = spark.createDataFrame(list(chosen), "period string, period_start string, period_end string")
+        dates = [f"date({one}) {name}" for name, one in (("run_date", "period_end"), ("period_start",) * 2,
+                                                         ("period_end",) * 2)]  # fmt: skip
+        return compared.crossJoin(ends).selectExpr(*compared.columns, "period", *dates)
+
+    names = {
+        "week": "the week from 26 January to 1 February 2026",
+        "rolling_7": "the seven days from 25 January to 31 January 2026",
+        "month": "January 2026",
+    }
+    for period, ends in periods.items():
+        found = report(metrics_table(spark), comparison=rolled((period, *ends), *others))
+        assert len(found.contents.comparisons) == len(COMPARED)
+        assert found.contents.compared_period == names[period]
+        assert f"over {names[period]}." in attention(found.contents)[-1]
+        assert f"Over {names[period]}: all its nights" in found.html
+    several = rolled(*((period, *ends) for period, ends in periods.items()))
+    with pytest.raises(InputRefusedError, match=r"several periods \(month, rolling_7, week\); choose one"):
+        report(metrics_table(spark), comparison=several)
+    with pytest.raises(InputRefusedError, match="has no rows of"):
+        report(metrics_table(spark), comparison=rolled(*others))
+
+
 def test_rows_add_up(whole):
     accounting = whole.contents.accounting
     assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
@@ -324,3 +358,46 @@ def test_figures_are_there_to_go_on_with(whole):
     values = {round(value, 6) for line in axes.get_lines() for value in line.get_ydata()}
     assert {value for value, _ in VALUES.values()} <= values
     whole.figures["curve"].savefig(io.BytesIO(), format="png")
+
+
+def test_queries_that_changed_most_with_both_lists(spark):
+    found = report(metrics_table(spark), changed=CHANGED).contents.changed
+    assert [(one.change, one.query, one.before, one.value) for one in found] == [
+        ("lost", "query 7", 0.9, 0.4),
+        ("lost", HOSTILE, 0.5, 0.25),
+        ("gained", "query 2", 0.0, 1.0),
+    ]
+    first = found[0]
+    assert [(one.rank, one.name, one.relevance, one.other, one.rise) for one in first.run_list] == [
+        (1, "item c", 0.0, 3, 2),
+        (2, "item d", None, None, 0),
+        (3, "item a", 3.0, 1, -2),
+        (4, "item b", 1.0, 2, -2),
+    ]
+    assert (first.label, first.difference, found[2].baseline_list) == ("NDCG@10", pytest.approx(-0.5), ())
+    few = report(metrics_table(spark), changed=CHANGED, limits=ReportLimits(queries=1, items=2)).contents.changed
+    assert [(one.query, len(one.run_list)) for one in few] == [("query 7", 2), ("query 2", 2)]
+
+
+def test_changed_queries_of_an_evaluation_are_what_a_report_reads(spark):
+    from ndcg_spark import changed_queries, evaluate
+
+    rows = [
+        (run, query, item, score if run == "old" or query == "same" else -score, relevance)
+        for run in ("old", "new")
+        for query in ("turned", "same")
+        for item, score, relevance in (("i", 2.0, 1.0), ("j", 1.0, 0.0))
+    ]
+    ranked = spark.createDataFrame(rows, "r string, query_id string, item_id string, score double, relevance double")
+    changed = changed_queries(evaluate(ranked, run="r", k=2), baseline="old", run="new")
+    (one,) = report(metrics_table(spark), changed=changed).contents.changed
+    assert (one.query, one.change, one.run, one.baseline, one.k) == ("turned", "lost", "new", "old", 2)
+    assert [item.name for item in one.baseline_list] == ["i", "j"]
+    assert [item.name for item in one.run_list] == ["j", "i"]
+
+
+@pytest.mark.parametrize("missing", ["baseline", "list"])
+def test_rows_that_are_no_changed_queries(spark, missing):
+    rows = [{name: value for name, value in row.items() if name != missing} for row in CHANGED]
+    with pytest.raises(InvalidParameterError, match=f"they lack {missing}"):
+        report(metrics_table(spark), changed=rows)

@@ -67,6 +67,7 @@ def test_judgments_are_one_scan_more_and_no_join(table: DataFrame) -> None:
     assert "Join" not in plan_of(rankings)
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_files_that_workers_read_are_not_scanned_by_spark(path: Path) -> None:
     found = evaluate(str(path), k=[1, 3, 10])
     assert costs(found.rankings) == (0, 1, 2)
@@ -102,6 +103,7 @@ def jobs_of(spark: SparkSession, *arguments: object) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
+@pytest.mark.classic("jobs are counted through sparkContext")
 def test_jobs_of_a_run(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """The schema, two shuffles and the result; one more for a metric table, two for per-query results.
 

@@ -197,6 +197,7 @@ def first_bits() -> dict[str, tuple]:
     return {}
 
 
+@pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize(
     ("partitions", "adaptive", "ties"),
     [
@@ -229,6 +230,7 @@ def test_strategy_source_order_and_partitions_do_not_change_a_bit(
             assert its == rows, name
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_the_files_are_read_as_the_test_above_says(spark, stored, monkeypatch):
     """By workers, in several parts; complete queries of sorted files are scored where they are read."""
     monkeypatch.setattr("ndcg_spark.spark.source.SMALLEST_PART", 1)

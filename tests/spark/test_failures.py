@@ -5,12 +5,13 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 import pytest
-from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 from ndcg_spark.cli.accounts import refusal_of
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, mark_refusal
 from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals
+
+Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError
 
 
 class OldError(PySparkException):
@@ -35,6 +36,24 @@ def test_errors_of_spark_3_5(name: str | None, condition: str) -> None:
     error = OldError("[PATH_NOT_FOUND] Path does not exist: /x\n  at org.apache", name)
     assert condition_of(error) == condition
     assert first_line(error) == "[PATH_NOT_FOUND] Path does not exist: /x"
+
+
+ON_A_CLUSTER = """Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/x/rows. SQLSTATE: 58030
+\tat x
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\tat x
+\tSuppressed: org.apache.hadoop.fs.FSError: java.io.IOException: cannot be closed
+Caused by: java.io.IOException: No space left on device
+\t... 9 more
+"""  # noqa: E501  # a line of Spark
+
+
+def test_a_write_that_failed_says_why() -> None:
+    """Its condition says where, and Spark hands on what was thrown last as the last cause."""
+    of_java = Py4JError(f"x\n: org.apache.spark.SparkException: {ON_A_CLUSTER}")
+    for error in (OldError(ON_A_CLUSTER, "TASK_WRITE_FAILED"), of_java):
+        assert first_line(error) == "No space left on device"
+    assert first_line(OldError(ON_A_CLUSTER.split("\n")[0], None)).startswith("Job aborted due to stage failure")
 
 
 def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:

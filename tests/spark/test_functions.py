@@ -211,6 +211,7 @@ def jobs_of(spark, work) -> int:
         context.setLocalProperty("spark.job.description", None)
 
 
+@pytest.mark.classic("jobs are counted through sparkContext")
 def test_evaluate_starts_no_job(spark):
     """For every form of input; the action on the last one shows that jobs would have been counted."""
     rows = random_rows(81, special=False, unretrieved=False)

@@ -78,6 +78,7 @@ def tied_rows():
     return random_table(1, tied=True)
 
 
+@pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize(
     ("convention", "tied", "metrics"),
     [("default", True, METRICS), ("default;ties=item_asc", False, [*METRICS, *ORDERED])],

@@ -129,6 +129,7 @@ def bits_of(evaluation) -> tuple[dict, dict]:
     return per_query, summary
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_path, world):
     table = spark.createDataFrame(world.rows, SCHEMA)
     table.coalesce(1).write.parquet(str(tmp_path / "table"))

@@ -35,6 +35,7 @@ from ndcg_spark.spark.source import ParquetSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.classic("Python workers read files themselves")
 DEFAULT = Choices(ties="item_asc")
 CHOICES = {
     "default": DEFAULT,
@@ -278,10 +279,6 @@ def changed(name: str, make: Callable[[pa.Array], pa.Array]) -> Callable[[Path],
     return change
 
 
-def beside(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).mkdir()
-
-
 OBSTACLES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a sample": (lambda _: None, {"sample": 0.5}, "a sample is taken"),
     "duplicates": (lambda _: None, {"convention": "default;duplicates=best"}, "among all rows"),
@@ -291,8 +288,6 @@ OBSTACLES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         {},
         r"'relevance' is decimal\(20,2\)",
     ),
-    "Delta": (beside("_delta_log"), {}, "not every file below the path belongs to the table"),
-    "Hudi": (beside(".hoodie"), {}, "not every file below the path belongs to the table"),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.refusals import refusal
 
-from ndcg_spark import RollUpPlan, evaluate, roll_up
+from ndcg_spark import RollUpPlan, compare, evaluate, roll_up
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.kernels.moments import STATE_SIZE, fill_unweighted, query_states
 
@@ -182,6 +182,86 @@ def test_days_as_clusters_need_two_days(spark):
     assert (row["value"], row["std_error"], row["ci_low"]) == (approx(0.15), None, None)
 
 
+# ---------------------------------------------------------------------------------------------- comparisons
+
+VALUES = [
+    {"s1": (0.50, 0.65), "s2": (0.30, 0.42), "s3": (0.80, 0.78), "s4": (0.40, 0.52)},
+    {"s1": (0.52, 0.66), "s2": (0.33, 0.41), "s3": (0.79, 0.79), "s5": (0.60, 0.58)},
+    {"s1": (0.48, 0.64), "s2": (0.31, 0.45), "s4": (0.42, 0.50), "s5": (0.61, 0.60)},
+]
+"""Both runs of the differences above."""
+DIFFERENCES = (0.020627773765, 0.033949230333, 0.014166666667)
+
+
+@pytest.fixture(scope="module")
+def compared(spark):
+    """A comparison table of three days."""
+    rows = [
+        (date(2026, 1, 5 + at), run, query, 10, values[number], "DE" if query < "s3" else "US")
+        for at, day in enumerate(VALUES)
+        for query, values in day.items()
+        for number, run in enumerate(("old", "new"))
+    ]
+    queries = spark.createDataFrame(
+        rows, "night date, run string, query_id string, k int, ndcg double, country string"
+    )
+    options = {"baseline": "old", "names": ["old", "new"], "metrics": "ndcg", "segments": ["country"]}
+    parts = [
+        compare(queries.where(f"night = '{night}'").drop("night"), **options, keep_replicates=True).selectExpr(
+            f"date'{night}' run_date", "'aa11' config_hash", "*"
+        )
+        for night in (date(2026, 1, 5 + at) for at in range(3))
+    ]
+    return parts[0].union(parts[1]).union(parts[2]).cache()
+
+
+def test_three_days_of_a_comparison(compared):
+    for independence, std_error in zip(("query_day", "query", "day"), DIFFERENCES, strict=True):
+        found = roll_up(compared, RollUpPlan(periods=("week",), independence=independence)).collect()
+        rows = {row["segment"]: row for row in found}
+        assert set(rows) == {"", "DE", "US"}
+        assert (rows[""]["difference"], rows[""]["std_error"]) == (approx(0.078333333333), approx(std_error))
+        assert (rows[""]["n_days"], rows[""]["config_hash"], rows[""]["convention"]) == (3, "aa11", None)
+        # All three rows have a p-value: of Student's t, or of sign flips where there is no t.
+        p_values = {one["segment"]: one["p_sign_flip" if independence == "query" else "p_value"] for one in found}
+        lowest = min(p_values, key=p_values.get)
+        assert (rows[lowest]["family_size"], rows[lowest]["p_holm"]) == (3, approx(min(1, 3 * p_values[lowest])))
+
+
+def test_periods_of_comparisons_are_those_of_means(compared):
+    def keys(frame):
+        return sorted({(row["period"], row["period_start"], row["period_end"]) for row in frame.collect()})
+
+    means = compared.selectExpr(
+        "run_date", "run", "segment_by", "segment", "metric", "k", f"array_repeat(0L, {STATE_SIZE}) state",
+        "0L n_queries", "0L n_no_relevant",
+        "0L n_missing", "0L n_unjudged", "0L n_rows", "0L n_left_out",
+    )  # fmt: skip
+    for plan in (RollUpPlan(), RollUpPlan(start=date(2026, 1, 6), as_of=date(2026, 1, 6))):
+        found = roll_up(compared, plan)
+        assert keys(found.select("period", "period_start", "period_end")) == keys(
+            roll_up(means, plan).select("period", "period_start", "period_end")
+        )
+    rolling = {
+        row["period_end"]: row
+        for row in roll_up(compared, RollUpPlan(periods=("rolling_7",))).where("segment_by = ''").collect()
+    }
+    assert {end: (row["n_days"], len(row["missing_days"])) for end, row in rolling.items()} == {
+        date(2026, 1, 5): (1, 6),
+        date(2026, 1, 6): (2, 5),
+        date(2026, 1, 7): (3, 4),
+    }
+    assert rolling[date(2026, 1, 7)]["std_error"] == approx(DIFFERENCES[1])
+
+
+def test_partitions_of_a_comparison_table_do_not_matter(compared):
+    def found(frame):
+        rows = roll_up(frame, RollUpPlan()).collect()
+        return sorted(map(tuple, rows), key=lambda row: [str(one) for one in row[:9]])
+
+    assert found(compared.orderBy("difference").repartition(5)) == found(compared)
+
+
 # ------------------------------------------------------------------------------------------------- refusals
 
 
@@ -207,7 +287,8 @@ def test_a_night_twice_is_refused(table):
     [
         ({"periods": ()}, "periods must name at least one"),
         ({"periods": ("year",)}, "periods must be one of week, month, rolling_7; got 'year'"),
-        ({"independence": "query"}, "independence must be one of query_day, day"),
+        ({"independence": "week"}, "independence must be one of query_day, query, day; got 'week'"),
+        ({"margin": -1.0}, "margin must be 0 or more"),
         ({"confidence": 0.0}, "confidence"),
         ({"start": date(2026, 1, 2), "end": date(2026, 1, 1)}, "is after the last"),
     ],
@@ -215,3 +296,8 @@ def test_a_night_twice_is_refused(table):
 def test_options_out_of_range(options, named):
     with pytest.raises(InvalidParameterError, match=named):
         RollUpPlan(**options)
+
+
+def test_replicates_that_a_metric_table_cannot_have(table):
+    with pytest.raises(InvalidParameterError, match="a metric table does not have; choose query_day or day"):
+        roll_up(table, RollUpPlan(independence="query"))

@@ -87,6 +87,7 @@ def test_a_column_default_fills_files_without_the_column(spark):
         spark.sql("DROP TABLE with_default")
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_files_that_change_after_the_evaluation_was_planned_are_refused(spark, tmp_path):
     pq.write_table(small_table(40), tmp_path / "rows.parquet")
     evaluation = evaluate(str(tmp_path), source="parquet")
@@ -119,6 +120,7 @@ def test_a_file_that_spells_a_column_otherwise_is_left_to_spark(spark, tmp_path)
     assert mean_of(evaluate(str(tmp_path))) == (THIRD, 4)
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_files_of_two_types_are_left_to_spark(spark, tmp_path):
     """Spark reads whole numbers of both widths as the wider; workers do not decide that."""
     first = small_table(2)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark import (
     NdcgEvaluator,
     PropensityPlan,
+    RollUpPlan,
     WeightPlan,
     changed_queries,
     compare,
@@ -30,10 +31,13 @@ from ndcg_spark import (
     plain_refusals,
     propensity_table,
     report,
+    roll_up,
     score_losses,
+    ship,
 )
 from ndcg_spark.reporting.sentences import headline
 from support.comparing import example_1
+from support.error_kinds import KINDS, met
 from support.main_job import mean_ndcg
 from support.reports import comparison_table, metrics_table, query_table
 
@@ -100,6 +104,9 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
         name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).collect()[0].asDict()
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
+    night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True)
+    weeks = roll_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpPlan(periods=("week",)))
+    (week,) = weeks.select("independence", "difference", "boot_low", "n_days").collect()
     wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]
     two = evaluate(
         spark.createDataFrame(wide, "query_id string, item_id string, old double, new double, relevance int"),
@@ -108,7 +115,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
     changed = changed_queries(two, baseline="old", run="new").collect()
     lost = score_losses(two.rankings, two.plan).collect()
     sums = [row["ndcg"] + row["lost_not_retrieved"] + row["lost_ranked_low"] for row in lost]
-    return {**found, "changed": len(changed), "sums": sums}
+    return {**found, "week": list(week), "changed": len(changed), "sums": sums}
 
 
 def models(spark: SparkSession) -> dict[str, Any]:
@@ -143,7 +150,11 @@ def main(url: str) -> None:
     columns = arrays.select(ndcg("ranked"), ndcg(arrays["ranked"], "ideal", gain="linear"), dcg("ranked"))
     hostile = spark.createDataFrame([([math.nan], [2000.0])], "nan array<double>, large array<double>")
     evaluation = evaluate(good, k=[1, 6], convention="linear")
+    lacking = raised(evaluate(good).summary.collect)
+    shipped = [ship(spark), ship(spark)]
     found = {
+        "lacking": lacking,
+        "shipped": shipped,
         "per_query": [[row["k"], row["dcg"], row["idcg"], row["ndcg"]] for row in evaluation.per_query.collect()],
         "means": {row["k"]: row["value"] for row in evaluation.summary.where("metric = 'ndcg'").collect()},
         "columns": [columns.columns, list(columns.collect()[0])],
@@ -163,6 +174,7 @@ def main(url: str) -> None:
     found["comparisons"] = comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:
         found["jobs"] = jobs(Path(folder), bad)
+        found["errors"] = {name: met(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)}
     json.dump(found, sys.stdout)
     spark.stop()
 

@@ -141,6 +141,26 @@ def comparison_table(spark: SparkSession) -> DataFrame:
     )
 
 
+def _changed(
+    change: str, place: int, query: str, before: float, value: float, lists: tuple[str, str]
+) -> dict[str, Any]:
+    graded = {"a": 3.0, "b": 1.0, "c": 0.0, "d": None, "e": 2.0}
+    shown = [
+        [{"item": HOSTILE if name == "e" else f"item {name}", "score": -at, "relevance": graded[name]}
+         for at, name in enumerate(names)]
+        for names in lists
+    ]  # fmt: skip
+    return {"change": change, "place": place, "run": "new", "baseline": "old", "metric": "ndcg", "query": query,
+            "k": 10, "baseline_value": before, "value": value, "difference": value - before, "weight": 1.0,
+            "baseline_list": shown[0] or None, "list": shown[1]}  # fmt: skip
+
+
+CHANGED = [
+    _changed("lost", 1, "query 7", 0.9, 0.4, ("abce", "cdab")),
+    _changed("lost", 2, HOSTILE, 0.5, 0.25, ("aeb", "bae")),
+    _changed("gained", 1, "query 2", 0.0, 1.0, ("", "aeb")),
+]
+"""Rows of `changed_queries`."""
 SUMMARY = {
     "metrics": [],
     "rows": {

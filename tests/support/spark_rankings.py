@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,7 +36,9 @@ STRUCTS = Columns(relevance="ranked_items", ideal="judged_items")
 
 def since_spark(version: str, what: str) -> pytest.MarkDecorator:
     """Skip a test on a Spark that lacks what it is about."""
-    lacks_it = Version(metadata.version("pyspark")) < Version(version)
+    import pyspark  # the client alone is a package of another name
+
+    lacks_it = Version(pyspark.__version__) < Version(version)
     return pytest.mark.skipif(lacks_it, reason=f"{what} came with Spark {version}")
 
 

@@ -20,9 +20,9 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.summary import summing_task
+from ndcg_spark.worker.files.parquet import identify, parts_of, read_part
 from ndcg_spark.worker.ranking.complete_queries import FilesTask, make_complete_sender
 from ndcg_spark.worker.ranking.exchange import PARTIALS, ROWS, SUMS, make_row_sender
-from ndcg_spark.worker.ranking.parquet import identify, parts_of, read_part
 from ndcg_spark.worker.ranking.query_rows import RankingTask
 from ndcg_spark.worker.ranking.receiving import make_merging_summer
 
@@ -191,11 +191,12 @@ def test_a_file_that_changed_is_refused(tmp_path: Path, change: str) -> None:
         path.write_bytes(b"text" * 100)
     elif change == "another size":
         path.write_bytes(path.read_bytes() + path.read_bytes())
-    identity = {"another footer": {"footer": "0" * 16}, "another time": {"modified_ns": 1}}.get(change, {})
+    identity = {"another footer": {"footer": "0" * 16}, "another time": {"version": "1"}}.get(change, {})
     part = replace(part, file=replace(part.file, **identity))
     expected = "changed after the evaluation was planned; evaluate again"
     if change in ("gone", "no Parquet"):
-        expected = "cannot read .*; source=spark leaves reading to Spark"
+        why = "it is gone; evaluate again" if change == "gone" else "is not a Parquet file; source=spark"
+        expected = f"cannot read .*{why}"
     with pytest.raises(InputRefusedError, match=expected):
         list(read_part(part, files.columns, files.schema, 10))
 

@@ -14,13 +14,15 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.items import ItemTables, check_item_tables, with_item_features
+from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.source import choose_source
+from ndcg_spark.spark.source import SparkSource, choose_source
 from ndcg_spark.spark.summary import summarize, summarize_rankings
+from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
@@ -38,6 +40,12 @@ class Ranking:
     reason: str
     steps: Engine | Windows | Arrays
     tables: ItemTables
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether workers were to read objects of a store, and Spark has to."""
+        source = self.steps.source if isinstance(self.steps, Engine) else None
+        return isinstance(source, SparkSource) and source.fell_back
 
     def rows(self) -> DataFrame:
         """Canonical rows of the main table, not checked yet; lazy."""
@@ -139,7 +147,8 @@ def choose_ranking(
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
-        frame = SparkSession.builder.getOrCreate().read.parquet(path)
+        refuse_table_files(SparkSession.builder.getOrCreate(), path)
+        frame = read_parquet(SparkSession.builder.getOrCreate(), path)
     else:
         frame = data
     tables = ItemTables(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -47,6 +47,7 @@ from ndcg_spark.worker.comparing.totals import (
     Sums,
     Totals,
     named_limbs,
+    stored_numbers,
     sums_from_bytes,
     travelling,
 )
@@ -124,30 +125,49 @@ def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], plan: ComparisonP
 
 def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
     """One row of a comparison, but for its family."""
-    base = totals.base
     baseline, run = plan.pairs[key.pair]
     names = ((), *plan.segment_sets)[key.segment_set]
+    stored = None
+    if plan.keep_replicates:
+        stored = stored_numbers([(plan.replicates, totals.drawn), (plan.flips, totals.flipped)])
+    return {
+        "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
+        "metric": plan.metrics[key.metric].name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
+        "unpaired": plan.unpaired, "n_replicates": plan.replicates, "state": totals.base.state.tolist(),
+        "replicates": stored, **estimates_of(totals, plan),
+    }  # fmt: skip
+
+
+def estimates_of(totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
+    """Counts of a group, and all that is estimated from its sums; what is not defined is left out or None."""
+    base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
-    sums, queries = sums_of(base.state), squares_of(base.state[_SQUARES], n)
+    sums, queries = sums_of(base.state), query_squares(base)
     clustered = plan.cluster is not None
     squares = squares_of(base.squares, counts["n_clusters"]) if clustered else queries
-    no_spread = n > 1 and base.low == base.high
+    no_spread = has_no_spread(base)
     found = paired_estimate(sums, squares, alpha=plan.alpha, lift=plan.lift, no_spread=no_spread)
-    row: dict[str, Any] = {
-        "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
-        "metric": plan.metrics[key.metric].name, "k": key.k, **counts, "n_clusters": None,
-        **{name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__},
-        "seed": plan.seed, "cluster_by": plan.cluster or "", "unpaired": plan.unpaired,
-        "n_replicates": plan.replicates, "state": base.state.tolist(),
-        "replicates": _stored(totals, plan) if plan.keep_replicates else None,
-    }  # fmt: skip
+    row: dict[str, Any] = {**counts, "n_clusters": None}
+    row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
     row |= _flips(totals, sums, plan) | _bootstrap(totals, found, n, plan) | _power(found, squares, n, plan)
     if clustered:
         row["n_clusters"] = counts["n_clusters"]
-        row |= _design(found, sums, queries, squares, n)
-    row["note"] = ",".join(_notes(row, no_spread=no_spread))
+        if squares.ww:
+            row["n_clusters_effective"] = float(sums["w"] ** 2 / squares.ww)
+        row |= design_of(found.std_error, sums, queries)
+    row["note"] = ",".join(notes_of(row, no_spread=no_spread))
     return row
+
+
+def query_squares(base: Base) -> Squares:
+    """Sums of squares over the queries of a group."""
+    return squares_of(base.state[_SQUARES], int(base.counts[0]))
+
+
+def has_no_spread(base: Base) -> bool:
+    """Whether all differences of a group are the same, so that no test can be made."""
+    return bool(base.counts[0] > 1 and base.low == base.high)
 
 
 def _flips(totals: Totals, sums: dict[str, Fraction], plan: ComparisonPlan) -> dict[str, Any]:
@@ -181,22 +201,19 @@ def _power(found: PairedEstimate, squares: Squares, n: int, plan: ComparisonPlan
     return row
 
 
-def _design(
-    found: PairedEstimate, sums: dict[str, Fraction], queries: Squares, clusters: Squares, n: int
-) -> dict[str, Any]:
-    """What clusters do to the error."""
-    row: dict[str, Any] = {}
-    if clusters.ww:
-        row["n_clusters_effective"] = float(sums["w"] ** 2 / clusters.ww)
-    if found.std_error is not None and n > 1:
-        plain = error_of_difference(sums, queries)
-        if plain > 0:
-            row["design_effect"] = (found.std_error / plain) ** 2
-            row["n_effective"] = n / row["design_effect"] if row["design_effect"] else None
-    return row
+def design_of(std_error: float | None, sums: dict[str, Fraction], queries: Squares) -> dict[str, Any]:
+    """What an error that takes some queries as dependent is against one that takes none."""
+    if std_error is None or queries.n < 2:
+        return {}
+    plain = error_of_difference(sums, queries)
+    if plain <= 0:
+        return {}
+    effect = (std_error / plain) ** 2
+    return {"design_effect": effect, "n_effective": queries.n / effect if effect else None}
 
 
-def _notes(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
+def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
+    """Words that a reader must know about a row."""
     if no_spread:
         yield "no_spread"
     if row["n_queries"] < FEW_QUERIES:
@@ -205,45 +222,46 @@ def _notes(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
         yield "few_clusters"
 
 
-def _stored(totals: Totals, plan: ComparisonPlan) -> list[int]:
-    """Sums of replicates as whole numbers: of draws and of flips, replicates, places, which, and their numbers."""
-    numbers: list[int] = []
-    for length, sums in ((plan.replicates, totals.drawn), (plan.flips, totals.flipped)):
-        numbers += [length, len(sums), *sorted(sums)]
-        for place in sorted(sums):
-            numbers += sums[place].tolist()
-    return numbers
-
-
 def make_family(plan: ComparisonPlan) -> BatchFunction:
     """Build the function that adjusts the p-values of all rows of a comparison, and decides on each."""
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = [batch for batch in batches if batch.num_rows]
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
-        adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
-        family, at = sum(p is not None for p in p_values), 0
-        for batch in tables:
-            its = adjusted[at : at + batch.num_rows]
-            at += batch.num_rows
-            low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
-            verdicts = [
-                verdict_of(p, d, at_least, plan) for (p, _), d, at_least in zip(its, difference, low, strict=True)
-            ]
-            columns = {
-                "p_holm": pa.array([p for p, _ in its], _NUMBER),
-                "p_bh": pa.array([p for _, p in its], _NUMBER),
-                "family_size": pa.array([family] * batch.num_rows, _WHOLE),
-                "verdict": pa.array(verdicts, _TEXT),
-            }
-            arrays = [columns.get(name, batch.column(name)) for name in RESULT_SCHEMA.names]
-            yield pa.RecordBatch.from_arrays(arrays, names=RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+        for batch in decided(tables, p_values, alpha=plan.alpha, margin=plan.margin):
+            yield batch.cast(RESULT_SCHEMA)
 
     return batch_function(decide)
 
 
-def verdict_of(p_holm: float | None, difference: float | None, ci_low: float | None, plan: ComparisonPlan) -> str:
+def decided(
+    tables: Sequence[pa.RecordBatch], p_values: Sequence[float | None], *, alpha: float, margin: float
+) -> Iterator[pa.RecordBatch]:
+    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given."""
+    adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
+    family, at = sum(p is not None for p in p_values), 0
+    for batch in tables:
+        its = adjusted[at : at + batch.num_rows]
+        at += batch.num_rows
+        low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
+        verdicts = [
+            verdict_of(p, d, at_least, alpha=alpha, margin=margin)
+            for (p, _), d, at_least in zip(its, difference, low, strict=True)
+        ]
+        columns = {
+            "p_holm": pa.array([p for p, _ in its], _NUMBER),
+            "p_bh": pa.array([p for _, p in its], _NUMBER),
+            "family_size": pa.array([family] * batch.num_rows, _WHOLE),
+            "verdict": pa.array(verdicts, _TEXT),
+        }
+        arrays = [columns.get(name, batch.column(name)) for name in batch.schema.names]
+        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def verdict_of(
+    p_holm: float | None, difference: float | None, ci_low: float | None, *, alpha: float, margin: float
+) -> str:
     """Say in a word what a comparison shows."""
-    if p_holm is not None and difference is not None and p_holm <= plan.alpha:
+    if p_holm is not None and difference is not None and p_holm <= alpha:
         return "better" if difference > 0 else "worse"
-    return "not_worse" if ci_low is not None and ci_low > -plan.margin else "unclear"
+    return "not_worse" if ci_low is not None and ci_low > -margin else "unclear"

@@ -7,7 +7,7 @@ them on a worker travel as they are: that takes less room than sums of replicate
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -152,6 +152,30 @@ def sums_from_bytes(payload: bytes) -> Sums:
     n = int(words[0])
     numbers = words[1 + n :].reshape(n, -1)
     return {int(place): numbers[at] for at, place in enumerate(words[1 : 1 + n])}
+
+
+def stored_numbers(parts: Sequence[tuple[int, Sums]]) -> list[int]:
+    """Sums of replicates as they are stored, for draws and for flips: replicates, places, which, their numbers."""
+    numbers: list[int] = []
+    for length, sums in parts:
+        numbers += [length, len(sums), *sorted(sums)]
+        for place in sorted(sums):
+            numbers += sums[place].tolist()
+    return numbers
+
+
+def from_stored_numbers(numbers: IntArray) -> list[tuple[int, Sums]]:
+    """Read `stored_numbers`."""
+    parts: list[tuple[int, Sums]] = []
+    at = 0
+    while at < len(numbers):
+        length, n_places = numbers[at : at + 2].tolist()
+        places = numbers[at + 2 : at + 2 + n_places].tolist()
+        at += 2 + n_places
+        its = numbers[at : at + n_places * length].reshape(n_places, length)
+        parts.append((length, dict(zip(places, its, strict=True))))
+        at += n_places * length
+    return parts
 
 
 def named_limbs(sums: Sums) -> dict[str, Limbs]:

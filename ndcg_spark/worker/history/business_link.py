@@ -19,7 +19,7 @@ from ndcg_spark.worker.history.nights import (
     arrow_schema,
     date_of,
     in_order,
-    require_one_configuration,
+    require_same,
 )
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
@@ -71,7 +71,7 @@ def _linked(batch: pa.RecordBatch, plan: LinkPlan) -> pa.RecordBatch:
 def _series_rows(series: dict[str, Any], plan: LinkPlan) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
     nights = in_order(keys, series["nights"])
-    require_one_configuration(keys, nights)
+    require_same(keys, nights)
     values = {one["day"]: one["value"] for one in nights}
     clicks = {one["day"]: one for one in series["clicks"] or ()}
     for rate in RATES:

@@ -38,15 +38,18 @@ def date_of(day: int) -> date:
 
 
 def series_name(series: dict[str, Any]) -> str:
-    """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`."""
+    """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`; one of pairs of runs says against which."""
     k = "all" if series["k"] is None else series["k"]
-    run = f"run {series['run']!r}, " if series["run"] else ""
+    against = f" against {series['baseline']!r}" if "baseline" in series else ""
+    run = f"run {series['run']!r}{against}, " if series["run"] or against else ""
     by = series["segment_by"]
     segment = f"{by}={'null' if series['segment'] is None else series['segment']}" if by else "overall"
     return f"{series['metric']}@{k} of {run}{segment}"
 
 
-def in_order(series: dict[str, Any], nights: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def in_order(
+    series: dict[str, Any], nights: Sequence[dict[str, Any]], *, keep: str = "one data set"
+) -> list[dict[str, Any]]:
     """Sort the nights of a series; refuse a night that comes twice.
 
     Parameters
@@ -55,6 +58,8 @@ def in_order(series: dict[str, Any], nights: Sequence[dict[str, Any]]) -> list[d
         By `SERIES`.
     nights : sequence of dict
         With `day`.
+    keep : str
+        What the message advises to keep the rows of.
 
     Returns
     -------
@@ -68,13 +73,12 @@ def in_order(series: dict[str, Any], nights: Sequence[dict[str, Any]]) -> list[d
     for one, following in itertools.pairwise(ordered):
         if one["day"] == following["day"]:
             raise InputRefusedError(
-                f"{series_name(series)} has two rows for the night {date_of(one['day'])}; "
-                "keep the rows of one data set."
+                f"{series_name(series)} has two rows for the night {date_of(one['day'])}; keep the rows of {keep}."
             )
     return ordered
 
 
-def require_one_configuration(series: dict[str, Any], nights: Sequence[dict[str, Any]]) -> None:
+def require_same(series: dict[str, Any], nights: Sequence[dict[str, Any]], column: str = "config_hash") -> None:
     """Refuse a series whose nights were not all computed in the same way.
 
     Parameters
@@ -82,16 +86,18 @@ def require_one_configuration(series: dict[str, Any], nights: Sequence[dict[str,
     series : dict
         By `SERIES`.
     nights : sequence of dict
-        Ordered, with `day` and `config_hash`.
+        Ordered, with `day` and the column.
+    column : str
+        Column that says how a night was computed.
 
     Raises
     ------
     InputRefusedError
     """
     for one, following in itertools.pairwise(nights):
-        if one["config_hash"] != following["config_hash"]:
+        if one[column] != following[column]:
             raise InputRefusedError(
-                f"{series_name(series)} was computed in two ways: config_hash {one['config_hash']} on "
-                f"{date_of(one['day'])}, {following['config_hash']} on {date_of(following['day'])}; "
-                "keep the rows of one config_hash."
+                f"{series_name(series)} was computed in two ways: {column} {one[column]} on "
+                f"{date_of(one['day'])}, {following[column]} on {date_of(following['day'])}; "
+                f"keep the rows of one {column}."
             )

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
+from ndcg_spark.worker.files.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.worker.ranking.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
 from ndcg_spark.worker.ranking.merging import joined_partials
-from ndcg_spark.worker.ranking.parquet import FilePart, read_part
 from ndcg_spark.worker.ranking.partial_ranking import PartialRankings
 from ndcg_spark.worker.ranking.query_rows import RankingTask, stretch_offsets
 from ndcg_spark.worker.ranking.rankings import rankings_batches

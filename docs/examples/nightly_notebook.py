@@ -1,0 +1,109 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Ranking quality, last night
+# MAGIC
+# MAGIC Reads the metric table that `ndcg-spark mean-ndcg --output` writes every night: the means of the last night,
+# MAGIC what moved since the night before, and where. Without a metric table it makes a small one and runs anywhere.
+# MAGIC
+# MAGIC Set the widget `metrics` to your table, such as `main.ranking.metrics`.
+
+# COMMAND ----------
+
+# MAGIC %pip install ndcg-spark --quiet
+
+# COMMAND ----------
+
+# %%
+# The `# %%` lines are cells of VS Code and Jupytext; Databricks takes the COMMAND lines.
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark import evaluate, merge_summaries
+
+spark = SparkSession.builder.getOrCreate()
+on_databricks = "dbutils" in globals()
+table = ""
+if on_databricks:
+    dbutils.widgets.text("metrics", "", "Metric table")  # noqa: F821
+    table = dbutils.widgets.get("metrics")  # noqa: F821
+
+
+def show(frame):
+    """A table to sort and plot on Databricks, text elsewhere."""
+    if on_databricks:
+        display(frame)  # noqa: F821
+    else:
+        frame.show(truncate=False)
+
+
+# COMMAND ----------
+
+# %%
+# Two nights of a small shop, for a first look: the second ranks hats worse.
+rows = [
+    ("2026-01-30", "shoes", "DE", "a", 0.9, 3), ("2026-01-30", "shoes", "DE", "b", 0.8, 2),
+    ("2026-01-30", "hats", "FR", "c", 0.9, 1), ("2026-01-30", "hats", "FR", "d", 0.5, 0),
+    ("2026-01-31", "shoes", "DE", "a", 0.9, 3), ("2026-01-31", "shoes", "DE", "b", 0.8, 2),
+    ("2026-01-31", "hats", "FR", "c", 0.4, 1), ("2026-01-31", "hats", "FR", "d", 0.5, 0),
+]  # fmt: skip
+if table:
+    metrics = spark.table(table)
+else:
+    columns = "run_date string, query_id string, country string, item_id string, score double, relevance int"
+    rankings = spark.createDataFrame(rows, columns)
+    nights = [
+        evaluate(rankings.where(F.col("run_date") == night), k=[1, 10], segments=["country"])
+        .summary.withColumn("run_date", F.to_date(F.lit(night)))
+        .withColumn("dataset", F.lit("shop"))
+        for night in ("2026-01-30", "2026-01-31")
+    ]
+    metrics = nights[0].unionByName(nights[1])
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The last night
+# MAGIC
+# MAGIC `value` is the mean over `n_queries` queries, `ci_low` to `ci_high` its interval.
+
+# COMMAND ----------
+
+# %%
+last = metrics.agg(F.max("run_date")).first()[0]
+overall = metrics.where((F.col("segment_by") == "") & (F.col("metric") == "ndcg"))
+show(
+    overall.where(F.col("run_date") == last)
+    .select("dataset", "run", "k", "value", "ci_low", "ci_high", "n_queries")
+    .orderBy("dataset", "run", "k")
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Since the night before
+# MAGIC
+# MAGIC Segments with the largest change first. `ndcg-spark diagnose` and `report` say more.
+
+# COMMAND ----------
+
+# %%
+before = metrics.where(F.col("run_date") < last).agg(F.max("run_date")).first()[0]
+keys = ["dataset", "run", "segment_by", "segment", "metric", "k"]
+values = metrics.where(F.col("metric") == "ndcg")
+then = values.where(F.col("run_date") == before).select(*keys, F.col("value").alias("before"))
+now = values.where(F.col("run_date") == last).select(*keys, F.col("value").alias("now"), "n_queries")
+changes = now.join(then, keys).withColumn("change", F.col("now") - F.col("before"))
+show(changes.where("segment_by <> ''").orderBy(F.abs("change").desc(), *keys).limit(20))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## All nights as one
+# MAGIC
+# MAGIC Means of nights are added from their exact sums, without reading rankings again.
+
+# COMMAND ----------
+
+# %%
+merged = merge_summaries(metrics).where("metric = 'ndcg' and segment_by = ''")
+show(merged.select("run", "k", "value", "n_queries").orderBy("run", "k"))

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The nightly job on Kubernetes: KUBERNETES_API=https://10.0.0.1:6443 spark_submit_kubernetes.sh 2026-01-31
+#
+# The image is one of Spark with Python, in which `pip install ndcg-spark` was run, and which has jobs/mean_ndcg.py and
+# run.toml in /opt/ndcg-spark. The driver runs in the cluster: how the job ended is in the run log and in its pod.
+set -euo pipefail
+night=${1:?usage: spark_submit_kubernetes.sh YYYY-MM-DD [options of mean-ndcg]}
+shift
+
+exec spark-submit \
+    --master "k8s://${KUBERNETES_API:?address of the API server, such as https://10.0.0.1:6443}" \
+    --deploy-mode cluster \
+    --name "ranking-metrics-$night" \
+    --conf spark.kubernetes.namespace=ranking \
+    --conf spark.kubernetes.container.image="${NDCG_SPARK_IMAGE:-registry.example.com/ndcg-spark:latest}" \
+    --conf spark.kubernetes.authenticate.driver.serviceAccountName=spark \
+    --conf spark.kubernetes.submission.waitAppCompletion=true \
+    --conf spark.executor.instances=8 \
+    --conf spark.executor.cores=4 \
+    --conf spark.executor.memory=8g \
+    --conf spark.executor.memoryOverhead=4g \
+    --conf spark.driver.memory=4g \
+    --conf spark.sql.session.timeZone=UTC \
+    --conf spark.sql.execution.arrow.maxBytesPerBatch=2147483647 \
+    local:///opt/ndcg-spark/mean_ndcg.py \
+    --config /opt/ndcg-spark/run.toml \
+    --log-format json \
+    --run-date "$night" \
+    --input "SELECT * FROM prod.rankings WHERE run_date = DATE'$night'" \
+    "$@"

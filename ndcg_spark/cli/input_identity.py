@@ -1,0 +1,111 @@
+"""Which state of its inputs a job has read, as far as that is known without reading them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ndcg_spark.cli.config import Source, source_of, tables_read
+from ndcg_spark.redaction import redacted
+from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.tables import canonical
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_FILES = 10_000
+"""Asking a file system about more of them takes longer than a second on some."""
+_COMMIT = re.compile(r"(\d{20})\.json")
+
+
+def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Describe the input tables among the options of a job. Asks file system and catalog; reads no rows.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    options : mapping
+        Those made by `table_to_read` have an option `NAME_option` beside them.
+
+    Returns
+    -------
+    list of dict
+        `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one of
+        them; for Delta and Iceberg tables `version`. What is not known is left out.
+    """
+    return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
+
+
+def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
+    kind = source.kind or guess_format(source.reference)
+    found: dict[str, Any] = {
+        "option": name.replace("_", "-"),
+        "reference": redacted(source.reference),
+        "format": kind,
+    }
+    if kind == "sql":
+        return found
+    with suppress(OSError, *SPARK_ERRORS):  # a job that cannot read its input says so itself
+        return found | (_table_facts(spark, source.reference) if kind == "table" else file_facts(source.reference))
+    return found
+
+
+def file_facts(reference: str) -> dict[str, Any]:
+    """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files.
+
+    Parameters
+    ----------
+    reference : str
+
+    Returns
+    -------
+    dict
+    """
+    place = Path(canonical(reference))
+    if not place.is_absolute() or not place.exists():
+        return {}
+    files, size, newest = 0, 0, 0.0
+    for path in _files(place):
+        facts = path.stat()
+        files, size, newest = files + 1, size + facts.st_size, max(newest, facts.st_mtime)
+        if files > MOST_FILES:
+            return {}
+    stamp = datetime.fromtimestamp(newest, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"files": files, "bytes": size, "newest": stamp, **_delta_version(place)} if files else {}
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+        return
+    for folder, inner, names in os.walk(place):
+        inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+        yield from (Path(folder, name) for name in names if not name.startswith((".", "_")))
+
+
+def _delta_version(place: Path) -> dict[str, Any]:
+    log = place / "_delta_log"
+    commits = (
+        [int(found[1]) for name in os.listdir(log) if (found := _COMMIT.fullmatch(name))] if log.is_dir() else []
+    )
+    return {"version": max(commits)} if commits else {}
+
+
+def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
+    """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
+    described = {row[0].strip().lower(): row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
+    provider = (described.get("provider") or "").strip().lower()
+    if provider == "delta":
+        latest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").first()
+        return {"version": latest[0]} if latest else {}
+    if provider == "iceberg":
+        current = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at DESC LIMIT 1").first()
+        return {"version": current[0]} if current else {}
+    location = described.get("location")
+    return file_facts(location) if location else {}

@@ -1,0 +1,283 @@
+"""One run of a job, from its session to its exit code: progress, log lines, tags of Spark jobs, and the run log."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import date, datetime, timezone
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ndcg_spark.cli.config import Operations, Target
+from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.session import spark_session
+from ndcg_spark.errors import NdcgSparkError, find_refusal
+from ndcg_spark.redaction import redacted, redacted_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ndcg_spark.cli.run_log import RunLog
+
+STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
+INTERRUPTED, FAILED = "interrupted", "failed"
+_BY_CODE = {0: SUCCEEDED, 3: GATE_NOT_MET}
+_SECONDS_AFTER_CTRL_C = 10
+_LONGEST = 1000
+"""Characters of a message in the run log."""
+
+
+class Watched(Protocol):
+    """Configuration of a job, whatever else it says."""
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Spark settings of a local session."""
+
+    @property
+    def operations(self) -> Operations:
+        """How the run is watched."""
+
+
+class JobRun:
+    """A run of a job.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    command : str
+        Such as `mean-ndcg`.
+    operations : Operations
+    run_date : date or None
+        Night that the run is for; None: the day on which it starts, UTC.
+    dataset : str
+    """
+
+    def __init__(
+        self, spark: SparkSession, command: str, operations: Operations, run_date: date | None, dataset: str
+    ) -> None:
+        self.id = str(uuid.uuid4())
+        self.spark, self.command = spark, command
+        self.progress = Progress(operations.log_format, {"run_id": self.id, "command": command})
+        self._is_watched = operations.log_format == "json" or operations.run_log is not None
+        self._code, self._began, self._operations = 0, time.monotonic(), operations
+        self._started_at = datetime.now(timezone.utc)
+        self._night, self._dataset = run_date or self._started_at.date(), dataset
+        self._log: RunLog | None = None
+        self._row: dict[str, Any] = {}
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Labels of the Spark jobs of this run."""
+        return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
+
+    def exit(self, code: int) -> int:
+        """Note the exit code, and return it."""
+        self._code = code
+        return code
+
+    def start(self) -> None:
+        """Say that the run starts, in the log and in the run log. An action, if there is a run log.
+
+        Raises
+        ------
+        OutputRefusedError
+            When the run log cannot be written.
+        """
+        place = self._operations.run_log
+        if place is not None:
+            self._log = self._opened(place)
+        if self._is_watched:
+            about = {"run_date": str(self._night), "dataset": self._dataset, "status": STARTED}
+            self.progress.line(f"run {self.id}: {STARTED}", **about)
+
+    def _opened(self, place: Target) -> RunLog:
+        from ndcg_spark.cli.input_identity import input_identities
+        from ndcg_spark.cli.run_log import RunLog, as_json, versions
+        from ndcg_spark.tables import RunPartition
+
+        options = self._operations.options
+        in_force = {name: value for name, value in options.items() if value is not None and value != ()}
+        partition = RunPartition(run_date=self._night, dataset=self._dataset)
+        log = RunLog(self.spark, place, partition, self.id, self.progress.line)
+        log.check(options)
+        self._row = {
+            "run_id": self.id,
+            "command": self.command,
+            "status": STARTED,
+            "started_at": self._started_at,
+            "config": as_json(redacted_values(in_force)),
+            "inputs": as_json(input_identities(self.spark, options)),
+            **versions(self.spark),
+        }
+        log.write(self._row)
+        return log
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Say how the run ended, in the log and in the run log. An action, if there is a run log.
+
+        A run log that cannot be written any more is a warning: what the job has written stays.
+
+        Parameters
+        ----------
+        error : BaseException or None
+            What ended it.
+        """
+        status, message = ended(error, self._code)
+        seconds = time.monotonic() - self._began
+        code = {REFUSED: 2, INTERRUPTED: 130, FAILED: 1}.get(status, self._code)
+        if self._is_watched:
+            about = {"status": status, "exit_code": code, "seconds": round(seconds, 3), **self._counts()}
+            self.progress.line(f"run {self.id}: {status} after {seconds:.1f} s", **about)
+        if self._log is None:
+            return
+        row = {"status": status, "exit_code": code, "seconds": seconds, "message": message}
+        row = {**self._row, **row, **self._facts(), "finished_at": datetime.now(timezone.utc)}
+        try:
+            if status == INTERRUPTED:
+                self._write_in_time(self._log, row)
+            else:
+                self._log.write(row)
+        except Exception as problem:
+            why = " ".join(str(problem).split())[:_LONGEST]
+            self.progress.line(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
+
+    def _write_in_time(self, log: RunLog, row: dict[str, Any]) -> None:
+        """Write a row while Spark may still be busy with what was interrupted; Ctrl-C has to end soon anyway."""
+
+        def write() -> None:
+            with suppress(Exception):  # Spark 3.5 has no tags; its jobs end with the session
+                self.spark.interruptTag(self.tags[-1])
+            try:
+                log.write(row)
+            except Exception as problem:
+                failed.append(problem)
+
+        failed: list[Exception] = []
+        writing = threading.Thread(target=write, daemon=True)
+        writing.start()
+        writing.join(_SECONDS_AFTER_CTRL_C)
+        if writing.is_alive():
+            raise TimeoutError("Spark is busy")
+        if failed:
+            raise failed[0]
+
+    def _counts(self) -> dict[str, int]:
+        from ndcg_spark.cli.run_log import counts_of
+
+        return counts_of(self.progress.facts)
+
+    def _facts(self) -> dict[str, Any]:
+        from ndcg_spark.cli.run_log import as_json
+
+        facts = self.progress.facts
+        steps = [{"step": redacted(what), "seconds": round(seconds, 3)} for what, seconds in self.progress.steps]
+        outputs = [redacted_values(one) for one in facts.get("outputs", [])]
+        return {
+            **self._counts(),
+            "config_hash": facts.get("config_hash"),
+            "outputs": as_json(outputs),
+            "steps": as_json(steps),
+        }
+
+
+def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
+    """Tell how a run ended: its status, and a line that says why.
+
+    Parameters
+    ----------
+    error : BaseException or None
+    code : int
+        Exit code of a run without error.
+
+    Returns
+    -------
+    tuple of str and str or None
+    """
+    if error is None:
+        return _BY_CODE[code], None
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, None
+    text = find_refusal(str(error)) or str(error)
+    if isinstance(error, NdcgSparkError):
+        return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
+    first = next(iter(text.strip().splitlines()), "")
+    return FAILED, redacted(f"{type(error).__name__}: {first}")[:_LONGEST]
+
+
+@contextmanager
+def job_run(
+    command: str,
+    config: Watched,
+    *,
+    short_lists: bool,
+    run_date: date | None = None,
+    dataset: str = "",
+) -> Iterator[JobRun]:
+    """Run a job: open its session, and log how it starts and how it ends.
+
+    Parameters
+    ----------
+    command : str
+        Such as `mean-ndcg`.
+    config : Watched
+    short_lists : bool
+        As for `spark_session`.
+    run_date : date or None
+        Night that the run is for, if its options say so.
+    dataset : str
+
+    Yields
+    ------
+    JobRun
+        Call its `exit` with the exit code.
+
+    Raises
+    ------
+    NdcgSparkError
+        When there is no Spark, or the run log cannot be written.
+    """
+    with spark_session(f"ndcg-spark {command}", config.spark_settings, short_lists=short_lists) as spark:
+        run = JobRun(spark, command, config.operations, run_date, dataset)
+        if config.operations.options.get("explain"):  # nothing will run
+            yield run
+            return
+        with tagged(spark, run.tags), run.progress.watching(spark):
+            run.start()
+            try:
+                yield run
+            except BaseException as error:
+                run.end(error)
+                raise
+            run.end()
+
+
+@contextmanager
+def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
+    """Label the Spark jobs that this thread starts, where sessions can do that (Spark 4; Connect 3.5).
+
+    Parameters
+    ----------
+    spark : SparkSession
+    tags : tuple of str
+        Those that the session has already stay.
+
+    Yields
+    ------
+    None
+    """
+    added = []
+    with suppress(Exception):  # without tags jobs are harder to find, and that is all
+        there = spark.getTags()
+        for tag in tags:
+            if tag not in there:
+                spark.addTag(tag)
+                added.append(tag)
+    try:
+        yield
+    finally:
+        for tag in added:
+            with suppress(Exception):  # the session may have ended
+                spark.removeTag(tag)

@@ -1,0 +1,123 @@
+"""Tables of Delta Lake: slices are replaced by `writeTo(table).overwrite(condition)`, which Delta calls replaceWhere.
+
+The writer names the table only, so neither its partitions nor its clustering, properties or columns are touched.
+Delta commits all slices at once, and refuses the commit when somebody else has committed such rows since it began.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
+
+_ROWS_STAY = re.compile(
+    r"OPTIMIZE|VACUUM.*|(UN)?SET TBLPROPERTIES|(ADD|DROP|RENAME|CHANGE|REPLACE) COLUMNS?|(ADD|DROP) CONSTRAINT"
+    r"|CLUSTER BY|UPGRADE PROTOCOL|COMPUTE STATS.*|REORG|CREATE TABLE"
+)
+"""Operations after which every slice has the rows that it had before."""
+_FILE = re.compile(r"(\d{20})\.json")
+_LOOK_BACK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A commit in the log: what it says of itself, and the slices whose files it changed, where that can be seen."""
+
+    version: int
+    operation: str
+    parameters: str
+    mark: str | None
+    changed: frozenset[str] | None
+
+    def touches(self, folders: Sequence[str]) -> bool:
+        """Whether rows of some slices may have been changed."""
+        if self.changed is not None:
+            return not self.changed.isdisjoint(folders)
+        if _ROWS_STAY.fullmatch(self.operation):
+            return False
+        names = [folder.partition("/slice=")[2] for folder in folders]
+        return "predicate" not in self.parameters or any(name in self.parameters for name in names)
+
+
+class DeltaLog:
+    """Commits of a Delta table: from `DESCRIBE HISTORY`, or from the files of the log if there is no such command."""
+
+    def __init__(self, spark: SparkSession, table: str, folders: Sequence[str], root: Path | None) -> None:
+        self._spark, self._table, self._folders = spark, table, folders
+        self._files = None if root is None else root / "_delta_log"
+
+    def version(self) -> int | None:
+        """Version of the table now."""
+        return next(self._since(None)).version
+
+    def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
+        """Run an action: replace the slices, unless somebody else has since the version `since`."""
+        if any(one.touches(self._folders) for one in self._since(since)):
+            raise ConflictError
+        rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(condition_of(self._folders)))
+
+    def find(self, mark: str, since: int | None) -> Commit | None:
+        """Find a commit by its user metadata."""
+        found = next((one for one in self._since(since) if one.mark == mark), None)
+        if found is None:
+            return None
+        changed = found.changed
+        alone = "predicate" in found.parameters if changed is None else changed <= set(self._folders)
+        return Commit(version=found.version, before=found.version - 1, alone=alone)
+
+    def rows_at(self, version: int) -> DataFrame:
+        """Rows of an earlier version."""
+        return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")
+
+    def _since(self, version: int | None) -> Iterator[_Entry]:
+        """Commits after a version, the newest first; all where there is None."""
+        try:
+            yield from self._history(version)
+        except SPARK_ERRORS as error:
+            if self._files is None:
+                raise OutputRefusedError(
+                    f"this Spark shows no history of {self._table!r} (DESCRIBE HISTORY), which a safe write needs."
+                ) from error
+            yield from self._logged(self._files, version)
+
+    def _history(self, version: int | None) -> Iterator[_Entry]:
+        limit = 1 if version is None else _LOOK_BACK
+        while True:
+            rows = self._spark.sql(f"DESCRIBE HISTORY {self._table} LIMIT {limit}").collect()
+            if version is None or len(rows) < limit or rows[-1]["version"] <= version:
+                break
+            limit *= 10
+        for row in rows:
+            if version is None or row["version"] > version:
+                parameters = json.dumps(row["operationParameters"] or {})
+                yield _Entry(row["version"], row["operation"], parameters, row["userMetadata"], None)
+
+    def _logged(self, files: Path, version: int | None) -> Iterator[_Entry]:
+        numbers = sorted(
+            (int(found[1]) for one in files.iterdir() if (found := _FILE.fullmatch(one.name))), reverse=True
+        )
+        for number in numbers:
+            if version is not None and number <= version:
+                break
+            actions = [json.loads(line) for line in (files / f"{number:020d}.json").read_text().splitlines() if line]
+            yield _entry(number, actions)
+
+
+def _entry(version: int, actions: Sequence[dict[str, Any]]) -> _Entry:
+    said: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    files = [file for one in actions for kind, file in one.items() if kind in ("add", "remove")]
+    values = [file.get("partitionValues") or {} for file in files if file.get("dataChange", True)]
+    known = all({"run_date", "slice"} <= one.keys() for one in values)
+    changed = frozenset(f"run_date={one['run_date']}/slice={one['slice']}" for one in values) if known else None
+    parameters = json.dumps(said.get("operationParameters") or {})
+    return _Entry(version, said.get("operation", ""), parameters, said.get("userMetadata"), changed)

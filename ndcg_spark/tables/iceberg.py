@@ -1,0 +1,60 @@
+"""Tables of Apache Iceberg: slices are replaced by `writeTo(table).overwrite(condition)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
+
+MARK = "ndcg-spark-write"
+"""Property of a snapshot that names the write which made it."""
+
+
+class IcebergLog:
+    """Snapshots of an Iceberg table.
+
+    Needs no SQL extensions of Iceberg, and neither branches nor `write.wap.enabled`: publishing a staged snapshot
+    needs both a procedure and a table on which nobody else has committed since.
+    """
+
+    def __init__(self, spark: SparkSession, table: str, folders: Sequence[str]) -> None:
+        # The schema is named, too: `ranking.refs` would be the table `refs` of a schema `ranking`.
+        self._table = table if "." in table else f"{spark.catalog.currentDatabase()}.{table}"
+        self._spark, self._folders = spark, folders
+
+    def version(self) -> int | None:
+        """Id of the current snapshot."""
+        row = self._spark.sql(f"SELECT snapshot_id FROM {self._table}.refs WHERE name = 'main'").first()
+        return None if row is None else int(row[0])
+
+    def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
+        """Run an action: overwrite, after Iceberg has made sure that no such row was added or deleted since."""
+        writer = rows.writeTo(self._table).option(f"snapshot-property.{MARK}", mark)
+        writer = writer.option("isolation-level", "serializable")
+        if since is not None:  # else all snapshots of the table are looked at
+            writer = writer.option("validate-from-snapshot-id", str(since))
+        try:
+            writer.overwrite(F.expr(condition_of(self._folders)))
+        except SPARK_ERRORS as error:
+            if "ound conflicting" in str(error):
+                raise ConflictError from error
+            raise
+
+    def find(self, mark: str, since: int | None) -> Commit | None:
+        """Find a snapshot by its property."""
+        del since
+        row = self._spark.sql(
+            f"SELECT snapshot_id, parent_id, summary['changed-partition-count'] FROM {self._table}.snapshots "
+            f"WHERE summary['{MARK}'] = '{mark}'"
+        ).first()
+        if row is None:
+            return None
+        return Commit(version=row[0], before=row[1], alone=int(row[2] or 0) <= len(self._folders))
+
+    def rows_at(self, version: int) -> DataFrame:
+        """Rows of an earlier snapshot."""
+        return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")

@@ -1,0 +1,244 @@
+"""Tables of every format that nightly results are written to: how they are made, written, read and looked into."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ndcg_spark.tables import (
+    ManyNights,
+    NightlySlice,
+    RunPartition,
+    Staged,
+    replace_partition,
+    slice_name,
+    stage_partition,
+    writing,
+)
+from ndcg_spark.tables.delta import DeltaLog
+
+LEGS = ("spark", "iceberg", "delta")
+NIGHT, BEFORE = date(2026, 1, 31), date(2026, 1, 30)
+SCHEMA = "run string, k int, value int, night date"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table to write to; `reached` says whether this process and Spark share its files."""
+
+    spark: SparkSession
+    title: str
+    kind: str
+    reference: str
+    base: Path
+    """Folder of everything that this session writes."""
+    reached: bool = True
+    shared: bool = True
+    """Whether another process can have the same table."""
+    ddl: str = ""
+    """How a person makes it; empty where the first write does."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is none of the catalog."""
+        return self.kind == "parquet"
+
+    @property
+    def commits(self) -> bool:
+        """Whether its format keeps a log of its files."""
+        return self.kind in ("iceberg", "delta")
+
+    def stage(self, rows: DataFrame, partition: Any, runs: Sequence[str], **more: Any) -> Staged:
+        """Stage rows; the caller closes it."""
+        with self._reach():
+            return stage_partition(rows, self.reference, self.kind, partition, list(runs), **more)
+
+    def write(self, rows: DataFrame, partition: Any = None, runs: Sequence[str] = ("",), **more: Any) -> None:
+        """Write rows in place of those of the same slices."""
+        with self._reach():
+            replace_partition(rows, self.reference, self.kind, partition or shop(), list(runs), **more)
+
+    @contextmanager
+    def _reach(self) -> Iterator[None]:
+        """Let the package believe that only Spark reaches the files, where that is to be tried.
+
+        As Sail has no DESCRIBE HISTORY, the log of Delta is read from its files all the same.
+        """
+        kept = writing.shared_folder, writing.DeltaLog
+        if not self.reached:
+            writing.shared_folder = lambda *_: None
+            writing.DeltaLog = lambda spark, table, slices, _: DeltaLog(spark, table, slices, self.root)
+        try:
+            yield
+        finally:
+            writing.shared_folder, writing.DeltaLog = kept
+
+    @property
+    def root(self) -> Path:
+        """Where its files are."""
+        return Path(self.reference) if self.is_folder else location(self.spark, self.reference)
+
+    def frame(self) -> DataFrame:
+        """The rows."""
+        return self.spark.read.parquet(str(self.root)) if self.is_folder else self.spark.table(self.reference)
+
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        if self.is_folder:
+            return any(self.root.glob("run_date=*"))
+        return bool(self.spark.catalog.tableExists(self.reference))
+
+    def values(self) -> list[tuple[str, str, str, int, int]]:
+        """Sorted (night, data set, run, value, number of rows)."""
+        if not self.exists():
+            return []
+        counted = self.frame().groupBy("run_date", "dataset", "run", "value").count().collect()
+        return sorted((str(row[0]), *row[1:]) for row in counted)
+
+    def files(self, partition: RunPartition, run: str = "") -> dict[str, str]:
+        """Digests of the files of a slice, by their paths."""
+        folder = f"run_date={partition.run_date}/slice={slice_name(partition.dataset, run)}"
+        found = glob(f"{self.root}/{folder}/*.parquet") + glob(f"{self.root}/data/{folder}/*.parquet")
+        return {one: hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in found}
+
+    def provider(self) -> str:
+        """What the catalog calls its format."""
+        return _described(self.spark, self.reference)["provider"].lower()
+
+    def clear(self) -> None:
+        """Begin anew, without rows."""
+        self.drop()
+        if self.ddl:
+            self.spark.sql(self.ddl)
+
+    def drop(self) -> None:
+        """Remove the table and its files."""
+        if self.exists():
+            root = self.root
+            if not self.is_folder:
+                self.spark.sql(f"DROP TABLE {self.reference}")
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def location(spark: SparkSession, table: str) -> Path:
+    """Folder of a table."""
+    return Path(_described(spark, table)["location"].removeprefix("file:"))
+
+
+def _described(spark: SparkSession, table: str) -> dict[str, str]:
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    return {str(row[0]).lower(): str(row[1]) for row in rows}
+
+
+def shop(night: date = NIGHT) -> RunPartition:
+    """A data set."""
+    return RunPartition(run_date=night, dataset="shop")
+
+
+def app(night: date = NIGHT) -> RunPartition:
+    """Another one."""
+    return RunPartition(run_date=night, dataset="app")
+
+
+def rows(spark: SparkSession, value: int, runs: Sequence[str] = ("",), n: int = 3, night: date = NIGHT) -> DataFrame:
+    """Rows of some runs that all hold one value."""
+    return spark.createDataFrame([(run, i, value, night) for run in runs for i in range(n)], SCHEMA)
+
+
+def broken(frame: DataFrame) -> DataFrame:
+    """The same rows, the last of which raises."""
+    return frame.selectExpr("run", "k", "CAST(IF(k = 2, raise_error('broken row'), value) AS INT) AS value", "night")
+
+
+def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, ManyNights]:
+    """Rows of two nights of one run."""
+    frame = rows(spark, value, night=BEFORE).union(rows(spark, value))
+    slices = tuple(NightlySlice(night, "", "") for night in (BEFORE, NIGHT))
+    return frame, ManyNights(dataset="shop", night="night", part=None, slices=slices)
+
+
+# --------------------------------------------------------------------------------------------------------- sessions
+
+
+def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any]:
+    """Start the Spark of a leg; the second result is a server to be stopped, or None."""
+    if leg == "delta":
+        return _start_sail(root)
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={root}/derby" -XX:TieredStopAtLevel=1',
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "OFF",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"{root}/warehouse",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    if leg == "iceberg":
+        settings |= {
+            "spark.jars": iceberg_jar(),
+            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.ice.type": "hadoop",
+            "spark.sql.catalog.ice.warehouse": f"{root}/ice",
+        }
+    elif hive:
+        builder = builder.enableHiveSupport()
+    spark = builder.config(map=settings).getOrCreate()
+    if leg == "iceberg":
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS ice.db")
+    return spark, None
+
+
+def iceberg_jar() -> str:
+    """The Iceberg runtime for Spark 3.5 that a package of PyPI carries."""
+    import snowpark_connect_deps_iceberg
+
+    folder = os.path.dirname(str(snowpark_connect_deps_iceberg.__file__))
+    return next(iter(glob(f"{folder}/jars/iceberg-spark-runtime-3.5_2.12-*.jar")))
+
+
+def _start_sail(root: Path) -> tuple[SparkSession, Any]:
+    os.environ.setdefault("RUST_LOG", "error")
+    from pysail.spark import SparkConnectServer
+
+    server = SparkConnectServer("127.0.0.1", 0)
+    server.start(background=True)
+    spark = SparkSession.builder.remote(f"sc://127.0.0.1:{server.listening_address[1]}").getOrCreate()
+    spark.conf.set("spark.sql.warehouse.dir", f"{root}/warehouse")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return spark, server
+
+
+def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -> list[Place]:
+    """The tables of a leg, none of which exists yet."""
+    if leg == "iceberg":
+        return [
+            Place(spark, "Iceberg", "iceberg", "ice.db.one", root),
+            Place(spark, "Iceberg, files out of reach", "iceberg", "ice.db.far", root, reached=False),
+        ]
+    if leg == "delta":
+        return [
+            Place(spark, "Delta", "delta", "one", root),
+            Place(spark, "Delta, files out of reach", "delta", "far", root, reached=False),
+        ]
+    found = [
+        Place(spark, "parquet folder", "parquet", str(root / "folder"), root),
+        Place(spark, "parquet table", "table", "formats_table", root, shared=False),
+    ]
+    if hive:
+        partitions = "PARTITIONED BY (run_date DATE, slice STRING)"
+        ddl = f"CREATE TABLE formats_hive ({SCHEMA}, dataset string) {partitions} STORED AS PARQUET"
+        found.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=False, ddl=ddl))
+    return found

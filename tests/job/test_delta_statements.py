@@ -1,0 +1,275 @@
+"""Delta without Delta: what is asked of a session, as of one on Databricks, and what is made of its answers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import date
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.tables import RunPartition, slice_name, stage_partition, swap_in
+from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
+from ndcg_spark.tables.delta import DeltaLog
+
+NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+NAME = slice_name("shop", "")
+OURS, THEIRS = f"run_date=2026-01-31/slice={NAME}", f"run_date=2026-01-31/slice={slice_name('app', '')}"
+CONDITION = f"(run_date = DATE'2026-01-31' AND slice IN ('{NAME}'))"
+TABLE = "main.metrics.ranking"
+DESCRIBED = [
+    ("run", "string"), ("value", "int"), ("dataset", "string"), ("run_date", "date"), ("slice", "string"),
+    ("# Clustering Information", ""), ("# col_name", "data_type"), ("run_date", "date"), ("slice", "string"),
+    ("", ""), ("# Detailed Table Information", ""), ("Catalog", "main"), ("Database", "metrics"),
+    ("Table", "ranking"), ("Type", "MANAGED"), ("Location", "s3://bucket/__unitystorage/4711"), ("Provider", "delta"),
+]  # fmt: skip
+"""What Databricks says of a table with liquid clustering in Unity Catalog, which nobody may write to by its path."""
+
+
+def entry(version, operation="WRITE", predicate=None, mark=None):
+    parameters = {"mode": "Overwrite"} | ({"predicate": f'["{predicate}"]'} if predicate else {})
+    return {"version": version, "operation": operation, "operationParameters": parameters, "userMetadata": mark}
+
+
+class Databricks:
+    """Answers and records; its rows are those of a frame of a real session."""
+
+    def __init__(self, spark, stored):
+        self.spark, self.stored = spark, stored
+        self.history = [entry(7, predicate=f"slice IN ('{NAME}')")]
+        self.said, self.writes = [], []
+        self.meanwhile = lambda: None
+
+    def sql(self, statement):
+        self.said.append(statement)
+        if statement.startswith("DESCRIBE TABLE EXTENDED"):
+            return SimpleNamespace(collect=lambda: DESCRIBED)
+        if statement.startswith("DESCRIBE HISTORY"):
+            return SimpleNamespace(collect=lambda: self.history[: int(statement.rpartition(" ")[2])])
+        assert statement == f"SELECT * FROM {TABLE} VERSION AS OF 7", statement
+        return self.stored
+
+    def write_to(self, rows, table):
+        write = {"table": table, "columns": rows.columns, "values": sorted(row.value for row in rows.collect())}
+
+        def option(name, value):
+            write[name] = value
+            return writer
+
+        def overwrite(condition):
+            write["condition"] = " ".join(str(condition._jc.toString()).split())
+            self.writes.append(write)
+            self.meanwhile()
+            self.history.insert(0, entry(self.history[0]["version"] + 1, "WRITE", CONDITION, write["userMetadata"]))
+
+        writer = SimpleNamespace(option=option, overwrite=overwrite)
+        return writer
+
+
+@pytest.fixture
+def databricks(spark, monkeypatch):
+    stored = spark.createDataFrame(
+        [("", value, "shop", NIGHT.run_date, NAME) for value in (1, 1)],
+        "run string, value int, dataset string, run_date date, slice string",
+    )
+    made = Databricks(spark, stored)
+    monkeypatch.setattr(SparkSession, "sql", lambda _, statement, **__: made.sql(statement))
+    monkeypatch.setattr(SparkSession, "table", lambda *_: made.stored)
+    monkeypatch.setattr(type(spark.catalog), "tableExists", lambda *_: True)
+    monkeypatch.setattr(type(stored), "writeTo", lambda rows, table: made.write_to(rows, table))
+    return made
+
+
+@pytest.fixture
+def new_rows(spark):
+    return spark.createDataFrame([("", 2)] * 2, "run string, value int")
+
+
+def staged_in(rows):
+    return closing(stage_partition(rows, TABLE, "table", NIGHT, [""]))
+
+
+def test_a_clustered_table_of_unity_catalog_is_named_and_nothing_else(databricks, new_rows):
+    """No path, no DDL, no partitions: one overwrite by a condition over the keys."""
+    with staged_in(new_rows) as staged:
+        assert databricks.writes == []
+        swap_in([staged])
+    (write,) = databricks.writes
+    assert write.pop("userMetadata")
+    assert write.pop("condition").count(NAME) == 1
+    assert write == {"table": TABLE, "columns": ["run", "value", "dataset", "run_date", "slice"], "values": [2, 2]}
+    assert {one.partition(TABLE)[0] for one in databricks.said} == {"DESCRIBE TABLE EXTENDED ", "DESCRIBE HISTORY "}
+
+
+class Failing:
+    reference, undoable = "other", True
+
+    def swap(self):
+        raise OutputRefusedError("no")
+
+    def undo(self):
+        pass
+
+
+def test_what_was_committed_is_taken_back_by_a_commit_of_the_old_rows(databricks, new_rows):
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="no"):
+        swap_in([staged, Failing()])
+    assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
+    assert databricks.writes[0]["condition"] == databricks.writes[1]["condition"]
+    assert not any("RESTORE" in statement for statement in databricks.said)
+
+
+def test_rows_that_others_wrote_over_ours_are_not_taken_back(databricks, new_rows):
+    class Late(Failing):
+        def swap(self):
+            databricks.history.insert(0, entry(9, predicate=CONDITION, mark="theirs"))
+            raise OutputRefusedError("no")
+
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="no"):
+        swap_in([staged, Late()])
+    assert [write["values"] for write in databricks.writes] == [[2, 2]]
+
+
+def test_a_writer_of_the_same_slice_who_was_quicker_wins(databricks, new_rows):
+    with staged_in(new_rows) as staged:
+        databricks.history.insert(0, entry(8, predicate=CONDITION, mark="theirs"))
+        with pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
+            swap_in([staged])
+    assert databricks.writes == []
+
+
+def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows, monkeypatch):
+    monkeypatch.setattr("ndcg_spark.tables.commits._PAUSE", 0)
+    lost = iter([True, True, False])
+
+    def meanwhile():
+        if next(lost):
+            databricks.history.insert(0, entry(databricks.history[0]["version"] + 1, "OPTIMIZE"))
+            raise SPARK_ERRORS[0]("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: somebody was quicker")
+
+    databricks.meanwhile = meanwhile
+    with staged_in(new_rows) as staged:
+        swap_in([staged])
+    assert len(databricks.writes) == 3
+
+
+def test_a_write_that_the_log_shows_as_a_whole_overwrite_is_taken_back(databricks, new_rows, monkeypatch):
+    """As if the engine had passed over the condition."""
+    monkeypatch.setattr("test_delta_statements.CONDITION", None)
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="these runs alone"):
+        swap_in([staged])
+    assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
+
+
+# ------------------------------------------------------------------------------------------- logs, without Spark
+
+
+class History:
+    """A session that knows nothing but the history of a table."""
+
+    def __init__(self, entries):
+        self.entries, self.limits = entries, []
+
+    def sql(self, statement):
+        if self.entries is None:
+            raise SPARK_ERRORS[0]("found HISTORY at 9:16")
+        self.limits.append(int(statement.rpartition(" ")[2]))
+        return SimpleNamespace(collect=lambda: self.entries[: self.limits[-1]])
+
+
+@pytest.mark.parametrize(
+    ("newer", "conflicts"),
+    [
+        ([], False),
+        ([entry(8, predicate=f"slice IN ('{NAME}')")], True),
+        ([entry(8, predicate="slice IN ('app-12345678')")], False),
+        ([entry(8)], True),
+        ([entry(8, "DELETE", "value = 3")], False),
+        ([entry(8, "MERGE")], True),
+        ([entry(8, "RESTORE")], True),
+        ([entry(8, "OPTIMIZE", "[]")], False),
+        ([entry(8, "VACUUM END")], False),
+        ([entry(8, "ADD COLUMNS")], False),
+        ([entry(9), entry(8, "OPTIMIZE")], True),
+    ],
+)
+def test_which_commits_of_others_are_conflicts(newer, conflicts):
+    log = DeltaLog(History([*newer, entry(7)]), TABLE, [OURS], None)
+    rows = SimpleNamespace(writeTo=lambda _: pytest.fail("written"))
+    assert log.version() == 7 + len(newer)
+    found = any(one.touches([OURS]) for one in log._since(7))
+    assert found == conflicts
+    if conflicts:
+        with pytest.raises(ConflictError):
+            log.replace(rows, 7, "mark")
+
+
+def test_a_long_history_is_read_as_far_as_needed():
+    history = History([entry(version) for version in range(500, -1, -1)])
+    assert [one.version for one in DeltaLog(history, TABLE, [OURS], None)._since(250)] == list(range(500, 250, -1))
+    assert history.limits == [100, 1000]
+
+
+def logged(folder, version, *actions):
+    (folder / "_delta_log").mkdir(exist_ok=True)
+    lines = "\n".join(json.dumps(one) for one in actions)
+    (folder / "_delta_log" / f"{version:020d}.json").write_text(lines)
+
+
+def file_of(slice_folder, kind="add", **more):
+    night, _, name = slice_folder.partition("/slice=")
+    return {kind: {"path": "f", "partitionValues": {"run_date": night.partition("=")[2], "slice": name}, **more}}
+
+
+def said(mark=None, operation="WRITE"):
+    return {"commitInfo": {"operation": operation, "operationParameters": {}, "userMetadata": mark}}
+
+
+@pytest.fixture
+def log(tmp_path):
+    logged(tmp_path, 0, said(operation="CREATE TABLE"), {"metaData": {}})
+    logged(tmp_path, 1, said("old"), file_of(OURS))
+    return DeltaLog(History(None), TABLE, [OURS], tmp_path)
+
+
+def test_without_a_history_the_files_of_the_log_are_read(log, tmp_path):
+    (tmp_path / "_delta_log" / "00000000000000000001.crc").touch()
+    logged(tmp_path, 2, said("mark"), file_of(OURS), file_of(OURS, "remove"))
+    assert log.version() == 2
+    assert log.find("mark", 1) == Commit(version=2, before=1, alone=True)
+    assert log.find("other", 1) is None
+
+
+def test_files_of_other_slices_in_our_commit_show(log, tmp_path):
+    logged(tmp_path, 2, said("mark"), file_of(OURS), file_of(THEIRS, "remove"))
+    assert log.find("mark", 1) == Commit(version=2, before=1, alone=False)
+
+
+@pytest.mark.parametrize(
+    ("actions", "conflicts"),
+    [
+        ([file_of(THEIRS), file_of(THEIRS, "remove")], False),
+        ([file_of(THEIRS), file_of(OURS, "remove")], True),
+        ([file_of(OURS, dataChange=False), file_of(OURS, "remove", dataChange=False)], False),
+        ([{"metaData": {}}], False),
+    ],
+)
+def test_conflicts_show_in_the_files_of_the_log(log, tmp_path, actions, conflicts):
+    logged(tmp_path, 2, said("theirs"), *actions)
+    assert any(one.touches([OURS]) for one in log._since(1)) == conflicts
+
+
+def test_no_history_and_no_files_are_a_refusal():
+    with pytest.raises(OutputRefusedError, match="DESCRIBE HISTORY"):
+        DeltaLog(History(None), TABLE, [OURS], None).version()
+
+
+def test_conditions_have_a_clause_for_each_night():
+    folders = ["run_date=2026-01-30/slice=b", "run_date=2026-01-31/slice=b", "run_date=2026-01-31/slice=a"]
+    assert condition_of(folders) == (
+        "(run_date = DATE'2026-01-30' AND slice IN ('b')) OR (run_date = DATE'2026-01-31' AND slice IN ('a', 'b'))"
+    )

@@ -1,0 +1,65 @@
+"""Spellings of places: which of them are one, and which are files of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ndcg_spark.tables.checks import Reading
+from ndcg_spark.tables.places import canonical, is_local
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://data/rows", "s3a://data/rows/"),
+        ("s3n://data//rows", "S3://data/rows"),
+        ("s3a://data/", "s3://data"),
+        ("gs://data/rows/", "gs://data/rows"),
+        ("abfss://box@acct.dfs.core.windows.net/x/", "abfs://box@acct.dfs.core.windows.net/x"),
+        ("wasbs://box@acct.blob.core.windows.net/x", "abfss://box@acct.dfs.core.windows.net/x"),
+        ("dbfs:/rows", "dbfs:///rows/"),
+        ("hdfs://node:8020/rows/", "hdfs://node:8020/rows"),
+    ],
+)
+def test_one_place_has_one_spelling(one: str, other: str) -> None:
+    assert canonical(one) == canonical(other)
+    assert canonical(canonical(one)) == canonical(one)
+    assert not is_local(canonical(one))
+    reading = Reading(name="--input", folders=frozenset([canonical(one)]))
+    assert reading.touches(canonical(other))
+    assert reading.touches(canonical(f"{other.rstrip('/')}/metrics"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://data/rows", "s3://data/rows2"),
+        ("s3://data/rows", "gs://data/rows"),
+        ("s3://data/Rows", "s3://data/rows"),
+        ("abfss://a@acct.dfs.core.windows.net/x", "abfss://b@acct.dfs.core.windows.net/x"),
+        ("dbfs:/rows", "/rows"),
+        ("s3://rows", "/rows"),
+    ],
+)
+def test_other_places_stay_apart(one: str, other: str) -> None:
+    assert not Reading(name="--input", folders=frozenset([canonical(one)])).touches(canonical(other))
+
+
+def test_databricks_shows_stores_as_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of that name is a plain one anywhere else."""
+    assert canonical("/Volumes/main/search/raw/rows") == "/Volumes/main/search/raw/rows"
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    for spelling in ("/Volumes/main/search/raw/rows", "file:/Volumes/main/search/raw/rows/"):
+        assert canonical(spelling) == canonical("dbfs:/Volumes/main/search/raw/rows")
+    assert canonical("/dbfs/rows") == canonical("file:///dbfs/rows") == canonical("dbfs:/rows")
+    assert canonical("/dbfs2/rows") == "/dbfs2/rows"
+
+
+def test_files_of_this_machine_are_real_paths(tmp_path: Path) -> None:
+    (tmp_path / "a b%20é").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a b%20é")
+    expected = str(tmp_path / "a b%20é")
+    for spelling in (f"{tmp_path}/link/", f"file:{tmp_path}/a b%20é", f"file://{tmp_path}//link/../link"):
+        assert canonical(spelling) == expected

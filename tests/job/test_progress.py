@@ -1,0 +1,159 @@
+"""Progress at a terminal on Spark Connect, and what identifies an input; without Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ndcg_spark.cli.input_identity import file_facts, input_identities
+from ndcg_spark.cli.progress import Progress
+
+
+class ConnectSession:
+    """What a session of Spark Connect has for progress."""
+
+    def __init__(self) -> None:
+        self.handlers: list[Any] = []
+
+    def registerProgressHandler(self, handler: Any) -> None:  # noqa: N802
+        self.handlers.append(handler)
+
+    def removeProgressHandler(self, handler: Any) -> None:  # noqa: N802
+        self.handlers.remove(handler)
+
+
+class ClassicSession(ConnectSession):
+    def registerProgressHandler(self, handler: Any) -> None:  # noqa: N802
+        raise RuntimeError("[ONLY_SUPPORTED_WITH_SPARK_CONNECT]")
+
+
+@pytest.fixture
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts that the spinner shows after its first."""
+    shown: list[str] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("rich.status.Status.update", lambda _, text: shown.append(text))
+    return shown
+
+
+def test_tasks_are_counted_on_connect(at_a_terminal: list[str]) -> None:
+    session, progress = ConnectSession(), Progress()
+    stages = [
+        SimpleNamespace(num_tasks=8, num_completed_tasks=3),
+        SimpleNamespace(num_tasks=4, num_completed_tasks=0),
+    ]
+    with progress.watching(session):
+        (handler,) = session.handlers
+        handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)  # no step is shown
+        with progress.step("ranking"):
+            handler(stages=[], inflight_tasks=0, operation_id="x", done=False)
+            handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
+            handler(stages=stages, inflight_tasks=0, operation_id="x", done=True)
+        handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
+    assert session.handlers == []
+    assert at_a_terminal == ["ranking: 3 of 12 tasks, 2 running"]
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+def test_the_handler_goes_when_a_job_fails() -> None:
+    session = ConnectSession()
+    with pytest.raises(ValueError, match="no"), Progress().watching(session):
+        raise ValueError("no")
+    assert session.handlers == []
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+def test_a_classic_session_has_its_own_bar() -> None:
+    with Progress().watching(ClassicSession()):
+        pass
+
+
+def test_a_log_file_gets_no_handler() -> None:
+    session = ConnectSession()
+    with Progress().watching(session):
+        assert session.handlers == []
+
+
+def test_steps_are_kept_and_credentials_are_not_printed(capsys: pytest.CaptureFixture) -> None:
+    progress = Progress()
+    with progress.step("writing metrics to s3://KEY:SECRET@bucket/m"):
+        pass
+    assert capsys.readouterr().err == "writing metrics to s3://***@bucket/m: 0.0 s\n"
+    assert [what for what, _ in progress.steps] == ["writing metrics to s3://KEY:SECRET@bucket/m"]
+
+
+# --- inputs
+
+
+def write(path: Path, text: str, seconds: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (seconds, seconds))
+    return path
+
+
+def test_files_are_counted_without_those_that_readers_pass_over(tmp_path: Path) -> None:
+    write(tmp_path / "t" / "country=DE" / "a.parquet", "abc", 1_000_000_000)
+    write(tmp_path / "t" / "country=FR" / "b.parquet", "defgh", 1_000_000_060)
+    for name in ("_SUCCESS", ".a.crc", "_tmp/x", ".ndcg-spark/x"):
+        write(tmp_path / "t" / name, "12345", 1_900_000_000)
+    # 1,000,000,000 seconds after 1970 is 2001-09-09T01:46:40Z
+    expected = {"files": 2, "bytes": 8, "newest": "2001-09-09T01:47:40Z"}
+    assert file_facts(str(tmp_path / "t")) == file_facts(f"file://{tmp_path}/t") == expected
+    assert file_facts(str(tmp_path / "t" / "country=DE" / "a.parquet"))["bytes"] == 3
+
+
+def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", "abc", 1)
+    for name in ("00000000000000000009.json", "00000000000000000010.json", "00000000000000000010.checkpoint.parquet"):
+        write(tmp_path / "_delta_log" / name, "{}", 1)
+    assert file_facts(str(tmp_path))["version"] == 10
+
+
+@pytest.mark.parametrize("reference", ["s3://bucket/t", "none", "in*.parquet", "hdfs://name/t"])
+def test_what_is_not_a_local_path_has_no_facts(reference: str) -> None:
+    assert file_facts(reference) == {}
+
+
+SNAPSHOT = "SELECT snapshot_id FROM prod.t.snapshots ORDER BY committed_at DESC LIMIT 1"
+
+
+class Catalog:
+    """A session whose catalog has one table."""
+
+    def __init__(self, **answers: list[tuple[Any, ...]]) -> None:
+        self.answers, self.asked = answers, []
+
+    def sql(self, statement: str) -> Any:
+        self.asked.append(statement)
+        rows = next(rows for name, rows in self.answers.items() if name in statement)
+        result = SimpleNamespace(collect=lambda: rows, first=lambda: rows[0] if rows else None)
+        result.select = lambda *_: result
+        return result
+
+
+@pytest.mark.parametrize(
+    ("provider", "answers", "facts", "statement"),
+    [
+        ("delta", {"HISTORY": [(41,)]}, {"version": 41}, "DESCRIBE HISTORY prod.t LIMIT 1"),
+        ("iceberg", {"snapshots": [(7051729675574597004,)]}, {"version": 7051729675574597004},
+         SNAPSHOT),
+        ("iceberg", {"snapshots": []}, {}, SNAPSHOT),
+    ],
+)  # fmt: skip
+def test_tables_with_versions(provider: str, answers: dict, facts: dict, statement: str) -> None:
+    session = Catalog(EXTENDED=[("query_id", "string", None), ("Provider", provider, "")], **answers)
+    options = {"input": "prod.t", "input_format": None, "input_option": (), "k": "10", "judgments": None}
+    (found,) = input_identities(session, options | {"judgments_format": None, "judgments_option": ()})
+    assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}
+    assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
+
+
+def test_a_query_is_its_own_identity() -> None:
+    options = {"input": "SELECT 1 WHERE token = 'S3CRET'", "input_format": None, "input_option": ()}
+    (found,) = input_identities(Catalog(), options)
+    assert found == {"option": "input", "reference": "SELECT 1 WHERE token = '***'", "format": "sql"}

@@ -1,0 +1,48 @@
+"""A short leg of scripts/formats, on the tables that need nothing but Spark; and that it notices broken promises."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+import formats
+from formats_places import Place, places_of
+from formats_properties import PROPERTIES
+
+HERE = ("rerun", "nights", "stray")
+"""Of the others there are tests in test_table_writes.py, or they start processes."""
+
+
+@pytest.fixture
+def places(spark, tmp_path):
+    found = places_of("spark", spark, tmp_path, hive=False)
+    yield found
+    for place in found:
+        place.drop()
+
+
+@pytest.mark.parametrize("property_", HERE)
+def test_promises_are_kept(places, property_):
+    title, call = next((title, call) for title, call in PROPERTIES.items() if call.__name__ == property_)
+    for place in places:
+        assert not call(place).startswith("NO"), (place.title, title)
+        place.drop()
+
+
+def test_what_is_not_kept_is_a_row_of_the_table(spark, tmp_path, monkeypatch):
+    """Of a place whose writes are lost."""
+    (place, *_) = places_of("spark", spark, tmp_path, hive=False)
+    monkeypatch.setattr(Place, "write", lambda *_, **__: None)
+    found = formats.try_all([place], "re-run")
+    assert found["parquet folder"]["re-run replaces its rows only"].startswith("NO: PropertyError: rows: []")
+    assert "| re-run replaces its rows only | NO: " in formats.table_of(found)
+
+
+def test_a_column_is_added_by_the_statement_that_the_refusal_names(places):
+    (table,) = [one for one in places if not one.is_folder]
+    call = next(call for call in PROPERTIES.values() if call.__name__ == "evolved")
+    assert call(table) == "yes, after the ALTER TABLE that the refusal names"

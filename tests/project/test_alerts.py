@@ -1,0 +1,125 @@
+"""Each alert of docs/examples/alerts finds what it is for, and nothing else, on thirty nights of a metric table."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from ndcg_spark.cli.metric_table import METRIC_SCHEMA
+from ndcg_spark.cli.run_log import RUN_LOG_SCHEMA
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+NIGHT = date(2026, 1, 31)
+TABLES = {"prod.ranking_metrics": "metrics_of_alerts", "prod.run_log": "runs_of_alerts"}
+STORED = [T.StructField("dataset", T.StringType()), T.StructField("run_date", T.DateType())]
+
+
+def run_alerts(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
+    spec = importlib.util.spec_from_file_location("run_alerts", EXAMPLES / "run_alerts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: [row.asDict() for row in rows] for name, rows in module.run_alerts(spark, NIGHT, TABLES).items()}
+
+
+def table(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, view: str) -> None:
+    stored = T.StructType([*schema.fields, *STORED])
+    values = [tuple(row.get(name) for name in stored.fieldNames()) for row in rows]
+    frame: DataFrame = spark.createDataFrame(values, stored)
+    frame.createOrReplaceTempView(view)
+
+
+def metric(ago: int, value: float | None, *, run: str = "bm25", **more: Any) -> dict[str, Any]:
+    """A row of the metric table, some nights ago."""
+    row = {"run": run, "segment_by": "", "segment": "", "metric": "ndcg", "k": 10, "value": value, "n_queries": 100,
+           "n_rows": 1000, "n_left_out": 10, "config_hash": "a", "dataset": "search",
+           "run_date": NIGHT - timedelta(days=ago)}  # fmt: skip
+    return row | more
+
+
+def ended(hours_ago: float, status: str, **more: Any) -> dict[str, Any]:
+    """A row of the run log."""
+    now = datetime.now(timezone.utc)
+    row = {"run_id": f"{status} {hours_ago}", "command": "mean-ndcg", "status": status, "dataset": "search",
+           "started_at": now - timedelta(hours=hours_ago), "run_date": NIGHT, "rows_read": 1000,
+           "rows_rejected": 1}  # fmt: skip
+    return row | more
+
+
+# Values swing by 0.01 around 0.5: mean 0.5, standard deviation a little above 0.01.
+USUAL = [metric(ago, 0.5 + 0.01 * (-1) ** ago) for ago in range(1, 29)]
+SEGMENT = metric(0, 0.1, segment_by="country", segment="DE", n_left_out=900)
+OTHER_METRIC = [metric(0, 0.1, metric="ap"), metric(0, 0.1, k=5)]
+
+METRIC_CASES = {
+    "a quiet night": ([*USUAL, metric(0, 0.49), SEGMENT, *OTHER_METRIC], {}),
+    "no metrics for the night": (USUAL, {"night_missing": ("bm25",)}),
+    "a run that came eight nights ago is no more missed": ([metric(8, 0.5, run="old"), metric(0, 0.5)], {}),
+    "one of two runs is missing": (
+        [*USUAL, metric(0, 0.5), metric(7, 0.5, run="dense")], {"night_missing": ("dense",)},
+    ),
+    "below the bound": ([metric(0, 0.399), metric(0, 0.4, run="dense")], {"gate": ("bm25",)}),
+    "no query counts": ([metric(0, None)], {"gate": ("bm25",)}),
+    "a drop": ([*USUAL, metric(0, 0.46)], {"drop": ("bm25",)}),
+    "a drop within what is usual": ([*USUAL, metric(0, 0.475)], {}),
+    "a rise": ([*USUAL, metric(0, 0.9)], {}),
+    "a drop of less than matters": ([*(metric(ago, 0.5) for ago in range(1, 29)), metric(0, 0.4951)], {}),
+    "a drop after constant nights": ([*(metric(ago, 0.5) for ago in range(1, 29)), metric(0, 0.49)],
+                                     {"drop": ("bm25",)}),
+    "another configuration": ([*USUAL, metric(0, 0.46, config_hash="b")], {}),
+    "too few nights": ([*USUAL[:6], metric(0, 0.46)], {}),
+    "just enough nights": ([*(metric(ago, 0.5) for ago in range(1, 8)), metric(0, 0.46)], {"drop": ("bm25",)}),
+    "nights long ago do not count": ([*(metric(29 + ago, 0.9) for ago in range(9)), metric(1, 0.5), metric(0, 0.5)],
+                                     {}),
+    "rows left out": ([metric(0, 0.5, n_left_out=60)], {"rows_left_out": ("bm25",)}),
+    "nothing but rows left out": ([metric(0, 0.5, n_rows=0, n_left_out=60)], {"rows_left_out": ("bm25",)}),
+    "no rows at all": ([metric(0, 0.5, n_rows=0, n_left_out=0)], {}),
+}  # fmt: skip
+
+RUN_CASES = {
+    "all well": ([ended(1, "succeeded")], {}),
+    "failed": ([ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
+    "refused": ([ended(1, "refused", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
+    "gate": ([ended(1, "gate_not_met")], {"run_failed": ("mean-ndcg",)}),
+    "interrupted": ([ended(1, "interrupted")], {"run_failed": ("mean-ndcg",)}),
+    "healed": ([ended(2, "failed"), ended(1, "succeeded")], {}),
+    "failed again": ([ended(2, "succeeded"), ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
+    "still running": ([ended(5, "started", rows_read=None)], {}),
+    "killed": ([ended(7, "started", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
+    "another night": ([ended(1, "failed", run_date=date(2026, 1, 30))], {}),
+    "another command": ([ended(2, "failed", command="report"), ended(1, "succeeded")], {"run_failed": ("report",)}),
+    "rows rejected": ([ended(1, "succeeded", rows_rejected=51)], {"rows_rejected": ("mean-ndcg",)}),
+    "rows rejected earlier": ([ended(2, "succeeded", rows_rejected=51), ended(1, "succeeded")], {}),
+}
+
+
+@pytest.fixture(scope="module")
+def alarms(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each alert; a case is a data set."""
+    for cases, schema, view in (
+        (METRIC_CASES, METRIC_SCHEMA, "metrics_of_alerts"),
+        (RUN_CASES, RUN_LOG_SCHEMA, "runs_of_alerts"),
+    ):
+        table(spark, [row | {"dataset": case} for case, (rows, _) in cases.items() for row in rows], schema, view)
+    return run_alerts(spark)
+
+
+@pytest.mark.parametrize("case", [*METRIC_CASES, *RUN_CASES])
+def test_alarms(alarms: dict[str, list[dict[str, Any]]], case: str) -> None:
+    _, expected = (METRIC_CASES | RUN_CASES)[case]
+    name = "run" if case in METRIC_CASES else "command"
+    of_case = {alert: [row for row in rows if row["dataset"] == case] for alert, rows in alarms.items()}
+    assert {alert: tuple(row[name] for row in rows) for alert, rows in of_case.items() if rows} == expected
+
+
+def test_there_are_alerts() -> None:
+    assert sorted(path.stem for path in (EXAMPLES / "alerts").glob("*.sql")) == [
+        "drop", "gate", "night_missing", "rows_left_out", "rows_rejected", "run_failed",
+    ]  # fmt: skip

@@ -1,0 +1,289 @@
+"""The files of docs/examples do what they say: their arguments parse, their programs run.
+
+Options of spark-submit are those that its own `--help` lists. Nothing here needs a cluster, Airflow or Databricks.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from ndcg_spark.cli.config import job_config
+from ndcg_spark.cli.main import cli, main
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+NIGHT = "2026-01-31"
+CONFIG = EXAMPLES / "run.toml"
+# Of SparkSubmitOperator in apache-airflow-providers-apache-spark 5, and of BaseOperator.
+OPERATOR = {
+    "application", "conf", "conn_id", "files", "py_files", "archives", "driver_class_path", "jars", "java_class",
+    "packages", "exclude_packages", "repositories", "total_executor_cores", "executor_cores", "executor_memory",
+    "driver_memory", "keytab", "principal", "proxy_user", "name", "num_executors", "application_args", "env_vars",
+    "verbose", "spark_binary", "properties_file", "yarn_queue", "deploy_mode",
+    "task_id", "retries", "trigger_rule",
+}  # fmt: skip
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Options of a command of `ndcg-spark`, as it gets them; raises where the command line would be refused."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="ndcg-spark", **cli.context_settings)
+    while isinstance(command, click.Group):
+        name, *words = words
+        command = command.commands[name]
+        if isinstance(command, click.Group):
+            context = click.Context(command, parent=context, info_name=name)
+    return command.make_context(str(command.name), words, parent=context).params
+
+
+def filled(words: list[str]) -> list[str]:
+    """Words in which schedulers have filled in the night, and folders are those of this checkout."""
+    found = []
+    for word in words:
+        for template in ("{{ ds }}", "{{job.parameters.run_date}}"):
+            word = word.replace(template, NIGHT)
+        for folder in ("${workspace.file_path}", "/opt/ndcg-spark"):
+            word = word.replace(f"{folder}/run.toml", str(CONFIG))
+        assert not re.search(r"\{\{|\$\{", word), word
+        found.append(str(CONFIG) if word == "run.toml" else word)
+    return found
+
+
+def assert_evaluates_the_night(options: dict[str, Any]) -> None:
+    config = job_config(options)
+    assert str(config.run_date) == NIGHT
+    assert config.source.reference == f"SELECT * FROM prod.rankings WHERE run_date = DATE'{NIGHT}'"
+    assert (config.dataset, config.plan.cutoffs) == ("search", (1, 3, 5, 10))
+    assert [str(target.reference) for target in (config.output, config.operations.run_log) if target] == [
+        "prod.ranking_metrics", "prod.run_log",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["mean-ndcg", "flag-changes", "report"])
+def test_the_configuration_is_one_for_each_of_its_commands(capsys: pytest.CaptureFixture, command: str) -> None:
+    needed = {"mean-ndcg": ["--input", "t"]}.get(command, [])
+    assert main([command, "--config", str(CONFIG), *needed, "--print-config"]) == 0
+    shown = capsys.readouterr().out
+    assert 'dataset = "search"  # --config' in shown
+    assert 'run-log = "prod.run_log"  # --config' in shown
+
+
+# --- spark-submit
+
+
+@pytest.fixture(scope="module")
+def options_of_spark_submit() -> dict[str, bool]:
+    """Options that spark-submit lists, and whether they take a value."""
+    import pyspark
+
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    asked = subprocess.run([submit, "--help"], capture_output=True, text=True, timeout=120)
+    usage = asked.stdout + asked.stderr
+    found = {flag: bool(value) for flag, value in re.findall(r"^\s+(--[a-z-]+)(?:, -\w)?,?( [A-Z]\S*)?", usage, re.M)}
+    if not found:
+        pytest.skip(f"spark-submit --help lists no options here: {usage[:200]}")
+    return found
+
+
+def submitted(script: str, folder: Path, *arguments: str) -> list[str]:
+    """Run a script with a spark-submit that does nothing but write down its arguments."""
+    fake = folder / "spark-submit"
+    fake.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done\n')
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "KUBERNETES_API": "https://10.0.0.1:6443"}
+    ran = subprocess.run(
+        [EXAMPLES / script, *arguments], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    return ran.stdout.split("\0")[:-1]
+
+
+def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[str]], str, list[str]]:
+    """Options of spark-submit, the program, and its arguments, as spark-submit itself tells them apart."""
+    found: dict[str, list[str]] = {}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            return found, word, list(rest)
+        assert word in options, f"spark-submit has no option {word}"
+        found.setdefault(word, []).append(next(rest) if options[word] else "")
+    raise AssertionError("there is no program to run")
+
+
+@pytest.mark.spark  # it starts Java
+@pytest.mark.parametrize(
+    ("script", "master", "program"),
+    [
+        ("spark_submit_yarn.sh", "yarn", "jobs/mean_ndcg.py"),
+        ("spark_submit_kubernetes.sh", "k8s://https://10.0.0.1:6443", "local:///opt/ndcg-spark/mean_ndcg.py"),
+    ],
+)
+def test_spark_submit(
+    tmp_path: Path, options_of_spark_submit: dict[str, bool], script: str, master: str, program: str
+) -> None:
+    assert options_of_spark_submit["--master"]
+    assert not options_of_spark_submit["--verbose"]
+    words = submitted(script, tmp_path, NIGHT, "--sample", "0.1")
+    options, found, arguments = split(words, options_of_spark_submit)
+    assert (options["--master"], found) == ([master], program)
+    settings = dict(one.split("=", 1) for one in options["--conf"])
+    assert [name for name in settings if not name.startswith("spark.")] == []
+    options_of_job = parsed(["mean-ndcg", *filled(arguments)])
+    assert options_of_job["sample"] == 0.1
+    assert_evaluates_the_night(options_of_job)
+
+
+@pytest.mark.parametrize("script", ["spark_submit_yarn.sh", "spark_submit_kubernetes.sh"])
+def test_scripts_say_what_they_need(tmp_path: Path, script: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        submitted(script, tmp_path)
+    assert f"usage: {script} YYYY-MM-DD" in caught.value.stderr
+
+
+# --- Airflow
+
+
+def calls(tree: ast.AST, name: str) -> Iterator[dict[str, ast.expr]]:
+    """Keyword arguments of every call of a function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            yield {str(one.arg): one.value for one in node.keywords}
+
+
+def literal(node: ast.expr, names: dict[str, Any]) -> Any:
+    """A value written out in the DAG, with its constants."""
+    return eval(compile(ast.Expression(node), "airflow_dag.py", "eval"), {"__builtins__": {}}, names)
+
+
+def test_airflow() -> None:
+    tree = ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
+    names = {
+        one.targets[0].id: ast.literal_eval(one.value)
+        for one in tree.body
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
+    }
+    tasks = {}
+    for arguments in calls(tree, "SparkSubmitOperator"):
+        assert set(arguments) <= OPERATOR
+        values = {name: literal(node, names) for name, node in arguments.items()}
+        tasks[values["task_id"]] = values
+    assert list(tasks) == ["mean_ndcg", "flag_changes", "report", "alerts"]
+    for name in ("mean_ndcg", "flag_changes", "report"):
+        program = Path(tasks[name]["application"])
+        assert (EXAMPLES.parents[1] / "jobs" / program.name).exists()
+        words = [program.stem.replace("_", "-"), *filled(tasks[name]["application_args"])]
+        options = parsed(words)
+        assert options["run_log"] == "prod.run_log"
+        if name == "mean_ndcg":
+            assert_evaluates_the_night(options)
+        assert all(isinstance(value, str) for value in tasks[name].get("conf", {}).values())
+    assert (EXAMPLES / Path(tasks["alerts"]["application"]).name).exists()
+    assert tasks["alerts"]["application_args"] == ["{{ ds }}"]
+
+
+# --- Databricks
+
+
+def test_databricks_bundle() -> None:
+    bundle = yaml.safe_load((EXAMPLES / "databricks.yml").read_text(encoding="utf-8"))
+    assert {"bundle", "resources", "targets"} <= set(bundle)
+    (job,) = bundle["resources"]["jobs"].values()
+    assert [one["name"] for one in job["parameters"]] == ["run_date"]
+    environments = {one["environment_key"] for one in job["environments"]}
+    keys = [task["task_key"] for task in job["tasks"]]
+    scripts = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    for at, task in enumerate(job["tasks"]):
+        assert {one["task_key"] for one in task.get("depends_on", [])} <= set(keys[:at])
+        if "notebook_task" in task:
+            assert (EXAMPLES / task["notebook_task"]["notebook_path"]).exists()
+            continue
+        wheel = task["python_wheel_task"]
+        assert task["environment_key"] in environments
+        assert f'name = "{wheel["package_name"]}"' in scripts
+        assert f"{wheel['entry_point']} = " in scripts
+        options = parsed(filled(wheel["parameters"]))
+        assert options["run_log"] == "prod.run_log"
+        if wheel["parameters"][0] == "mean-ndcg":
+            assert_evaluates_the_night(options)
+
+
+# --- The notebook
+
+NOTEBOOK = EXAMPLES / "nightly_notebook.py"
+
+
+def cells() -> list[str]:
+    first, rest = NOTEBOOK.read_text(encoding="utf-8").split("\n", 1)
+    assert first == "# Databricks notebook source"
+    return [one.strip("\n") for one in re.split(r"^# COMMAND -{10}$", rest, flags=re.M)]
+
+
+def test_the_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_others() -> None:
+    for cell in cells():
+        lines = cell.splitlines()
+        if lines[0].startswith("# MAGIC"):
+            assert all(line.startswith("# MAGIC") for line in lines), cell
+            assert lines[0].split()[2] in ("%md", "%pip")
+        else:
+            assert lines[0] == "# %%"
+    assert len(cells()) > 8
+
+
+class Widgets:
+    def __init__(self, value: str) -> None:
+        self.value, self.asked = value, []
+
+    def text(self, name: str, default: str, label: str) -> None:
+        self.asked.append((name, default))
+
+    def get(self, name: str) -> str:
+        assert name in [one for one, _ in self.asked]
+        return self.value
+
+
+def run_notebook(**names: Any) -> dict[str, Any]:
+    for cell in cells():
+        exec(compile(cell, NOTEBOOK.name, "exec"), names)
+    return names
+
+
+def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -> None:
+    """By hand: hats fall from 1 to 1/log2(3) = 0.630930, shoes stay at 1; the mean of the four is 0.907732."""
+    run_notebook()
+    shown = capsys.readouterr().out
+    assert len(re.findall(r"^\+-[-+]+\+$", shown, re.M)) == 9  # three tables
+    assert "0.81546487678572" in shown  # (1 + 1/log2(3)) / 2, last night at 10
+    assert "-0.36907024642854" in shown
+    assert "0.9077324383928" in shown
+
+
+def test_the_notebook_reads_well_on_databricks(spark: Any, capsys: pytest.CaptureFixture) -> None:
+    shown: list[Any] = []
+    names = run_notebook()
+    capsys.readouterr()
+    metrics = names["metrics"]
+    spark.createDataFrame(metrics.collect(), metrics.schema).createOrReplaceTempView("metrics_of_the_notebook")
+    dbutils = type("dbutils", (), {"widgets": Widgets("metrics_of_the_notebook")})
+    run_notebook(dbutils=dbutils, display=shown.append)
+    assert capsys.readouterr().out == ""
+    assert [frame.columns[0] for frame in shown] == ["dataset", "dataset", "run"]
+    assert [frame.count() for frame in shown] == [2, 4, 2]
+    spark.catalog.dropTempView("metrics_of_the_notebook")
+
+
+def test_nothing_in_the_examples_is_a_secret() -> None:
+    from ndcg_spark.redaction import redacted
+
+    for path in EXAMPLES.rglob("*"):
+        if path.is_file() and path.suffix in (".sh", ".toml", ".yml"):
+            text = path.read_text(encoding="utf-8")
+            assert redacted(text) == text

@@ -1,0 +1,197 @@
+"""One call for each kind of error that a user can meet, with the class and the beginning of the line expected.
+
+`test_error_kinds.py` makes the calls in the session of the tests; a client of Connect makes the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, plain_refusals, rank_rows
+from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.tables import RunPartition, replace_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LONG = "query_id string, item_id string, score double, relevance double"
+GOOD = ("q7", "a", 2.0, 1.0)
+NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+
+
+def table(spark: SparkSession, *rows: tuple[object, ...], schema: str = LONG) -> DataFrame:
+    return spark.createDataFrame(list(rows) or [GOOD], schema)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`call` gets the session and an empty folder."""
+
+    name: str
+    begins: str
+    call: Callable[[SparkSession, Path], object]
+
+
+def corrupt_file(folder: Path) -> str:
+    (folder / "corrupt").mkdir(exist_ok=True)
+    (folder / "corrupt" / "z.parquet").write_bytes(b"PAR1" + b"x" * 100)
+    return str(folder / "corrupt")
+
+
+def summary_of(spark: SparkSession, convention: str) -> DataFrame:
+    return evaluate(table(spark), convention=convention).summary.selectExpr("*", f"'{convention}' AS config_hash")
+
+
+def write_below_a_file(spark: SparkSession, folder: Path) -> None:
+    (folder / "file").touch()
+    replace_partition(table(spark).selectExpr("'' AS run"), str(folder / "file" / "x"), None, NIGHT, [""])
+
+
+def write_rows_that_raise(spark: SparkSession, folder: Path) -> None:
+    rows = table(spark).selectExpr("'' AS run", "raise_error('broken row') AS x")
+    replace_partition(rows, str(folder / "metrics"), None, NIGHT, [""])
+
+
+def write_other_columns(spark: SparkSession, folder: Path) -> None:
+    del folder
+    spark.sql("CREATE TABLE error_kinds_other (x INT, run_date DATE, slice STRING) PARTITIONED BY (run_date, slice)")
+    try:
+        replace_partition(table(spark).selectExpr("'' AS run"), "error_kinds_other", None, NIGHT, [""])
+    finally:
+        spark.sql("DROP TABLE error_kinds_other")
+
+
+NAN = ("q7", "b", math.nan, 1.0)
+NOT_FOR_PEOPLE = ("\n", "org.apache", "Traceback", "SQLSTATE")
+COMPARED = "run string, query_id string, k int, ndcg double"
+HOSTILE = "nan array<double>, large array<double>"
+KINDS = {
+    # What options and schemas show, at once.
+    "unknown option": Kind(
+        "InvalidParameterError", "there is no option 'cutoff'.", lambda spark, _: evaluate(table(spark), cutoff=3)
+    ),
+    "value of an option": Kind(
+        "InvalidParameterError",
+        "k must be a whole number from 1 on, or all; got 0.",
+        lambda spark, _: evaluate(table(spark), k=0),
+    ),
+    "convention": Kind(
+        "InvalidParameterError",
+        "gain must be one of exponential, ",
+        lambda spark, _: evaluate(table(spark), convention="default;gain=square"),
+    ),
+    "missing column": Kind(
+        "MissingColumnError",
+        "column 'points' (score-col) is not in the input, which has: query_id, ",
+        lambda spark, _: evaluate(table(spark), score="points").summary,
+    ),
+    "missing segment": Kind(
+        "MissingColumnError",
+        "column 'country' (segment-cols) is not in the input, which has: ",
+        lambda spark, _: evaluate(table(spark), segments=["country"]).summary,
+    ),
+    "type of a column": Kind(
+        "InputRefusedError",
+        "column 'a' (score-col) of the input is array<int>, not a number; cast it first.",
+        lambda spark, _: evaluate(table(spark).selectExpr("*", "array(1) a"), score="a").summary,
+    ),
+    "plan that fits no view": Kind(
+        "InvalidParameterError",
+        "rank_rows ranks by score: leave the rank column out.",
+        lambda spark, _: rank_rows(table(spark), EvaluationPlan(columns=Columns(rank="rank"))),
+    ),
+    # What the action finds.
+    "bad row": Kind(
+        "InputRefusedError",
+        "bad row: nan_score at query_id=q7",
+        lambda spark, _: evaluate(table(spark, GOOD, NAN), k=3).summary.collect(),
+    ),
+    "bad row, windows": Kind(
+        "InputRefusedError",
+        "bad row: nan_score at query_id=q7",
+        lambda spark, _: evaluate(table(spark, GOOD, NAN), k=3, strategy="window").per_query.collect(),
+    ),
+    "item twice": Kind(
+        "InputRefusedError",
+        "an item comes twice in the ranking of query query_id=q7.",
+        lambda spark, _: evaluate(table(spark, GOOD, ("q7", "a", 1.0, 0.0)), k=3).per_query.collect(),
+    ),
+    "nothing relevant": Kind(
+        "InputRefusedError",
+        "query query_id=q7 has nothing relevant.",
+        lambda spark, _: evaluate(
+            table(spark, ("q7", "a", 1.0, 0.0)), convention="default;no_relevant=error"
+        ).summary.collect(),
+    ),
+    "array with NaN": Kind(
+        "InputRefusedError",
+        "nan_relevance in the array nan: ",
+        lambda spark, _: table(spark, ([math.nan], [1.0]), schema=HOSTILE).select(ndcg("nan")).collect(),
+    ),
+    "gain beyond bounds": Kind(
+        "InputRefusedError",
+        "relevance 2000 in an array has a gain that is not finite",
+        lambda spark, _: table(spark, ([1.0], [2000.0]), schema=HOSTILE).select(ndcg("large")).collect(),
+    ),
+    "corrupt file": Kind(
+        "InputRefusedError",
+        "",
+        lambda spark, folder: evaluate(
+            spark.read.schema(LONG).parquet(corrupt_file(folder)), strategy="window"
+        ).summary.collect(),
+    ),
+    "compared queries twice": Kind(
+        "InputRefusedError",
+        "query query_id=q comes twice in run 'a' at k=10",
+        lambda spark, _: compare(
+            table(
+                spark,
+                *[(run, "q", 10, 0.5) for run in "aab"],
+                schema=COMPARED,
+            ),
+            baseline="a",
+            metrics="ndcg",
+        ).collect(),
+    ),
+    "conventions that do not merge": Kind(
+        "InputRefusedError",
+        "summaries of two configurations cannot be merged into one ndcg: config_hash default and ",
+        lambda spark, _: merge_summaries(
+            summary_of(spark, "default").unionByName(summary_of(spark, "linear"))
+        ).collect(),
+    ),
+    # What a table refuses.
+    "output below a file": Kind("OutputRefusedError", "", write_below_a_file),
+    "rows that raise while they are written": Kind("OutputRefusedError", "cannot write '", write_rows_that_raise),
+    "table of other columns": Kind("OutputRefusedError", "table 'error_kinds_other' has other", write_other_columns),
+    # Not ours: it passes.
+    "an error of the user": Kind("", "", lambda spark, _: spark.sql("SELECT raise_error('boom')").collect()),
+}
+
+
+def met(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
+    """Class and text of the error that a call of this name raises."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with plain_refusals():
+            KINDS[name].call(spark, folder)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def assert_as_expected(name: str, found: str, text: str) -> None:
+    """The class, and one line for a person that begins as expected."""
+    kind = KINDS[name]
+    if not kind.name:
+        assert not hasattr(errors, found)
+        assert "boom" in text
+        return
+    assert (found, text[: len(kind.begins)]) == (kind.name, kind.begins), text
+    assert text
+    assert [sign for sign in NOT_FOR_PEOPLE if sign in text] == [], text

@@ -1,0 +1,90 @@
+"""Jobs as users start them: processes of their own, with a Python that does not have this package."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from support.main_job import Ended
+from support.spark_rankings import SHORT_LIVED
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 300  # seconds; on an idle machine a run takes about ten
+
+
+def run_process(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> Ended:
+    """Run to the end; whatever is left of the process group after that, or after the time limit, is killed."""
+    with subprocess.Popen(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            kill_group(process)
+    return Ended(process.returncode, out, err)
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """End a process and all that it has started, at once. It must have been started in a session of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def installed() -> list[Path]:
+    """Files and folders of installed packages, of each name the one that is imported; without this package."""
+    found: dict[str, Path] = {}
+    for folder in map(Path, sys.path):
+        if folder.name in ("site-packages", "dist-packages") and folder.is_dir():
+            for path in folder.iterdir():
+                found.setdefault(path.name, path)
+    return [path for name, path in found.items() if not name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__"))]
+
+
+def make_bare_python(folder: Path) -> tuple[Path, dict[str, str]]:
+    """A Python with every installed package but this one, and the environment in which it, and Spark, run.
+
+    An editable install hides that workers cannot import the package: -S leaves out .pth files, and the links
+    leave out an ordinary install.
+    """
+    packages = folder / "packages"
+    packages.mkdir(parents=True)
+    import pyspark
+
+    home = Path(pyspark.__file__).resolve().parent
+    for path in installed():
+        (packages / path.name).symlink_to(path)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    python.chmod(0o755)
+    kept = ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment |= {"PYTHONPATH": str(packages), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    environment |= {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
+    found = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
+    assert found.err.strip().endswith("No module named 'ndcg_spark'")
+    return python, environment
+
+
+def build_package(folder: Path, environment: dict[str, str]) -> Path:
+    """The zip of scripts/package, from a copy of the sources."""
+    checkout = folder / "checkout"
+    for name in ("ndcg_spark", "scripts"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    built = run_process([sys.executable, checkout / "scripts" / "package"], folder, environment)
+    assert (built.code, built.err) == (0, "")
+    assert "dist/ndcg_spark.zip" in built.out
+    return checkout / "dist" / "ndcg_spark.zip"

@@ -1,0 +1,168 @@
+"""Addresses of object stores, file systems made for them, and the files of a path. No store is asked."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.worker.files import stores
+from ndcg_spark.worker.files.listing import list_files
+from ndcg_spark.worker.files.objects import plain_schema
+from ndcg_spark.worker.files.parquet import FilePart, identify
+from ndcg_spark.worker.files.stores import StoreAddress, address_of, file_system, refuse_secrets, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("s3://data/rows/a b%20é.parquet", StoreAddress("s3", "data", "rows/a b%20é.parquet")),
+        ("s3a://data/rows/", StoreAddress("s3", "data", "rows")),
+        ("S3N://data", StoreAddress("s3", "data", "")),
+        ("gs://data//rows", StoreAddress("gs", "data", "rows")),
+        ("abfs://c@acct.dfs.core.windows.net/x", StoreAddress("abfss", "c@acct.dfs.core.windows.net", "x")),
+        *[(path, None) for path in ("/data/rows", "rows", "s3:/rows", "s3://", "file:///rows", "dbfs:/rows")],
+        *[(path, None) for path in ("hdfs://node:8020/rows", "/Volumes/a/b/c/rows", "prod.rankings", "s3:x/y")],
+    ],
+)
+def test_addresses_of_stores_are_told_from_other_paths(path: str, expected: StoreAddress | None) -> None:
+    assert address_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("s3a://KEY:SE/CRET@data/rows", "s3a://***@data/rows"),
+        ("s3a://KEY:SECRET@data/rows", "s3a://***@data/rows"),
+        ("hdfs://me:word@node/rows", "hdfs://***@node/rows"),
+        ("abfss://c@a.dfs.core.windows.net/x?sv=2022&sig=abc", "abfss://c@a.dfs.core.windows.net/x?***"),
+        ("s3://data/x?X-Amz-Signature=abc", "s3://data/x?***"),
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_not_shown(path: str, shown: str) -> None:
+    assert without_secrets(path) == shown
+    with pytest.raises(InvalidParameterError) as caught:
+        refuse_secrets(path)
+    assert shown in str(caught.value)
+    for secret in ("SECRET", "CRET", "word", "abc"):
+        assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "abfss://c@a.dfs.core.windows.net/x",
+        "s3://data/a:b@c",
+        "hdfs://node:8020/a@b",
+        "/rows?sig=1",
+        "select 1 as `s3://k:v@b`",
+        "s3://d/?.x",
+    ],
+)
+def test_other_paths_stay_as_they_are(path: str) -> None:
+    refuse_secrets(path)
+    assert without_secrets(path) == path
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that names nothing but a region."""
+    for name in (*stores._S3_SETTINGS, *stores._GS_SETTINGS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    return monkeypatch
+
+
+def made(monkeypatch: pytest.MonkeyPatch, name: str, path: str) -> tuple[str, dict[str, object]]:
+    """With what a file system is made, and the path inside it."""
+    options: dict[str, object] = {}
+    monkeypatch.setattr(fs, name, lambda **given: options.update(given) or object())
+    for make, _ in stores._MAKERS.values():
+        make.cache_clear()
+    inside = file_system(path)[1]
+    for make, _ in stores._MAKERS.values():
+        make.cache_clear()
+    options.pop("retry_time_limit", None)
+    return inside, options
+
+
+def test_the_environment_says_where_a_store_is(plain: pytest.MonkeyPatch) -> None:
+    assert made(plain, "S3FileSystem", "s3a://data/a b") == ("data/a b", {"region": "eu-west-3"})
+    plain.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    there = {"endpoint_override": "127.0.0.1:9000", "scheme": "http"}
+    assert made(plain, "S3FileSystem", "s3://data/x") == ("data/x", {**there, "region": "eu-west-3"})
+    plain.setenv("AWS_ENDPOINT_URL_S3", "https://store.example")
+    plain.delenv("AWS_REGION")
+    plain.setenv("AWS_NO_SIGN_REQUEST", "YES")
+    there = {"endpoint_override": "store.example", "scheme": "https", "anonymous": True}
+    assert made(plain, "S3FileSystem", "s3://data") == ("data", there)
+    assert made(plain, "GcsFileSystem", "gs://data/x") == ("data/x", {})
+    plain.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:4443")
+    there = {"endpoint_override": "127.0.0.1:4443", "scheme": "http", "anonymous": True}
+    assert made(plain, "GcsFileSystem", "gs://data/x") == ("data/x", there)
+    found = made(plain, "AzureFileSystem", "abfss://box@acct.dfs.core.windows.net/a/b")
+    assert found == ("box/a/b", {"account_name": "acct"})
+    found = made(plain, "AzureFileSystem", "abfs://box@acct.dfs.core.chinacloudapi.cn/")
+    china = {f"{kind}_storage_authority": f".{kind}.core.chinacloudapi.cn" for kind in ("dfs", "blob")}
+    assert found == ("box", {"account_name": "acct", **china})
+
+
+@pytest.mark.parametrize("path", ["s3://data/x", "gs://data/x", "abfss://box@acct.dfs.core.windows.net/x"])
+def test_file_systems_are_made_without_a_request(plain: pytest.MonkeyPatch, path: str) -> None:
+    """Their arguments are those of this pyarrow."""
+    assert isinstance(file_system(path)[0], fs.FileSystem)
+
+
+def test_a_build_without_a_file_system_and_a_container_without_account_are_named(plain: pytest.MonkeyPatch) -> None:
+    def lacking(**_: object) -> None:
+        raise ImportError
+
+    plain.delattr(fs, "GcsFileSystem")
+    stores._gs.cache_clear()
+    with pytest.raises(OSError, match=r"pyarrow [\d.]+ is built without GcsFileSystem"):
+        file_system("gs://data/x")
+    with pytest.raises(OSError, match="names no account, as in container@account"):
+        file_system("abfss://box/x")
+
+
+def test_what_travels_to_workers_holds_no_secret(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+    plain.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    file_system("s3://data/x")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    part = FilePart(file=identify(str(tmp_path / "a.parquet")), start=0, end=1)
+    assert b"secret" not in pickle.dumps(part)
+
+
+def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
+    """Spark: a leading dot; a leading underscore without `=`; files that are still being copied."""
+    seen = ["a.parquet", "day=1/b.parquet", "_day=1/c.parquet", "x/y/d.parquet"]
+    hidden = ["_SUCCESS", ".e.parquet", "_f.parquet", "_g/h.parquet", ".day=1/i.parquet", "j.parquet._COPYING_"]
+    for name in seen + hidden:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    found = list_files(str(tmp_path))
+    assert sorted(str(Path(path).relative_to(tmp_path)) for path in found) == sorted(seen)
+
+
+def test_columns_that_spark_can_get_from_workers() -> None:
+    given = {
+        "q": pa.large_string(),
+        "v": pa.large_list(pa.float32()),
+        "at": pa.timestamp("ns", "Europe/Paris"),
+        "naive": pa.timestamp("us"),
+        "s": pa.struct([("x", pa.int8())]),
+        "d": pa.decimal128(10, 2),
+        "u": pa.uint64(),
+    }
+    expected = {
+        "q": pa.string(),
+        "v": pa.list_(pa.float32()),
+        "at": pa.timestamp("us", "UTC"),
+        "d": pa.decimal128(10, 2),
+    }
+    assert plain_schema(pa.schema(given)) == pa.schema(expected)
