@@ -46,8 +46,9 @@ html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "secon
 
 
 def _within_the_pages(app, name: str, source: list[str]) -> None:
-    """Links of pages to files around them: the README is the first page here."""
-    source[0] = source[0].replace("](../README.md", "](index.md")
+    """Links of pages to files around them: the README is the first page here, and folders have no page."""
+    text = source[0].replace("](../README.md", "](index.md")
+    source[0] = re.sub(r"\[([^\]]+)\]\(examples(/\w+)?\)", r"`\1`", text)
 
 
 def setup(app) -> None:
