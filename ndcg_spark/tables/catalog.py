@@ -158,6 +158,8 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
 def _check_columns(table: str, schema: T.StructType, stored: T.StructType) -> None:
     wanted = [*stored, *PARTITION_FIELDS]
     new = [one for one in wanted if one.name not in schema.fieldNames()]
+    if any(one.name == "dataset" for one in new):  # no results were ever written to it
+        raise OutputRefusedError(f"table {table!r} has other columns than these results; name another table.")
     if new:
         raise OutputRefusedError(
             f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, unlike these results; name "

@@ -260,7 +260,9 @@ def two_runs(frame, name):
         lambda frame, name: compare(two_runs(frame, name), baseline=name("old")).drop(
             "run", "baseline", "segment_by"
         ),
-        lambda frame, name: changed_queries(two_runs(frame, name), baseline=name("old"), run=name("new")),
+        lambda frame, name: changed_queries(two_runs(frame, name), baseline=name("old"), run=name("new")).drop(
+            "run", "baseline"
+        ),
         lambda frame, name: score_losses(two_runs(frame, name).rankings, two_runs(frame, name).plan).drop("run"),
     ],
     ids=["explain_difference", "rank_rows", "compare", "changed_queries", "score_losses"],
@@ -420,7 +422,7 @@ def test_credentials_are_not_stored_or_shown(spark, good, tmp_path):
     refused = mean_ndcg("--input", "s3://AKIAKEY:hunter2@bucket/rows.parquet", "--output", tmp_path / "other")
     assert_refused(refused, "***@bucket/rows.parquet")
     assert "hunter2" not in refused.err
-    explained = done("--input", good, "--explain", "--output", f"{tmp_path}/x?sig=hunter2")
+    explained = done("--input", good, "--explain", "--output", f"{tmp_path}/x&sig=hunter2")
     assert "hunter2" not in explained.out
 
 
