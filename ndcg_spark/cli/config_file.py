@@ -220,6 +220,6 @@ def _line(option: click.Option, context: click.Context) -> str:
     safe = redacted_values(value)
     # JSON of text, numbers, booleans and arrays of text is TOML, but for one control character.
     text = json.dumps(safe, ensure_ascii=False).replace("\x7f", "\\u007f")
-    origin = _ORIGINS.get(context.get_parameter_source(name))  # type: ignore[arg-type]
+    origin = _ORIGINS.get(context.get_parameter_source(name))  # type: ignore[arg-type]  # None has no name
     notes = [*([origin] if origin else []), *(["*** hides a credential"] if safe != value else [])]
     return f"{_key(option)} = {text}{'  # ' + '; '.join(notes) if notes else ''}"

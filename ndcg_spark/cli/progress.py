@@ -111,7 +111,7 @@ class Progress:
             yield
         finally:
             with suppress(Exception):  # as above; or the session has ended
-                spark.removeProgressHandler(self.tasks)  # type: ignore[arg-type]
+                spark.removeProgressHandler(self.tasks)  # type: ignore[arg-type]  # as above
 
     def tasks(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         """Show how far an operation is; the progress handler of Spark Connect."""
