@@ -116,6 +116,18 @@ ensure_layer() {
     printf '%s\n' "${wanted[*]}" >"$environment/.complete"
 }
 
+# ensure_format iceberg|delta: makes .venv/formats-NAME, which can write tables of this format.
+ensure_format() {
+    case $1 in
+        iceberg)
+            ensure_layer formats-iceberg "pyspark==3.5.9" "numpy<2" "pyarrow<26" "py4j==0.10.9.7" \
+                "snowpark-connect-deps-iceberg==1.0.2"
+            ;;
+        delta) ensure_layer formats-delta pyspark-client==4.1.3 pysail==0.7.2 deltalake==1.6.6 arro3-core==0.9.1 ;;
+        *) stop "there is no leg '$1'; there are spark, iceberg and delta." ;;
+    esac
+}
+
 # ------------------------------------------------------------------------------------------------------- Java
 
 # True if this java runs and is new enough for Spark 4.

@@ -10,17 +10,20 @@ Of folders a reader checks the same all the time; `missed` counts files that wer
 its opening them, which readers see as an error. Prints a table of outcomes; exits 1 if a slice was lost, doubled or
 mixed, or holds rows that it must not (`wrong`), or a re-run did not heal.
 
+Iceberg runs on Spark 3.5 and Delta on Sail, as for scripts/formats, each in an environment of its own.
+
     scripts/faults --n 500
-    scripts/faults --n 100 --format hive
-    scripts/faults --n 100 --cluster
+    scripts/faults --n 100 --leg hive --leg cluster
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -43,6 +46,7 @@ from faults_cluster import SETTINGS, cluster_below, losing_executors
 from faults_formats import FORMATS, Format, SliceKey, place_of
 from faults_process import Writers, session
 from faults_rows import Reader, Task, broken_calls, judge, plan_fault, write
+from formats_places import start_sail
 from support.cluster import Cluster
 from support.disks import Disk, small_disk
 
@@ -227,11 +231,11 @@ def disk_leg(spark: SparkSession, count: int, seed: str, scratch: Path) -> Leg |
         return None
 
 
-def process_leg(spark: SparkSession, count: int, seed: str, scratch: Path) -> Leg:
-    """A folder, written by processes that are killed."""
-    kind = FORMATS["folder"]
-    leg = Leg("folder, processes", kind, kind.reference(scratch, "processes"))
-    with Writers(4, "folder", leg.place, scratch) as writers, reading(leg):
+def process_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path) -> Leg:
+    """A table that processes with sessions of their own share, and which are killed."""
+    kind = FORMATS[name]
+    leg = Leg(f"{name}, processes", kind, kind.reference(scratch, "processes"))
+    with Writers(4, name, leg.place, scratch, kind.settings(scratch)) as writers, reading(leg):
         run_leg(spark, leg, writers, count, seed)
     return leg
 
@@ -248,58 +252,106 @@ def cluster_leg(spark: SparkSession, count: int, seed: str, scratch: Path) -> Le
 
 
 def run_legs(
-    spark: SparkSession,
-    count: int,
-    seed: str,
-    scratch: Path,
-    formats: Sequence[str] = ("folder", "parquet"),
-    *,
-    short: bool = False,
-    cluster: bool = False,
+    spark: SparkSession, count: int, seed: str, scratch: Path, names: Sequence[str] = ("folder", "parquet")
 ) -> list[Leg]:
-    """Nights for each format. Of the folder a quarter goes to killed processes and to full disks, unless `short`."""
-    if cluster:
-        return [cluster_leg(spark, count, seed, scratch)]
-    special = count // 8 if "folder" in formats and not short else 0
-    rest = count - 2 * special
-    shares = [rest // len(formats) + (at < rest % len(formats)) for at in range(len(formats))]
-    legs: list[Leg | None] = [
-        thread_leg(spark, name, share, seed, scratch) for name, share in zip(formats, shares, strict=True)
-    ]
-    if special:
-        legs += [process_leg(spark, special, seed, scratch), disk_leg(spark, special, seed, scratch)]
+    """Nights for each format and the cluster.
+
+    Some of those of the folder and of Iceberg go to processes that are killed, and to full disks. A cluster takes
+    long, so it has a quarter of the nights of a format.
+    """
+    weights = {name: 1 if name == "cluster" else 4 for name in names}
+    legs: list[Leg | None] = []
+    for at, name in enumerate(names):
+        share = count * weights[name] // sum(weights.values())
+        share += 0 if at else count - sum(count * one // sum(weights.values()) for one in weights.values())
+        if name == "cluster":
+            legs.append(cluster_leg(spark, share, seed, scratch))
+            continue
+        special = share // 4 if name in ("folder", "iceberg") else 0
+        disk = special if name == "folder" else 0
+        legs.append(thread_leg(spark, name, share - special - disk, seed, scratch))
+        if special:
+            legs.append(process_leg(spark, name, special, seed, scratch))
+        if disk:
+            legs.append(disk_leg(spark, disk, seed, scratch))
     return [leg for leg in legs if leg is not None]
 
 
-def table_of(legs: Sequence[Leg]) -> str:
-    """Outcomes as Markdown."""
+Outcome = tuple[str, dict[str, int], list[str]]
+"""Name of a leg, its counts and complaints."""
+
+
+def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
+    """Run legs in this Python."""
+    # Writers find the support of the tests, too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], os.environ.get("PYTHONPATH"))))
+    with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
+        root = Path(folder)
+        kinds = [FORMATS[name] for name in names if name in FORMATS]
+        server = None
+        if "delta" in names:
+            spark, server = start_sail(root)
+        else:
+            spark = session(root, {key: value for kind in kinds for key, value in kind.settings(root).items()})
+        try:
+            legs = run_legs(spark, count, seed, root, names)
+        finally:
+            spark.stop()
+            if server is not None:
+                server.stop()
+    return [(leg.name, dict(leg.counts), leg.complaints) for leg in legs]
+
+
+def run_elsewhere(name: str, count: int, seed: str) -> list[Outcome]:
+    """Run a leg in its own environment."""
+    python = Path(sys.prefix) / FORMATS[name].environment / "bin" / "python"
+    command = [str(python), __file__, "--here", "--n", str(count), "--seed", seed, "--leg", name]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    environment |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        raise RuntimeError(f"the leg {name} ended with exit code {ended.returncode}")
+    return [tuple(one) for one in json.loads(ended.stdout.splitlines()[-1])]
+
+
+def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
+    """Run legs, those of this Python first; each has a share of the nights."""
+    here = [name for name in names if name == "cluster" or not FORMATS[name].environment]
+    elsewhere = [name for name in names if name not in here]
+    each = count // len(names)
+    outcomes = run_here(here, count - each * len(elsewhere), seed) if here else []
+    for name in elsewhere:
+        outcomes += run_elsewhere(name, each, seed)
+    return outcomes
+
+
+def table_of(outcomes: Sequence[Outcome]) -> str:
+    """Outcomes as Markdown, with a line of sums."""
+    total: Counter[str] = Counter()
+    for _, counts, _ in outcomes:
+        total.update(counts)
     lines = [f"| table | {' | '.join(COLUMNS)} |", f"| --- |{' ---: |' * len(COLUMNS)}"]
-    lines += [f"| {leg.name} | {' | '.join(str(leg.counts[name]) for name in COLUMNS)} |" for leg in legs]
+    for name, counts in [*((name, counts) for name, counts, _ in outcomes), ("all", total)]:
+        lines.append(f"| {name} | {' | '.join(str(counts.get(column, 0)) for column in COLUMNS)} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     """Parse, break, answer."""
+    names = [*FORMATS, "cluster"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, metavar="NIGHTS")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--format", action="append", choices=list(FORMATS), help="repeatable; default: all of them")
-    parser.add_argument("--cluster", action="store_true", help="a folder, written from a cluster of processes")
+    parser.add_argument("--leg", action="append", choices=names, help="repeatable; default: all of them")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    formats = options.format or list(FORMATS)
-    # Writers find the support of the tests, too.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], os.environ.get("PYTHONPATH"))))
-    settings = dict(pair for name in formats for pair in FORMATS[name].settings)
-    with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as name:
-        spark = session(Path(name), settings)
-        try:
-            legs = run_legs(spark, options.n, options.seed, Path(name), formats, cluster=options.cluster)
-        finally:
-            spark.stop()
-    print(table_of(legs))
-    for line in [line for leg in legs for line in leg.complaints][:20]:
+    run = run_here if options.here else run_all
+    outcomes = run(options.leg or names, options.n, options.seed)
+    print(json.dumps(outcomes) if options.here else table_of(outcomes))
+    for line in [line for _, _, complaints in outcomes for line in complaints][:20]:
         print(line, file=sys.stderr)
-    return int(any(leg.counts[name] for leg in legs for name in FAILURES))
+    failed = any(counts.get(name) for _, counts, _ in outcomes for name in FAILURES)
+    return int(failed and not options.here)
 
 
 if __name__ == "__main__":

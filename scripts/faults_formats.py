@@ -11,9 +11,12 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from formats_places import iceberg_settings
 from pyspark.sql import SparkSession
 
-from ndcg_spark.tables import folders, slice_name, table_writes
+from ndcg_spark.tables import commits, folders, slice_name, table_writes
+from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.iceberg import IcebergLog
 
 SliceKey = tuple[str, str, str]
 Rows = list[tuple[int, int, int]]
@@ -26,8 +29,9 @@ class Format:
 
     `reference` names a table of it, given a folder and a name. `create` makes it where the writer does not; `{table}`
     stands for the reference. `read` returns the rows of a night by slice. `steps` are functions that the writer calls
-    on its way, as (owner, name). `folder` says that a table is a folder of Parquet files, which a reader watches and
-    processes with sessions of their own share. `settings` are those that its session needs, if any.
+    on its way, as (owner, name). `folder` says that a table is a folder of Parquet files, which a reader watches.
+    `settings` are those that its session needs below a scratch folder, if any. `environment` is the one in .venv that
+    it needs, if it is another one.
     """
 
     reference: Callable[[Path, str], str]
@@ -35,7 +39,8 @@ class Format:
     steps: dict[str, tuple[object, str]]
     create: str = ""
     folder: bool = False
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Callable[[Path], dict[str, str]] = lambda _: {}
+    environment: str = ""
 
     def make(self, spark: SparkSession, table: str) -> None:
         """Make a table before its first write, where the writer does not."""
@@ -78,6 +83,8 @@ def in_folder(spark: SparkSession | None, table: str, night: date) -> dict[Slice
 
 FILES = {"stage": (folders.FolderWrite, "stage"), "put": (folders.FolderWrite, "_put")}
 CATALOG = {**FILES, "register": (table_writes, "add_partitions"), "verify": (table_writes, "verify_counts")}
+COMMITS = {"stage": (commits.CommittedWrite, "stage"), "commit": (commits.CommittedWrite, "_commit")}
+COMMITS["verify"] = (commits, "verify_counts")
 PARTITIONED = "PARTITIONED BY (run_date DATE, slice STRING)"
 
 FORMATS = {
@@ -95,6 +102,19 @@ FORMATS = {
         read=in_table,
         steps=CATALOG,
         create=f"CREATE TABLE {{table}} ({COLUMNS}) {PARTITIONED} STORED AS PARQUET",
-        settings=(("spark.sql.catalogImplementation", "hive"),),
+        settings=lambda _: {"spark.sql.catalogImplementation": "hive"},
+    ),
+    "iceberg": Format(
+        reference=lambda _, name: f"ice.db.{name}",
+        read=in_table,
+        steps={**COMMITS, "find": (IcebergLog, "find")},
+        settings=iceberg_settings,
+        environment="formats-iceberg",
+    ),
+    "delta": Format(
+        reference=lambda _, name: f"faults_delta_{name}",
+        read=in_table,
+        steps={**COMMITS, "find": (DeltaLog, "find")},
+        environment="formats-delta",
     ),
 }

@@ -173,7 +173,7 @@ def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, ManyNigh
 def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any]:
     """Start the Spark of a leg; the second result is a server to be stopped, or None."""
     if leg == "delta":
-        return _start_sail(root)
+        return start_sail(root)
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f'"-Dderby.system.home={root}/derby" -XX:TieredStopAtLevel=1',
@@ -187,12 +187,7 @@ def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any
     }
     builder = SparkSession.builder.master("local[2]")
     if leg == "iceberg":
-        settings |= {
-            "spark.jars": iceberg_jar(),
-            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.ice.type": "hadoop",
-            "spark.sql.catalog.ice.warehouse": f"{root}/ice",
-        }
+        settings |= iceberg_settings(root)
     elif hive:
         builder = builder.enableHiveSupport()
     spark = builder.config(map=settings).getOrCreate()
@@ -201,15 +196,20 @@ def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any
     return spark, None
 
 
-def iceberg_jar() -> str:
-    """The Iceberg runtime for Spark 3.5 that a package of PyPI carries."""
+def iceberg_settings(root: Path) -> dict[str, str]:
+    """A catalog `ice` below a folder; the Iceberg runtime for Spark 3.5 is that which a package of PyPI carries."""
     import snowpark_connect_deps_iceberg
 
     folder = os.path.dirname(str(snowpark_connect_deps_iceberg.__file__))
-    return next(iter(glob(f"{folder}/jars/iceberg-spark-runtime-3.5_2.12-*.jar")))
+    return {
+        "spark.jars": next(iter(glob(f"{folder}/jars/iceberg-spark-runtime-3.5_2.12-*.jar"))),
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": f"{root}/ice",
+    }
 
 
-def _start_sail(root: Path) -> tuple[SparkSession, Any]:
+def start_sail(root: Path) -> tuple[SparkSession, Any]:
     os.environ.setdefault("RUST_LOG", "error")
     from pysail.spark import SparkConnectServer
 

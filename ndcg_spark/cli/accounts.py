@@ -10,17 +10,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
-from ndcg_spark.spark.checks import count_rows, describe_bad_rows, rejects_table
+from ndcg_spark.spark.checks import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.spark.failures import missing_on_workers, refusal_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Rows of the first table read and rejected, by reason; the same of the judgments, for the report."""
+    """Rows of the first table read and rejected, by reason; the same of the judgments, for the report.
+
+    `with_rejects` names the tables that have bad rows.
+    """
 
     read: int
     rejected: dict[str, int]
     judgments: dict[str, Any] | None
+    with_rejects: frozenset[str]
 
 
 class Checked(Protocol):
@@ -30,7 +34,7 @@ class Checked(Protocol):
         """Reasons why rows are bad, by the name of their table; lazy."""
 
 
-def account(inputs: Checked, limit: float | None) -> Accounts:
+def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
     """Run an action a table: count its rows by reason, and refuse when too many are bad.
 
     Parameters
@@ -38,6 +42,8 @@ def account(inputs: Checked, limit: float | None) -> Accounts:
     inputs : Checked
     limit : float or None
         Largest share of the rows of a table that may be bad.
+    all_valid : int or None
+        Rows of the first table, where it is known that none of them is bad; it is not read again then.
 
     Returns
     -------
@@ -48,7 +54,12 @@ def account(inputs: Checked, limit: float | None) -> Accounts:
     InputRefusedError
         When more than the fraction that was allowed are bad.
     """
-    counted = {name: count_rows(rows) for name, rows in inputs.checked(originals=False).items()}
+    counted = {
+        name: RowCount(read=all_valid, rejected={}, examples={})
+        if at == 0 and all_valid is not None
+        else count_rows(rows)
+        for at, (name, rows) in enumerate(inputs.checked(originals=False).items())
+    }
     for name, found in counted.items():
         bad = sum(found.rejected.values())
         if limit is not None and bad > limit * found.read:
@@ -61,22 +72,28 @@ def account(inputs: Checked, limit: float | None) -> Accounts:
         read=main.read,
         rejected=main.rejected,
         judgments=None if judgments is None else {"read": judgments.read, "rejected": judgments.rejected},
+        with_rejects=frozenset(name for name, found in counted.items() if found.rejected),
     )
 
 
-def written_rejects(inputs: Checked) -> DataFrame:
-    """Bad rows of all tables, as they are written; lazy.
+def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
+    """Bad rows of all tables, as they are written; lazy. A table that has none is not read again.
 
     Parameters
     ----------
     inputs : Checked
+    accounts : Accounts or None
+        None: not known.
 
     Returns
     -------
     DataFrame
         `run` (empty), `source`, `reason`, `row`.
     """
-    parts = [rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()]
+    found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
+    parts = [
+        rows if accounts is None or name in accounts.with_rejects else rows.limit(0) for name, rows in found.items()
+    ]
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
 

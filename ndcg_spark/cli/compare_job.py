@@ -149,7 +149,7 @@ def _compare(
         stamp = datetime.now(timezone.utc).replace(microsecond=0)
         about = [F.lit(outcome.about[name]).alias(name) for name in (*PROVENANCE, "baseline_input")]
         stamped = frame.select("*", *about, F.lit(stamp).cast("timestamp").alias("computed_at"))
-        _write(stamped.coalesce(1), outcome, compared, plan, config, progress)
+        _write(stamped.coalesce(1), outcome, compared, accounts, plan, config, progress)
     finally:
         if kept:
             frame.unpersist()
@@ -267,6 +267,7 @@ def _write(
     frame: DataFrame,
     outcome: Outcome,
     compared: Compared,
+    accounts: Accounts | None,
     plan: ComparisonPlan,
     config: CompareConfig,
     progress: Progress,
@@ -276,7 +277,7 @@ def _write(
 
     planned = []
     if config.rejects is not None:
-        planned.append(Planned("rejects", config.rejects, written_rejects(compared), [""], [""]))
+        planned.append(Planned("rejects", config.rejects, written_rejects(compared, accounts), [""], [""]))
     if config.output is not None:
         its = [ALL_PAIRS if plan.baseline is None else plan.baseline]
         planned.append(Planned("comparison", config.output, frame, its, [], whole=True))

@@ -15,6 +15,7 @@ from ndcg_spark.spark.checks import checked_rows
 from ndcg_spark.spark.formats import Table, read_table
 from ndcg_spark.spark.ranking.arrays import array_rows
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
+from ndcg_spark.worker.ranking.canonical import canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 
@@ -76,6 +77,14 @@ class Inputs:
     def rankings(self) -> DataFrame:
         """Lazy rankings of every query; Spark takes a while to analyse them."""
         return self.ranking.rankings()
+
+    def count(self) -> int:
+        """Run an action: count the rows of the main table; those with several scores once for each."""
+        plan, table = self.plan, self.table
+        if self.ranking.strategy == "arrays":
+            return array_rows(table.frame, plan).count()
+        rows = run_rows(table.frame, plan, judged=self.judgments is None, parse_text=table.parse_text)
+        return rows.count() * max(1, len(canonical_names(plan).scores))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""

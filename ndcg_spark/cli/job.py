@@ -63,11 +63,7 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     try:
         if config.explain_difference is not None:
             return _explain_difference(inputs, config, config.explain_difference, progress)
-        accounts = None
-        if inputs.plan.on_invalid == "reject":
-            with progress.step("counting bad rows"):
-                accounts = account(inputs, config.max_reject_fraction)
-        outcome, gates_met = _evaluate(spark, inputs, config, accounts, progress)
+        outcome, gates_met = _evaluate(spark, inputs, config, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error
     show_summary(outcome["metrics"])
@@ -114,7 +110,7 @@ def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, pr
 
 
 def _evaluate(
-    spark: SparkSession, inputs: Inputs, config: JobConfig, accounts: Accounts | None, progress: Progress
+    spark: SparkSession, inputs: Inputs, config: JobConfig, progress: Progress
 ) -> tuple[dict[str, Any], bool]:
     from ndcg_spark.cli.outputs import write_outputs
 
@@ -131,17 +127,27 @@ def _evaluate(
     try:
         with progress.step("ranking and scoring"):
             rows = [row.asDict() for row in summary_frame.collect()]
+        accounts = None
+        if plan.on_invalid == "reject":
+            with progress.step("counting bad rows"):
+                accounts = _accounts(rows, inputs, config)
         summary = sorted(_or_empty(rows, plan, config), key=sort_key)
         outcome = _outcome(summary, inputs, config, accounts)
         gates = [result for gate in config.gates for result in gate.results(summary)]
         outcome["gates"] = gates
-        write_outputs(spark, summary, per_query, outcome, inputs, config, progress)
+        write_outputs(spark, summary, per_query, outcome, inputs, accounts, config, progress)
     finally:
         if kept and per_query is not None:
             per_query.unpersist()
     for row in outcome["metrics"]:
         row.pop("state")
     return outcome, all(gate["met"] for gate in gates)
+
+
+def _accounts(rows: list[dict[str, Any]], inputs: Inputs, config: JobConfig) -> Accounts:
+    """Count bad rows; where all rows were evaluated or left out by rule, there are none to look for."""
+    used = sum(int(row["n_rows"]) + int(row["n_left_out"]) for row in counted_rows(sorted(rows, key=sort_key)))
+    return account(inputs, config.max_reject_fraction, all_valid=used if used == inputs.count() else None)
 
 
 def persisted(rows: DataFrame) -> bool:

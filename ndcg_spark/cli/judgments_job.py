@@ -138,7 +138,7 @@ def _judge(
         rows, nothing = _with_run(judgments), [""] if config.allow_empty else []
         planned = []
         if config.rejects is not None:
-            planned.append(Planned("rejects", config.rejects, written_rejects(inputs), [""], [""]))
+            planned.append(Planned("rejects", config.rejects, written_rejects(inputs, accounts), [""], [""]))
         if config.disputes is not None:
             planned.append(Planned("disputes", config.disputes, disputed_items(rows), [""], [""]))
         if config.output is not None:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ndcg_spark.cli.accounts import written_rejects
+from ndcg_spark.cli.accounts import Accounts, written_rejects
 from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.metric_table import (
     METRIC_SCHEMA,
@@ -113,6 +113,7 @@ def write_outputs(
     per_query: DataFrame | None,
     outcome: dict[str, Any],
     inputs: Inputs,
+    accounts: Accounts | None,
     config: JobConfig,
     progress: Progress,
 ) -> None:
@@ -128,6 +129,8 @@ def write_outputs(
     outcome : dict
         What `--json` shows.
     inputs : Inputs
+    accounts : Accounts or None
+        Of bad rows, where they are rejected.
     config : JobConfig
     progress : Progress
     """
@@ -135,7 +138,7 @@ def write_outputs(
     without = sorted(set(runs) - {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]})
     planned: list[Planned] = []
     if config.rejects is not None:
-        planned.append(Planned("rejects", config.rejects, written_rejects(inputs), [""], [""]))
+        planned.append(Planned("rejects", config.rejects, written_rejects(inputs, accounts), [""], [""]))
     if config.per_query_output is not None and per_query is not None:
         planned.append(
             Planned("queries", config.per_query_output, per_query_rows(per_query, inputs.plan), runs, without)

@@ -179,7 +179,7 @@ def _answered(
     runs = sorted({one["run"] for one in described.get("estimates", [])}) or [""]
     planned, nothing = [], [""] if config.allow_empty else []
     if config.rejects is not None:
-        planned.append(Planned("rejects", config.rejects, written_rejects(inputs), [""], [""]))
+        planned.append(Planned("rejects", config.rejects, written_rejects(inputs, accounts), [""], [""]))
     if config.output is not None:
         planned.append(Planned(config.makes, config.output, _written(made, config.makes), runs, nothing))
     partition = RunPartition(run_date=config.run_date, dataset=config.dataset)

@@ -44,7 +44,7 @@ def run_rows(
     parse_text : bool
         Whether text columns are read as numbers, for csv and the TREC formats.
     original : bool
-        Add `row`: the row as it came, as JSON.
+        Add `row`: the row as it came, as a struct or as JSON.
 
     Returns
     -------
@@ -194,8 +194,20 @@ def select_canonical(frame: DataFrame, selected: dict[str, Column], reasons: Rea
         chosen.append(reason.alias(BAD_ROW))
     if original:
         row = F.struct(*[named(name) for name in frame.columns])
-        chosen.append(F.to_json(row, {"ignoreNullFields": "false"}).alias("row"))
+        # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
+        # on untouched.
+        plain = all(_is_plain(field.dataType) for field in frame.schema.fields)
+        chosen.append((row if plain else row_as_json(row)).alias("row"))
     return frame.select(*chosen)
+
+
+def row_as_json(row: Column) -> Column:
+    """Write a row as it came as JSON, with its nulls."""
+    return F.to_json(row, {"ignoreNullFields": "false"})
+
+
+def _is_plain(kind: T.DataType) -> bool:
+    return isinstance(kind.elementType if isinstance(kind, T.ArrayType) else kind, _PLAIN)
 
 
 def _malformed(frame: DataFrame) -> Reasons:

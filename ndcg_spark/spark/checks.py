@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.spark.canonical import row_as_json
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_row_checker
 
 
@@ -28,7 +29,7 @@ class RowCount:
 
 
 def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Say of each row whether it is bad.
+    """Find bad rows, and count valid ones.
 
     Parameters
     ----------
@@ -39,14 +40,17 @@ def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     Returns
     -------
     DataFrame
-        `reason` (null: valid), `key`, and `row` where it was there. A row with several scores comes once for each.
-        Lazy; one pass through Python workers.
+        `reason`, `key`, `n`, and `row` where it was there: a row for each bad one, and rows without a reason that
+        stand for `n` valid ones each. A row with several scores comes once for each. Lazy; one pass through Python
+        workers, which send back next to nothing of valid rows.
     """
     fields = [
-        T.StructField(name, T.StringType())
-        for name in ("reason", "key", "row")
-        if name != "row" or "row" in rows.columns
+        T.StructField("reason", T.StringType()),
+        T.StructField("key", T.StringType()),
+        T.StructField("n", T.LongType()),
     ]
+    if "row" in rows.columns:
+        fields.append(T.StructField("row", rows.schema["row"].dataType))
     return rows.mapInArrow(make_row_checker(rules), schema=T.StructType(fields))
 
 
@@ -66,7 +70,7 @@ def count_rows(checked: DataFrame) -> RowCount:
     -----
     Spark cost: one action, one scan, one small shuffle.
     """
-    found = checked.groupBy("reason").agg(F.count(F.lit(1)).alias("n"), F.min("key").alias("example")).collect()
+    found = checked.groupBy("reason").agg(F.sum("n").alias("n"), F.min("key").alias("example")).collect()
     bad = sorted((row for row in found if row["reason"] is not None), key=lambda row: str(row["reason"]))
     return RowCount(
         read=sum(row["n"] for row in found),
@@ -98,4 +102,7 @@ def rejects_table(checked: DataFrame, table: str) -> DataFrame:
         `source`, `reason`, `row` (the row as JSON, so that tables of any shape fit one rejects table); lazy.
     """
     bad = checked.where(F.col("reason").isNotNull())
-    return bad.select(F.lit(table).alias("source"), "reason", "row")
+    row = F.col("row")
+    if isinstance(checked.schema["row"].dataType, T.StructType):
+        row = row_as_json(row)
+    return bad.select(F.lit(table).alias("source"), "reason", row.alias("row"))

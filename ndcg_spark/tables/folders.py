@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyarrow import orc, parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
@@ -119,14 +120,34 @@ def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
     -------
     set of str
         Folders of the slices that rows were found for.
+
+    Raises
+    ------
+    OutputRefusedError
+        When executors have written rows to disks of their own.
     """
+    # Executors on this machine alone share its disks.
+    is_local = str(rows.sparkSession.conf.get("spark.master", "local")).startswith("local")
+    sent = None if is_local else Observation()
+    if sent is not None:
+        rows = rows.observe(sent, F.count(F.lit(1)).alias("n"))
     rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
-    return {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
+    found = {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
+    if sent is not None:
+        n, n_here = sent.get["n"], sum(rows_in(claim.rows / folder, kind) for folder in found)
+        if n != n_here:
+            raise OutputRefusedError(
+                f"of {n} rows for {str(claim.root)!r} there are {n_here}: executors wrote the others to disks of "
+                "their own. Name a folder that all machines share, an object store, or a catalog table."
+            )
+    return found
 
 
 def rows_in(folder: Path, kind: str) -> int:
-    """Count the rows of a slice by the footers of its files; `kind` is parquet or orc."""
+    """Count the rows of a slice by the footers of its files; `kind` is parquet or orc, or json, which has lines."""
     files = [place for place in folder.iterdir() if not place.name.startswith((".", "_"))]
+    if kind == "json":
+        return sum(place.read_bytes().count(b"\n") for place in files)
     if kind == "orc":
         return sum(orc.ORCFile(place).nrows for place in files)
     return sum(parquet.read_metadata(place).num_rows for place in files)

@@ -209,6 +209,23 @@ def test_tasks_that_fail_half_way_or_run_twice_double_nothing(stage, tmp_path):
         assert stored == list(range(400))
 
 
+@pytest.mark.cluster("a cluster of its own")
+def test_rows_on_disks_that_machines_do_not_share_are_missed(stage, tables, tmp_path):
+    """One executor has the folder of the driver, the other one another folder at the same path."""
+    with small_disk(tmp_path / "disk", 4096) as disk:  # skips where nothing can be mounted
+        done(*flags(tables[0], disk.folder))
+        before = visible(disk.folder)
+        kept = stage.cluster
+        wanted = flags(tables[1], disk.folder)
+        with (
+            Cluster(tmp_path / "cluster", kept.environment, kept.package, unshared=disk.folder) as cluster,
+            cluster.submit(JOB, *wanted, folder=tmp_path / "job", settings=FILE_EACH) as job,
+        ):
+            ended = job.wait()
+        assert_refused(Ended(ended.code, "", ended.out), "executors wrote the others to disks of their own")
+        assert visible(disk.folder) == before
+
+
 @pytest.mark.cluster("full disks are checked every time with local Spark")
 def test_executors_that_fill_a_disk(stage, tables, tmp_path, in_local_mode):
     with small_disk(tmp_path / "disk", 1024) as disk:

@@ -15,10 +15,12 @@ import faults_rows
 
 
 def test_no_slice_is_lost_doubled_or_mixed(spark, tmp_path):
-    legs = faults.run_legs(spark, 4, "test", tmp_path, short=True)
+    legs = faults.run_legs(spark, 4, "test", tmp_path)
     assert [line for leg in legs for line in leg.complaints] == []
     assert sum(leg.counts["done"] + leg.counts["refused"] + leg.counts["broken"] for leg in legs) >= 4
-    assert "| folder, threads | 2 |" in faults.table_of(legs)
+    printed = faults.table_of([(leg.name, dict(leg.counts), leg.complaints) for leg in legs])
+    assert "| folder, threads | 2 |" in printed
+    assert "| all | 4 |" in printed
 
 
 ONE = [(5, i, 3) for i in range(3)]

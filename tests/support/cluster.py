@@ -95,13 +95,18 @@ class Submitted:
 
 @dataclass
 class Cluster:
-    """Use it in a `with` block. `environment` is that of every process."""
+    """Use it in a `with` block. `environment` is that of every process.
+
+    The executors of the second worker do not see what others have in the folder `unshared`, but an empty one; that
+    takes a mount, which only root may make.
+    """
 
     folder: Path
     environment: Mapping[str, str]
     package: Path
     cores: int = 1
     url: str = ""
+    unshared: Path | None = None
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
     _started: list[subprocess.Popen[str]] = field(default_factory=list)
     _files: list[IO[Any]] = field(default_factory=list)
@@ -138,7 +143,10 @@ class Cluster:
         self.url = self._said("master", r"Starting Spark master at (spark://\S+)", 1, master)[0]
         for at, host in enumerate(HOSTS):
             size = ["--cores", str(self.cores), "--memory", f"{self.cores}g", "--work-dir", str(self.folder / "work")]
-            command = [spark_class, WORKER, "--host", host, *size, *any_port, self.url]
+            command: list[object] = [spark_class, WORKER, "--host", host, *size, *any_port, self.url]
+            if at and self.unshared is not None:
+                mounted = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+                command = ["unshare", "--mount", "sh", "-c", mounted, self.unshared, *command]
             self.workers.append(self._run(command, f"worker-{at}", own))
         self._said("master", "Registering worker ()", len(HOSTS), master)
 

@@ -137,16 +137,17 @@ def test_a_list_is_bad_where_one_of_its_relevances_is() -> None:
     assert reasons(sliced, EvaluationPlan()) == {"nan_relevance": [True, False]}
 
 
-def test_each_row_is_told_its_first_reason_and_its_key() -> None:
-    """A row with several scores comes once for each."""
+def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
+    """Valid ones are only counted; a row with several scores comes once for each."""
     plan = EvaluationPlan(columns=Columns(score=("bm25", "dense")))
     batch = pa.RecordBatch.from_pydict(
         {"query_0": ["a", None], "item": ["x", "y"], "score_0": [1.0, None], "score_1": [NAN, 2.0], "row": ["1", "2"]}
     )
     found = [row for one in make_row_checker(RowRules(plan))(iter([batch])) for row in one.to_pylist()]
     assert found == [
-        {"reason": None, "key": None, "row": "1"},
-        {"reason": "null_query", "key": "run=bm25, query_id=null, item=y", "row": "2"},
-        {"reason": "nan_score", "key": "run=dense, query_id=a, item=x", "row": "1"},
-        {"reason": "null_query", "key": "run=dense, query_id=null, item=y", "row": "2"},
+        {"reason": "null_query", "key": "run=bm25, query_id=null, item=y", "n": 1, "row": "2"},
+        {"reason": None, "key": None, "n": 1, "row": None},
+        {"reason": "nan_score", "key": "run=dense, query_id=a, item=x", "n": 1, "row": "1"},
+        {"reason": "null_query", "key": "run=dense, query_id=null, item=y", "n": 1, "row": "2"},
+        {"reason": None, "key": None, "n": 0, "row": None},
     ]

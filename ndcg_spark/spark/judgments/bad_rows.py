@@ -89,16 +89,16 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     reasons : list of (reason, Column)
     keys : sequence of str
     originals : sequence of str
-        Add `row`, these columns as JSON: the row as it came. Empty: do not.
+        Add `row`, a struct of these columns: the row as it came. Empty: do not.
 
     Returns
     -------
     DataFrame
-        `reason` (null: valid), `key` (null: valid) and maybe `row`; lazy.
+        `reason` (null: valid), `key` (null: valid), `n` (1) and maybe `row`; lazy.
     """
     reason = first_reason(reasons)
     columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]
+    columns.append(F.lit(1).cast("bigint").alias("n"))
     if originals:
-        row = F.struct(*[named(name) for name in originals])
-        columns.append(F.to_json(row, {"ignoreNullFields": "false"}).alias("row"))
+        columns.append(F.struct(*[named(name) for name in originals]).alias("row"))
     return frame.select(*columns)

@@ -29,7 +29,7 @@ from ndcg_spark.worker.ranking.query_rows import RankingTask
 
 
 def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False) -> DataFrame:
-    """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came, as JSON. Lazy."""
+    """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came. Lazy."""
     columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
     selected: dict[str, Column] = {}
     if columns.run is not None:

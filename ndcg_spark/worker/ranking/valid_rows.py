@@ -75,7 +75,10 @@ def make_valid_rows(rules: RowRules) -> BatchFunction:
 
 
 def make_row_checker(rules: RowRules) -> BatchFunction:
-    """Build the function that replaces each row by `reason` (null: valid), `key` and, where it is there, `row`."""
+    """Build the function that says why rows are bad: `reason`, `key`, `n` and, where it is there, `row`.
+
+    Each bad row is one (`n` is 1); the valid ones of a batch are one together, and all but their number `n` is null.
+    """
     names = canonical_names(rules.plan)
     return batch_function(
         lambda batches: (
@@ -85,13 +88,19 @@ def make_row_checker(rules: RowRules) -> BatchFunction:
 
 
 def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
-    first = np.full(batch.num_rows, None, dtype=object)
+    first = np.full(batch.num_rows, -1)
+    reasons: list[str] = []
     for reason, at in bad_rows(batch, rules):
-        first[at & np.array([one is None for one in first])] = reason
-    keys = [None if one is None else key_text(batch, names, row, item=True) for row, one in enumerate(first)]
-    columns = {"reason": pa.array(first, pa.string()), "key": pa.array(keys, pa.string())}
+        first[at & (first < 0)] = len(reasons)
+        reasons.append(reason)
+    (bad,) = np.nonzero(first >= 0)
+    columns = {
+        "reason": pa.array([*(reasons[first[row]] for row in bad), None], pa.string()),
+        "key": pa.array([*(key_text(batch, names, int(row), item=True) for row in bad), None], pa.string()),
+        "n": pa.array([*np.ones_like(bad), batch.num_rows - len(bad)], pa.int64()),
+    }
     if "row" in batch.schema.names:
-        columns["row"] = batch.column("row")
+        columns["row"] = batch.column("row").take(pa.array([*bad, None], pa.int64()))
     return pa.RecordBatch.from_pydict(columns)
 
 
