@@ -114,6 +114,8 @@ FORMATS = {
     "delta": Format(
         reference=lambda _, name: f"faults_delta_{name}",
         read=in_table,
+        create=f"CREATE TABLE {{table}} ({COLUMNS}, run_date DATE, slice STRING) USING delta "
+        "PARTITIONED BY (run_date, slice)",
         steps={**COMMITS, "find": (DeltaLog, "find")},
         environment="formats-delta",
     ),
