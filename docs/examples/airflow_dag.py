@@ -47,6 +47,7 @@ with DAG(
         application=f"{HOME}/jobs/flag_changes.py",
         py_files=f"{HOME}/ndcg_spark.zip",
         application_args=["--config", f"{HOME}/run.toml", "--from", "{{ ds }}", "--to", "{{ ds }}"],
+        trigger_rule="all_done",  # a missed gate ends mean_ndcg with 3; its metrics are written
     )
     report = SparkSubmitOperator(
         task_id="report",
@@ -57,6 +58,7 @@ with DAG(
             "--run-date", "{{ ds }}",
             "--output", "/var/www/ranking/{{ ds }}.html",
         ],
+        trigger_rule="all_done",
     )  # fmt: skip
     # When all is over, also when a job has failed: a night that is missing or red is reported here.
     alerts = SparkSubmitOperator(

@@ -22,7 +22,7 @@ exec spark-submit \
     --conf spark.driver.memory=4g \
     --conf spark.sql.session.timeZone=UTC \
     --conf spark.sql.execution.arrow.maxBytesPerBatch=2147483647 \
-    local:///opt/ndcg-spark/mean_ndcg.py \
+    local:///opt/ndcg-spark/jobs/mean_ndcg.py \
     --config /opt/ndcg-spark/run.toml \
     --log-format json \
     --run-date "$night" \

@@ -184,10 +184,10 @@ def _read(spark: SparkSession, config: CompareConfig) -> Compared:
     tables = [read_table(spark, source.reference, source.kind, source.options) for _, source in config.sources]
     if config.baseline_per_query is None:
         return Compared(runs=_with_run(tables[0].frame, config), tables=tables, baseline_input=tables[0].name)
-    name = _run_of(tables[0].frame, config)
+    name, frame = _only_run(tables[0].frame, config)
     if name == config.baseline:
         raise InvalidParameterError(f"--per-query holds the run {name!r}, which is the baseline; name it by --runs.")
-    runs = {str(config.baseline): tables[1].frame, name: tables[0].frame}
+    runs = {str(config.baseline): tables[1].frame, name: frame}
     return Compared(runs=runs, tables=tables, baseline_input=tables[1].name)
 
 
@@ -199,19 +199,25 @@ def _with_run(frame: DataFrame, config: CompareConfig) -> DataFrame:
     return frame if config.run_column == "run" else frame.withColumn("run", named(config.run_column).cast("string"))
 
 
-def _run_of(frame: DataFrame, config: CompareConfig) -> str:
-    """Name the run of a per-query table that has a table of the baseline beside it; may run an action."""
-    from ndcg_spark.spark.comparison import runs_in
+def _only_run(frame: DataFrame, config: CompareConfig) -> tuple[str, DataFrame]:
+    """Name the run of a per-query table that has a table of the baseline beside it, and its rows. Runs an action.
 
-    others = [run for run in config.runs or () if run != config.baseline]
-    if not others and config.run_column in frame.columns:
-        others = runs_in(_with_run(frame, config))
-    if len(others) != 1:
+    `--runs` chooses one of several runs, or names the only one.
+    """
+    from ndcg_spark.spark.comparison import runs_in
+    from ndcg_spark.spark.expressions import named
+
+    asked = [run for run in config.runs or () if run != config.baseline]
+    held = runs_in(_with_run(frame, config)) if config.run_column in frame.columns else []
+    if len(asked) == 1 and asked[0] in held:
+        return asked[0], frame.where(named(config.run_column) == asked[0])
+    names = asked if asked and len(held) < 2 else held
+    if len(names) != 1:
         raise InvalidParameterError(
-            f"with --baseline-per-query, --per-query holds one run; it has {', '.join(others) or 'none'} "
+            f"with --baseline-per-query, --per-query holds one run; it has {', '.join(names) or 'none'} "
             "(--runs NAME chooses)."
         )
-    return others[0]
+    return names[0], frame
 
 
 def _names(compared: Compared, config: CompareConfig) -> tuple[str, ...] | None:

@@ -80,8 +80,8 @@ def json_option(what: str = "summary") -> click.Option:
 
 def allow_empty_option() -> click.Option:
     """Build `--allow-empty`."""
-    return click.Option(["--allow-empty"], is_flag=True, help="Accept an input without data, and replace earlier "
-                        "results by none.")  # fmt: skip
+    return click.Option(["--allow-empty"], is_flag=True, help="Accept an input without data, and write what "
+                        "there is then: rows over no query, or none.")  # fmt: skip
 
 
 def bad_row_options() -> list[click.Option]:
