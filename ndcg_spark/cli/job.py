@@ -196,7 +196,10 @@ def _outcome(
         "rejected_by_reason": rejected,
     }
     if rows["read"] != evaluated + left_out + n_rejected:
-        raise RuntimeError(f"rows do not add up: {rows}")  # a defect of ours, never of the data
+        raise InputRefusedError(
+            f"the input had {evaluated + left_out} good rows when it was evaluated, and {rows['read'] - n_rejected} "
+            "when they were counted: it changed meanwhile. Nothing was written; run again."
+        )
     outcome: dict[str, Any] = {
         "metrics": summary,
         "rows": rows,

@@ -64,10 +64,13 @@ class Claim:
 
     def release(self) -> None:
         """Remove what was staged or replaced, and let others write the slices."""
-        shutil.rmtree(self.rows, ignore_errors=True)
-        shutil.rmtree(self.replaced, ignore_errors=True)
-        with _mutex(self.root):
-            shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            _put_back(self.folder, self.root)
+            shutil.rmtree(self.rows, ignore_errors=True)
+            shutil.rmtree(self.replaced, ignore_errors=True)
+            with _mutex(self.root):
+                shutil.rmtree(self.folder, ignore_errors=True)
+        finally:
             os.close(self.descriptor)
         _remove_empty(self.created)
 
@@ -206,12 +209,8 @@ def _holder(entry: Path) -> dict[str, Any] | None:
 
 
 def _clear(entry: Path, root: Path) -> str:
-    """Remove a leftover, after putting back old rows that its writer had moved away and not replaced."""
-    for old in sorted((entry / REPLACED).glob("*/*")):
-        place = root / old.relative_to(entry / REPLACED)
-        if not place.exists():
-            place.parent.mkdir(exist_ok=True)
-            old.rename(place)
+    """Remove a leftover, and say whose it was."""
+    _put_back(entry, root)
     try:
         holder = json.loads((entry / _CLAIM).read_text())
         who = f"process {holder['process']} on {holder['host']}, begun {holder['began']}"
@@ -219,6 +218,15 @@ def _clear(entry: Path, root: Path) -> str:
         who = "an unknown process"
     shutil.rmtree(entry, ignore_errors=True)
     return f"removed what a killed writer left in {root}: {who}"
+
+
+def _put_back(entry: Path, root: Path) -> None:
+    """Put back old rows that a writer has moved away and not replaced."""
+    for old in sorted((entry / REPLACED).glob("*/*")):
+        place = root / old.relative_to(entry / REPLACED)
+        if not place.exists():
+            place.parent.mkdir(exist_ok=True)
+            old.rename(place)
 
 
 def _occupied(root: Path, slices: Sequence[str], holder: dict[str, Any]) -> str:

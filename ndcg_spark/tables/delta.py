@@ -26,6 +26,8 @@ _ROWS_STAY = re.compile(
 )
 """Operations after which every slice has the rows that it had before."""
 _FILE = re.compile(r"(\d{20})\.json")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_SLICE = re.compile(r"[A-Za-z0-9_.-]+-[0-9a-f]{8}\b")
 _LOOK_BACK = 100
 
 
@@ -45,8 +47,10 @@ class _Entry:
             return not self.changed.isdisjoint(folders)
         if _ROWS_STAY.fullmatch(self.operation):
             return False
-        names = [folder.partition("/slice=")[2] for folder in folders]
-        return "predicate" not in self.parameters or any(name in self.parameters for name in names)
+        dates = _DATE.findall(_SLICE.sub("", self.parameters))  # data sets may be called by dates
+        keys = [folder.removeprefix("run_date=").partition("/slice=") for folder in folders]
+        named = any(name in self.parameters and (night in dates or not dates) for night, _, name in keys)
+        return named or "predicate" not in self.parameters
 
 
 class DeltaLog:
@@ -65,6 +69,11 @@ class DeltaLog:
         if any(one.touches(self._folders) for one in self._since(since)):
             raise ConflictError
         rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(condition_of(self._folders)))
+        # Delta knows of commits since its transaction began; one may have come between our look and that.
+        commits = list(self._since(since))
+        ours = next((one.version for one in commits if one.mark == mark), -1)
+        if any(one.version < ours and one.touches(self._folders) for one in commits):
+            raise ConflictError
 
     def find(self, mark: str, since: int | None) -> Commit | None:
         """Find a commit by its user metadata."""

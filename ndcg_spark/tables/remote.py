@@ -28,18 +28,25 @@ class RemoteFolderWrite:
         self._claim = ThreadClaim(canonical(place), list(folders.values()), reference)
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
-        """Look which slices without rows must be emptied. Spark stages the rows itself, in `swap`."""
+        """Look at the slices that may have no rows. Spark stages the rows itself, in `swap`."""
         self._rows, self._kind = rows, kind
-        spark = rows.sparkSession
-        self._emptied = [self.folders[run] for run in empty if is_there(spark, f"{self.place}/{self.folders[run]}")]
+        spark, there = rows.sparkSession, [self.folders[run] for run in empty]
+        self._before = {one: self._files(one) for one in there if is_there(spark, f"{self.place}/{one}")}
 
     def swap(self) -> None:
-        """Run an action: write the rows over the old ones of their slices."""
-        for folder in self._emptied:
-            nothing = self._rows.drop(*PARTITIONS).limit(0)
-            nothing.write.mode("overwrite").format(self._kind).save(f"{self.place}/{folder}")
+        """Run an action: write the rows over the old ones of their slices, then empty slices that got none."""
         writer = self._rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy(*PARTITIONS).format(self._kind).save(self.place)
+        for folder, files in self._before.items():
+            if self._files(folder) == files:
+                nothing = self._rows.drop(*PARTITIONS).limit(0)
+                nothing.write.mode("overwrite").format(self._kind).save(f"{self.place}/{folder}")
+
+    def _files(self, folder: str) -> set[str]:
+        """Files of a slice; Spark gives those of each write names of their own."""
+        stored = self._rows.drop(*PARTITIONS).schema
+        reader = self._rows.sparkSession.read.schema(stored).format(self._kind)
+        return set(reader.load(f"{self.place}/{folder}").inputFiles())
 
     def undo(self) -> None:
         """Nothing can be undone."""

@@ -98,9 +98,13 @@ class RemoteTableWrite:
         self._claim = ThreadClaim(facts.folder, list(folders.values()), facts.name)
         self._own = f"{facts.folder.rstrip('/')}/{HIDDEN}"
         self._attempt = f"{self._own}/{uuid.uuid4().hex}"
-        self._before = partition_locations(spark, facts.name, list(folders.values()))
         self._swapped: list[str] = []
-        self._settled = False
+        self._is_live = False  # whether the catalog may point to what was staged
+        try:
+            self._before = partition_locations(spark, facts.name, list(folders.values()))
+        except BaseException:
+            self._claim.release()
+            raise
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
         """Run two actions: write rows to a folder of their own, and count them."""
@@ -122,7 +126,7 @@ class RemoteTableWrite:
         if partition_locations(self.spark, self.facts.name, wanted) != self._before:
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
         new = {folder: f"{self._attempt}/{folder}" for folder in wanted}
-        self._swapped = wanted
+        self._swapped, self._is_live = wanted, True
         add_partitions(self.spark, self.facts.name, {one: at for one, at in new.items() if one not in self._before})
         for folder in self._before:
             set_location(self.spark, self.facts.name, folder, new[folder])
@@ -139,20 +143,22 @@ class RemoteTableWrite:
                 set_location(self.spark, self.facts.name, folder, self._before[folder])
             else:
                 drop_partitions(self.spark, self.facts.name, [folder])
+        self._is_live = False
         self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
         """Overwrite the old files with none, where they lie where this package puts them."""
-        self._settled = True
         for folder, location in self._before.items():
             if location.startswith(self._own) or location == f"{self.facts.folder.rstrip('/')}/{folder}":
                 self._discard(location)
 
     def release(self) -> None:
-        """Discard what was staged and not taken; let others write the slices."""
+        """Discard what was staged, unless it may be what readers see; let others write the slices."""
         try:
-            if not self._settled and is_there(self.spark, self._attempt):
+            if not self._is_live and is_there(self.spark, self._attempt):
                 self._discard(self._attempt)
+        except SPARK_ERRORS:
+            self.tell(f"{self._attempt} is no longer used by table {self.facts.name}, and could not be emptied")
         finally:
             self._claim.release()
 

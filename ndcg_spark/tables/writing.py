@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -143,6 +143,8 @@ def stage_partition(
     """
     kind = kind or guess_format(reference)
     spark, folders = frame.sparkSession, partition.folders(runs)
+    if len(set(folders.values())) < len(folders):
+        raise OutputRefusedError(f"two runs for {reference!r} have one slice name, by a rare chance; rename a run.")
     refuse_stamps(frame.columns, reference)
     with refusing(reference):
         rows = stamped(frame, partition, runs, whole=whole)
@@ -219,9 +221,10 @@ def swap_in(staged: Sequence[Swappable]) -> None:
     Raises
     ------
     OutputRefusedError
-        Nothing has been written then.
+        Nothing has been written then, except that a remote folder may be half replaced if it is what failed.
     RuntimeError
-        When a remote folder was written, which cannot be undone, and another output then failed.
+        When another output failed and one that was written could not be taken back: a remote folder, or one whose
+        catalog or file system is gone.
     """
     # What cannot be undone comes first: when it fails, nothing else has been written.
     ordered = sorted(staged, key=lambda one: one.undoable)
@@ -229,14 +232,28 @@ def swap_in(staged: Sequence[Swappable]) -> None:
         try:
             one.swap()
         except BaseException as error:
-            for done in reversed(ordered[: at + 1]):
-                done.undo()
             kept = [done.reference for done in ordered[:at] if not done.undoable]
+            kept += _undone(ordered[: at + 1])
             if kept:
-                raise RuntimeError(f"{', '.join(kept)} was written, but {one.reference} was not: {error}") from error
+                raise RuntimeError(
+                    f"{one.reference} was not written, and {', '.join(kept)} could not be taken back: {error}"
+                ) from error
             raise
-    for one in ordered:
-        one.finish()
+    with ExitStack() as each:
+        for one in reversed(ordered):
+            each.callback(one.finish)
+
+
+def _undone(staged: Sequence[Swappable]) -> list[str]:
+    """Take back all that can be, the last first; name those that cannot."""
+    lost = []
+    for one in reversed(staged):
+        try:
+            one.undo()
+        except Exception as error:  # whatever it is, the others are to be taken back, too
+            _log.warning("could not take back %s: %s", one.reference, first_line(error))
+            lost.append(one.reference)
+    return lost
 
 
 def replace_partition(

@@ -106,6 +106,17 @@ def test_two_tables_and_clusters(table, tmp_path):
     assert ended.json["baseline_input"] != ended.json["input"]
 
 
+def test_of_several_runs_beside_a_baseline_one_is_chosen(table, tmp_path):
+    """As if the others were not there; none of them is taken for it."""
+    old = per_query(tmp_path / "old.parquet", ("a",))
+    same = ("--baseline-per-query", old, "--baseline", "before", "--metrics", "ndcg", "--json", "-")
+    ended = run("--per-query", table, *same, "--runs", "b")
+    alone = run("--per-query", per_query(tmp_path / "b.parquet", ("b",)), *same)
+    assert (ended.code, alone.code) == (0, 0), ended.err
+    assert ended.json["comparison"] == alone.json["comparison"]
+    assert_refused(run("--per-query", table, *same, "--runs", "other"), "--per-query holds one run; it has a, b, c")
+
+
 @pytest.fixture
 def rankings(spark, tmp_path):
     del spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from datetime import date
 from types import SimpleNamespace
@@ -50,7 +51,7 @@ class Databricks:
             return SimpleNamespace(collect=lambda: DESCRIBED)
         if statement.startswith("DESCRIBE HISTORY"):
             return SimpleNamespace(collect=lambda: self.history[: int(statement.rpartition(" ")[2])])
-        assert statement == f"SELECT * FROM {TABLE} VERSION AS OF 7", statement
+        assert re.fullmatch(rf"SELECT \* FROM {re.escape(TABLE)} VERSION AS OF \d", statement), statement
         return self.stored
 
     def write_to(self, rows, table):
@@ -142,6 +143,20 @@ def test_a_writer_of_the_same_slice_who_was_quicker_wins(databricks, new_rows):
     assert databricks.writes == []
 
 
+def test_a_writer_who_commits_between_our_look_and_our_commit_keeps_its_rows(databricks, new_rows):
+    """Delta does not tell, as its transaction began after theirs; the old rows that come back are theirs."""
+    others = iter([entry(8, predicate=CONDITION, mark="theirs")])
+
+    def meanwhile():
+        databricks.history[:0] = list(others)
+
+    databricks.meanwhile = meanwhile
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
+        swap_in([staged])
+    assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
+    assert any("VERSION AS OF 8" in statement for statement in databricks.said)
+
+
 def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows, monkeypatch):
     monkeypatch.setattr("ndcg_spark.tables.commits._PAUSE", 0)
     lost = iter([True, True, False])
@@ -187,6 +202,9 @@ class History:
         ([], False),
         ([entry(8, predicate=f"slice IN ('{NAME}')")], True),
         ([entry(8, predicate="slice IN ('app-12345678')")], False),
+        ([entry(8, predicate=f"(run_date = DATE '{NIGHT.run_date}') AND slice IN ('{NAME}')")], True),
+        ([entry(8, predicate=f"(run_date = DATE '2026-01-30') AND slice IN ('{NAME}')")], False),
+        ([entry(8, predicate=f"slice IN ('{NAME}', 'of-2026-01-30-12345678')")], True),
         ([entry(8)], True),
         ([entry(8, "DELETE", "value = 3")], False),
         ([entry(8, "MERGE")], True),

@@ -350,3 +350,79 @@ def test_columns_that_storing_would_overwrite_are_refused(spark, folder, name):
     with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
         folder.write(rows(spark, 1).selectExpr("*", f"k AS {name}"))
     assert not folder.path.exists()
+
+
+# ------------------------------------------------------------------------------------- when taking back fails, too
+
+
+class Output:
+    """An output that fails where it is told to."""
+
+    undoable = True
+
+    def __init__(self, name, failing=()):
+        self.reference, self.failing, self.calls = name, failing, []
+
+    def __getattr__(self, name):
+        def call():
+            self.calls.append(name)
+            if name in self.failing:
+                raise OSError(5, f"{name} of {self.reference}")
+
+        return call
+
+
+def test_one_output_that_cannot_be_taken_back_does_not_keep_others(caplog):
+    first, second, third = Output("a"), Output("b", ["undo"]), Output("c", ["swap", "undo"])
+    with pytest.raises(RuntimeError, match=r"c was not written, and c, b could not be taken back: .* swap of c"):
+        swap_in([first, second, third])
+    assert (first.calls, second.calls) == (["swap", "undo"], ["swap", "undo"])
+    assert "could not take back b" in caplog.text
+
+
+def test_all_outputs_are_finished_though_one_cannot_be():
+    outputs = [Output("a", ["finish"]), Output("b"), Output("c")]
+    with pytest.raises(OSError, match="finish of a"):
+        swap_in(outputs)
+    assert [one.calls for one in outputs] == [["swap", "finish"]] * 3
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_rows_that_readers_see_are_not_discarded(table, spark):
+    """Also when whoever swapped them in could not finish."""
+    table.write(rows(spark, 1))
+    staged = stage_partition(rows(spark, 2), table.reference, None, NIGHT, [""])
+    staged.swap()
+    staged.close()
+    assert table.values() == [("shop", "", 2, 5)]
+
+
+@pytest.mark.parametrize("table", KINDS, indirect=True)
+def test_a_failed_write_does_not_empty_what_may_be_empty(table, spark):
+    table.write(rows(spark, 1, "ab"), "ab")
+    with pytest.raises(OutputRefusedError, match="broken row"):
+        table.write(rows(spark, 2, "b", broken="b"), "ab", empty=["a"])
+    assert table.values() == [("shop", "a", 1, 5), ("shop", "b", 1, 5)]
+
+
+def test_old_rows_come_back_when_no_rename_works_any_more(spark, folder, monkeypatch):
+    """The old slice was moved away; neither the new one nor the old one could be moved in."""
+    folder.write(rows(spark, 1))
+    monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    rename, count = os.rename, iter(range(9))
+
+    def failing(*places):
+        if next(count) in (1, 2):
+            raise OSError(5, "Input/output error")
+        return rename(*places)
+
+    monkeypatch.setattr(folders.os, "rename", failing)
+    with pytest.raises((OutputRefusedError, RuntimeError)):
+        folder.write(rows(spark, 2))
+    assert folder.values() == [("shop", "", 1, 5)]
+
+
+def test_two_runs_of_one_slice_name_are_refused(spark, folder, monkeypatch):
+    monkeypatch.setattr("ndcg_spark.tables.slices.slice_name", lambda *_: "same-12345678")
+    with pytest.raises(OutputRefusedError, match="one slice name"):
+        folder.write(rows(spark, 1, "ab"), "ab")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ndcg_spark.kernels.bits
-from ndcg_spark.kernels.bits import bit_counts, signs_of_words, words_of_bits, words_of_bytes
+from ndcg_spark.kernels.bits import HAS_BIT_COUNT, bit_counts, signs_of_words, words_of_bits, words_of_bytes
 from ndcg_spark.kernels.distances import pair_scores, scaled_to_one, square_sums, vectors_of
 from ndcg_spark.kernels.nearest import best_items, tied_counts
 from ndcg_spark.kernels.screening import kth_values, near_pairs, screen_of
@@ -90,7 +90,7 @@ def test_sums_of_squares_and_scaling():
     assert np.isfinite(square_sums(scaled)).all()
 
 
-@pytest.mark.parametrize("has_bit_count", [True, False])
+@pytest.mark.parametrize("has_bit_count", sorted({HAS_BIT_COUNT, False}))
 def test_bits_are_counted_and_unpacked(has_bit_count, monkeypatch):
     monkeypatch.setattr(ndcg_spark.kernels.bits, "HAS_BIT_COUNT", has_bit_count)
     numbers = [0, 1, 255, 2**63, 2**64 - 1, 0x0123456789ABCDEF]
