@@ -63,6 +63,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
+    from ndcg_spark.cli import worker_daemon
+
     if "SPARK_REMOTE" in os.environ:
         yield from connected(SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate())
         return
@@ -82,6 +84,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # That of jobs: less to wait for around each task.
+        **worker_daemon.SETTINGS,
     }
     session = SparkSession.builder.master("local[2]").appName("ndcg-spark-tests").config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
