@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.main_job import assert_refused, command, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
+from support.spark_rankings import since_spark
 
 from ndcg_spark import __version__
 from ndcg_spark.cli import job, job_run, run_log
@@ -71,7 +72,7 @@ def test_a_run_that_succeeds(place: Path) -> None:
     assert {one["config_hash"] for one in stored_rows(place / "metrics")} == {row["config_hash"]}
     steps = json.loads(row["steps"])
     assert [one["step"] for one in steps] == [
-        "counting bad rows", "ranking and scoring", f"writing metrics to {place / 'metrics'}",
+        "ranking and scoring", "counting bad rows", f"writing metrics to {place / 'metrics'}",
     ]  # fmt: skip
     assert sum(one["seconds"] for one in steps) <= row["seconds"]
     assert (row["package_version"], row["python_version"]) == (__version__, platform.python_version())
@@ -136,6 +137,7 @@ def test_a_run_that_fails_or_is_interrupted(place: Path, monkeypatch, error, cod
     assert (row["status"], row["exit_code"], row["message"]) == (status, code, message)
 
 
+@since_spark("4.0", "tags of classic sessions")
 def test_a_run_has_a_row_while_it_runs_and_tags_its_spark_jobs(place: Path, monkeypatch, spark) -> None:
     """This is what stays of a run that is killed."""
     seen: list[Any] = []
@@ -242,6 +244,7 @@ def test_another_job(place: Path) -> None:
 # --- JSON
 
 
+@since_spark("4.0", "the schema of JSON log lines")
 def test_json_lines(place: Path, spark, tmp_path) -> None:
     from pyspark.logger import SPARK_LOG_SCHEMA
 
