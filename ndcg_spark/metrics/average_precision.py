@@ -79,6 +79,7 @@ class WeightedAveragePrecision(Metric):
     """Mean of the average cumulative gains at the ranks of relevant items."""
 
     name = "wap"
+    within_1 = False
     about = "mean of acg at the ranks of the items among the first k whose relevance is above 0; 0 without any"
     source = "Zhao et al., CVPR 2015, arXiv:1501.06272"
 

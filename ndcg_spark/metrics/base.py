@@ -58,6 +58,8 @@ class NamedMetric(ABC):
         Whether it can be computed at a cutoff. If not, the whole list is ranked.
     needs_order : bool
         Whether tied items must stand in some order, so that ties cannot be averaged.
+    within_1 : bool
+        Whether all values lie between 0 and 1.
     """
 
     name: ClassVar[str]
@@ -66,6 +68,7 @@ class NamedMetric(ABC):
     source: ClassVar[str]
     takes_cutoff: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
+    within_1: ClassVar[bool] = True
 
     @property
     def needs(self) -> tuple[Need, ...]:

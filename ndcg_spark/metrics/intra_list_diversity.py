@@ -44,6 +44,7 @@ class IntraListSimilarity(_OfPairs):
     """Mean similarity of the pairs of a list."""
 
     name = "ils"
+    within_1 = False
     about = "mean similarity of the pairs of the first k items: cosine of vectors, or Jaccard of categories"
 
     @property

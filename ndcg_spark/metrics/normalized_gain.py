@@ -16,6 +16,7 @@ class DiscountedGain(Metric):
     """Sum of discounted gains."""
 
     name = "dcg"
+    within_1 = False
     about = "sum of gain * discount over the first k items"
     source = SOURCE
 
@@ -37,5 +38,6 @@ class NormalizedDiscountedGain(DiscountedGain):
     """DCG over IDCG."""
 
     name = "ndcg"
+    within_1 = True
     aliases = ("ndcg_cut",)
     about = "dcg / idcg; dcg and idcg come with it"

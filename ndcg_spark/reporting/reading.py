@@ -19,8 +19,6 @@ MOST_DATASETS = 100
 MOST_MEANS = 20_000
 """Rows of one night over all queries: runs times metrics times cutoffs."""
 BINS = 20
-_UNBOUNDED = ("dcg", "idcg", "cg", "acg", "wap")
-"""Metrics whose values end at no 1, so that their range has to be found first."""
 _NEEDED = {"run": "string", "segment_by": "string", "segment": "string", "metric": "string", "k": "int",
            "value": "double"}  # fmt: skip
 _OPTIONAL = {
@@ -333,7 +331,7 @@ def distributions_of(table: QueryTable, scope: Scope) -> Rows:
     """
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
-    if scope.metric.partition("(")[0] in _UNBOUNDED:
+    if scope.metric not in TIE_METRICS and not parse_metric(scope.metric)[0].within_1:
         ((low, high),) = its.agg(F.min(VALUE), F.max(VALUE)).collect()
         low, high = (low or 0.0), (high or 0.0)
         high = high if high > low else low + 1.0

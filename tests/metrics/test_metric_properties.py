@@ -20,7 +20,7 @@ VARIANTS = (
     "rprec", "rprec(rel=2)", "rr", "rr(rel=2)", "success", "success(rel=3)", "wap", "rbp_residual",
 )  # fmt: skip
 LEVELS = (None, 0, 0, 0.5, 1, 2, 3, -1)
-BOUNDED = [name for name in VARIANTS if parse_metric(name)[0].name not in ("cg", "acg", "wap", "rbp_residual")]
+BOUNDED = [name for name in VARIANTS if parse_metric(name)[0].within_1 and "residual" not in name]
 
 
 def random_query(draw: random.Random, *, largest_group: int):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import ndcg_spark
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -21,3 +23,29 @@ def test_every_page_is_in_the_table_of_contents():
     indexes = [(DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("index", "guide", "development")]
     listed = set(re.findall(r"^(\w+)$", "\n".join(indexes), re.MULTILINE))
     assert sorted({page.stem for page in DOCS.glob("*.md")} - {"index"} - listed) == []
+
+
+PACKAGE = Path(ndcg_spark.__file__).parent
+PLACES = re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", (DOCS / "architecture.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(PLACES)))
+def test_the_architecture_names_what_is_there(file, name):
+    path = next((one for one in (PACKAGE / file, DOCS.parent / file, *PACKAGE.rglob(file)) if one.exists()), None)
+    assert path is not None, file
+    if name:
+        kinds = r"(def|class) |^" if "." not in name else r"def "
+        assert re.search(rf"^\s*({kinds}){name.rpartition('.')[2]}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_no_row_comes_twice_and_headings_stand_alone(page):
+    """As merges leave them."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| ") and line.count("|") > 2 and "---" not in line]
+    twice = {line for at, line in enumerate(rows[1:]) if line == rows[at]}
+    assert twice == set()
+    fenced = False
+    for before, line in zip(["", *lines], lines, strict=False):
+        fenced ^= line.startswith("```")
+        assert fenced or not re.match(r"#{1,4} ", line) or before == "", line
