@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ndcg_spark.cli.accounts import Accounts, written_rejects
+from ndcg_spark.cli.accounts import Accounts, Checked, written_rejects
 from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.metric_table import (
     METRIC_SCHEMA,
@@ -61,8 +61,26 @@ def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> Non
     if config.per_query_output is not None:
         schema = per_query_table_schema(inputs.rankings, inputs.plan)
         planned.append(("--per-query-output", config.per_query_output, schema))
+    check_rejects(inputs, config.rejects)
     if any(target for _, target, _ in planned) or config.json_path not in (None, "-"):
         refuse_outputs(spark, planned, _readings(spark, inputs, config), config.json_path)
+
+
+def check_rejects(inputs: Checked, target: Target | None) -> None:
+    """Raise when rows are to be kept as they came, and cannot be. Reads schemas, runs no action.
+
+    Parameters
+    ----------
+    inputs : Checked
+    target : Target or None
+        Of `--rejects`.
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    if target is not None:
+        inputs.checked(originals=True)
 
 
 def refuse_outputs(
