@@ -22,6 +22,7 @@ from ndcg_spark.tables.claims import HIDDEN
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
 from ndcg_spark.tables.writing import refusing
+from ndcg_spark.worker.files.listing import is_hidden
 from ndcg_spark.worker.files.stores import address_of
 
 PATH_FORMATS = ("parquet", "orc", "json")
@@ -286,8 +287,8 @@ def _slices_of(folder: Path, reference: str) -> Iterator[Path]:
 
 
 def _visible(folder: Path) -> list[str]:
-    """What readers see: Spark, Hive and Arrow pass over names that begin with a dot or an underscore."""
-    return sorted(name for name in os.listdir(folder) if not name.startswith((".", "_")))
+    """What Spark sees."""
+    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
 def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType) -> None:
