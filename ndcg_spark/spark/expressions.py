@@ -29,7 +29,12 @@ def named(column: str) -> Column:
     -------
     Column
     """
-    return F.col("`" + column.replace("`", "``") + "`")
+    return F.col(quoted(column))
+
+
+def quoted(name: str) -> str:
+    """Write a name as one part of an identifier of SQL, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def sql_text(value: str) -> str:
@@ -149,7 +154,7 @@ def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: 
     """
     kind = require_column(frame, column, part, table)
     if isinstance(kind, T.StringType) and parse_text:
-        parsed = F.expr("try_cast(trim(`" + column.replace("`", "``") + "`) as double)")
+        parsed = F.expr(f"try_cast(trim({quoted(column)}) as double)")
         return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
     if not isinstance(kind, T.NumericType | T.BooleanType):
         raise InputRefusedError(
