@@ -125,7 +125,7 @@ class NdcgEvaluator(
         self._setDefault(
             queryCol=["query_id"], k="10", metricName="ndcg", convention="default", missingPrediction="error"
         )
-        self._set(**self._input_kwargs)
+        self._use(self._input_kwargs)
 
     @keyword_only
     def setParams(  # noqa: N802
@@ -143,8 +143,14 @@ class NdcgEvaluator(
         ties: str | None = None,
         missingPrediction: str = "error",  # noqa: N803
     ) -> NdcgEvaluator:
-        """Set the params that are named."""
-        return self._set(**self._input_kwargs)
+        """Set the params that are named; those that are None have their default again."""
+        return self._use(self._input_kwargs)
+
+    def _use(self, given: dict[str, Any]) -> NdcgEvaluator:
+        """Set params; `_set` would keep None as a value that is defined."""
+        for name in [name for name, value in given.items() if value is None]:
+            self.clear(getattr(self, name))
+        return self._set(**{name: value for name, value in given.items() if value is not None})
 
     def _evaluate(self, dataset: DataFrame) -> float:
         asked, convention = self._metric(), self._convention()

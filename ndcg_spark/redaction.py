@@ -17,17 +17,24 @@ _SECRET_NAMES = (
     r"(?:access|account|api|private|shared|encryption)[_.-]?key",
     r"(?<![A-Za-z0-9])(?:sig|sas|pwd|auth)(?![A-Za-z0-9])",
 )
+_SECRET = "|".join(_SECRET_NAMES)
+_SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
 # What follows the name belongs to it: fs.azure.account.key.NAME.dfs.core.windows.net. A bound keeps long words cheap.
 _NAMED = re.compile(
-    rf"((?:{'|'.join(_SECRET_NAMES)})[\w.-]{{0,80}}"  # the name
+    rf"((?:{_SECRET})[\w.-]{{0,80}}"  # the name
     r"[\"']?(?:\s*[=:]\s*|%3D|\s+(?=[\"'])))"  # name=, "name": , name 'value' (SQL)
-    r"(?:(\"|')(?:\\.|(?!\2)[^\\])*\2|(?![\s&;\"'])[^\s&;\"']+)",
+    r"(?:(\"|')(?:\\.|(?!\2)[^\\])*\2|[\"']?(?![\s&;\"'])[^\s&;\"']+)",  # a quote may lack its end
     re.IGNORECASE,
 )
+_SETTING = re.compile(r"[^\s=/?&;\"']+=")
 _AUTHORIZATION = re.compile(r"\b((?:authorization[\"']?\s*[=:]\s*[\"']?)?(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.I)
 # Secret keys of S3 may have slashes, so for s3://KEY:SECRET@bucket the whole reference is searched for the @.
 _USER_OF_S3 = re.compile(r"(\bs3[an]?://)[^\s/@:]+:[^\s@]+@", re.IGNORECASE)
 _USER_AND_PASSWORD = re.compile(r"(?<=://)([^\s/@:\"']*):[^\s/\"']+@")
+# Oracle: jdbc:oracle:thin:USER/PASSWORD@//host/service. A bound keeps long words cheap.
+_USER_OF_ORACLE = re.compile(
+    r"(\b(?:thin|oci8?):[^\s/@\"']{0,80}/)(?:\"[^\"]{1,80}\"|[^\s\"']{1,80})@", re.IGNORECASE
+)
 # A lone user is a container at abfss:// and wasbs://, but at http:// it may be an access token.
 _LONE_USER = re.compile(r"(\b(?:git\+)?https?://)[^\s/@:\"']+@", re.IGNORECASE)
 _KNOWN_KEYS = re.compile(r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d+)?|gh[pousr]_[A-Za-z0-9]{36,})\b")
@@ -63,6 +70,7 @@ def redacted(text: str) -> str:
     """
     text = _USER_OF_S3.sub(rf"\1{HIDDEN}@", text)
     text = _USER_AND_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+    text = _USER_OF_ORACLE.sub(rf"\1{HIDDEN}@", text)
     text = _LONE_USER.sub(rf"\1{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
     text = _NAMED.sub(_hide_value, text)
@@ -77,6 +85,9 @@ def _hide_value(found: re.Match[str]) -> str:
 def redacted_values(value: Any) -> Any:
     """Hide credentials in every text within lists and mappings; in the keys of mappings, too.
 
+    Under a name such as `password` all of a value is hidden, whatever it is: in a mapping, and where a text of a list
+    is `NAME=VALUE`, as options of readers and Spark settings are.
+
     Parameters
     ----------
     value : object
@@ -84,16 +95,19 @@ def redacted_values(value: Any) -> Any:
     Returns
     -------
     object
-        A copy. A mapping becomes a dict, and a value under a name such as `password` is hidden whatever it is.
+        A copy. A mapping becomes a dict.
     """
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
         return {redacted(str(name)): _redacted_entry(str(name), one) for name, one in value.items()}
-    return [redacted_values(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_redacted_setting(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _redacted_entry(name: str, value: Any) -> Any:
-    if isinstance(value, str) and value and redacted(f"{name}={value}").startswith(f"{name}={HIDDEN}"):
-        return HIDDEN
-    return redacted_values(value)
+    return HIDDEN if value is not None and _SECRET_NAME.search(name) else redacted_values(value)
+
+
+def _redacted_setting(value: Any) -> Any:
+    setting = _SETTING.match(value) if isinstance(value, str) else None
+    return f"{setting[0]}{HIDDEN}" if setting and _SECRET_NAME.search(setting[0]) else redacted_values(value)

@@ -237,7 +237,7 @@ def comparison_schema() -> T.StructType:
 
 def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig) -> None:
     from ndcg_spark.cli.metric_table import REJECT_SCHEMA
-    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.cli.outputs import check_rejects, refuse_outputs
     from ndcg_spark.tables import reading_of
 
     if config.output is None and config.rejects is None and config.json_path in (None, "-"):
@@ -246,6 +246,7 @@ def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig
         reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
         for (flag, source), table in zip(config.sources, compared.tables, strict=True)
     ]
+    check_rejects(compared, config.rejects)
     planned = [("--output", config.output, comparison_schema()), ("--rejects", config.rejects, REJECT_SCHEMA)]
     refuse_outputs(spark, planned, readings, config.json_path)
 

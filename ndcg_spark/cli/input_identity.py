@@ -15,6 +15,7 @@ from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.tables import canonical
+from ndcg_spark.worker.files.listing import is_hidden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,8 +86,8 @@ def _files(place: Path) -> Iterator[Path]:
         yield place
         return
     for folder, inner, names in os.walk(place):
-        inner[:] = [name for name in inner if not name.startswith((".", "_"))]
-        yield from (Path(folder, name) for name in names if not name.startswith((".", "_")))
+        inner[:] = [name for name in inner if not is_hidden(name)]
+        yield from (Path(folder, name) for name in names if not is_hidden(name))
 
 
 def _delta_version(place: Path) -> dict[str, Any]:

@@ -117,14 +117,10 @@ def _evaluate(
     plan = inputs.plan
     if inputs.ranking.fell_back:
         progress.line(f"read by Spark: {inputs.ranking.reason}")
-    per_query = None
-    if config.per_query_output is not None:
-        per_query = inputs.ranking.per_query()
-        kept = persisted(per_query)
-        summary_frame = inputs.ranking.summary(per_query)
-    else:
-        kept, summary_frame = False, inputs.ranking.summary()
+    per_query = inputs.ranking.per_query() if config.per_query_output is not None else None
+    kept = per_query is not None and persisted(per_query)
     try:
+        summary_frame = inputs.ranking.summary(per_query)
         with progress.step("ranking and scoring"):
             rows = [row.asDict() for row in summary_frame.collect()]
         accounts = None

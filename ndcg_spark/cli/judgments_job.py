@@ -161,9 +161,10 @@ def _check_outputs(
     spark: SparkSession, inputs: JudgmentInputs, judgments: DataFrame, config: JudgmentsConfig
 ) -> None:
     from ndcg_spark.cli.metric_table import REJECT_SCHEMA
-    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.cli.outputs import check_rejects, refuse_outputs
     from ndcg_spark.tables import reading_of
 
+    check_rejects(inputs, config.rejects)
     source, schema = config.source, _with_run(judgments).schema
     planned = [
         ("--output", config.output, schema),

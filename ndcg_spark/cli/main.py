@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -61,8 +62,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     Returns
     -------
     int
-        0 done, 2 refused input or options, 3 gate not met, 130 interrupted. A crash raises; with JSON logs it is
-        logged, and 1 is returned.
+        0 done, 2 refused input or options, 3 gate not met, 130 interrupted; 1 a crash, whose traceback is on standard
+        error.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with closing(Logs()) as logs:
@@ -78,9 +79,10 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
         except (click.Abort, KeyboardInterrupt):
             return _ended(logs, prog, "interrupted", EXIT_INTERRUPTED)
         except Exception as error:
-            if not logs.is_json:
-                raise
-            logs.error(f"{prog}: crashed", {"exit_code": EXIT_CRASHED}, error)
+            if logs.is_json:
+                logs.error(f"{prog}: crashed", {"exit_code": EXIT_CRASHED}, error)
+            else:
+                print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
             return EXIT_CRASHED
     return result if isinstance(result, int) else EXIT_DONE
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ndcg_spark.cli.accounts import Accounts, written_rejects
+from ndcg_spark.cli.accounts import Accounts, Checked, written_rejects
 from ndcg_spark.cli.config import JobConfig, Target
 from ndcg_spark.cli.metric_table import (
     METRIC_SCHEMA,
@@ -61,8 +63,26 @@ def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> Non
     if config.per_query_output is not None:
         schema = per_query_table_schema(inputs.rankings, inputs.plan)
         planned.append(("--per-query-output", config.per_query_output, schema))
+    check_rejects(inputs, config.rejects)
     if any(target for _, target, _ in planned) or config.json_path not in (None, "-"):
         refuse_outputs(spark, planned, _readings(spark, inputs, config), config.json_path)
+
+
+def check_rejects(inputs: Checked, target: Target | None) -> None:
+    """Raise when rows are to be kept as they came, and cannot be. Reads schemas, runs no action.
+
+    Parameters
+    ----------
+    inputs : Checked
+    target : Target or None
+        Of `--rejects`.
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    if target is not None:
+        inputs.checked(originals=True)
 
 
 def refuse_outputs(
@@ -203,6 +223,10 @@ def write_together(
     progress.note(outputs=written)
 
 
+_LEFT_OVER = 6 * 3600
+"""Seconds after which an unfinished file is that of a killed process, of any machine: such files are staged last."""
+
+
 class StagedFile:
     """A text file that is complete before anybody sees it."""
 
@@ -212,8 +236,16 @@ class StagedFile:
         self.reference = reference
         self._target = Path(reference)
         self._unfinished = self._target.with_name(f"{self._target.name}.{os.getpid()}.unfinished")
+        self._remove_leftovers()
         with refusing(reference):
             self._unfinished.write_text(text + "\n", encoding="utf-8")
+
+    def _remove_leftovers(self) -> None:
+        ours = re.compile(rf"{re.escape(self._target.name)}\.\d+\.unfinished")
+        with suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
+            for place in self._target.parent.iterdir():
+                if ours.fullmatch(place.name) and time.time() - place.stat().st_mtime > _LEFT_OVER:
+                    place.unlink()
 
     def swap(self) -> None:
         """Put the file in its place."""

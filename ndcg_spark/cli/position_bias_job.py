@@ -223,7 +223,7 @@ def _written(made: DataFrame, makes: str) -> DataFrame:
 
 def _check_outputs(spark: SparkSession, inputs: ImpressionInputs) -> None:
     from ndcg_spark.cli.metric_table import REJECT_SCHEMA
-    from ndcg_spark.cli.outputs import refuse_outputs
+    from ndcg_spark.cli.outputs import check_rejects, refuse_outputs
     from ndcg_spark.tables import reading_of
 
     config = inputs.config
@@ -234,6 +234,7 @@ def _check_outputs(spark: SparkSession, inputs: ImpressionInputs) -> None:
     schema = _written(made, config.makes).schema
     if config.output is None and config.rejects is None and config.json_path in (None, "-"):
         return
+    check_rejects(inputs, config.rejects)
     planned = [("--output", config.output, schema), ("--rejects", config.rejects, REJECT_SCHEMA)]
     tables = [inputs.table, *([inputs.propensities] if inputs.propensities else [])]
     readings = [

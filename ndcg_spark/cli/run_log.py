@@ -37,7 +37,7 @@ from ndcg_spark.tables import (
     stage_partition,
     swap_in,
 )
-from ndcg_spark.tables.catalog import place_of_table
+from ndcg_spark.tables.catalog import TABLE_KINDS, place_of_table
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.places import shared_folder, spark_path
@@ -204,8 +204,8 @@ def _other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Readi
         reference = options[name]
         kind = options.get(f"{name.removesuffix('_output')}_format") or guess_format(reference)
         with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
-            place = place_of_table(spark, reference) if kind == "table" else spark_path(spark, reference)
-            found.append(Reading(name=_called(name, options), folders=frozenset([place])))
+            place = place_of_table(spark, reference) if kind in TABLE_KINDS else spark_path(spark, reference)
+            found.append(Reading(name=_called(name, options), folders=frozenset([canonical(place)])))
     pages = ["output"] if "output_format" not in options else []
     for name in ("json", *pages):
         if options.get(name) not in (None, "-"):

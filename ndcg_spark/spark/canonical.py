@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column
+from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column, row_of
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
@@ -193,7 +193,7 @@ def select_canonical(frame: DataFrame, selected: dict[str, Column], reasons: Rea
             reason = F.when(bad, F.lit(name)).otherwise(reason)
         chosen.append(reason.alias(BAD_ROW))
     if original:
-        row = F.struct(*[named(name) for name in frame.columns])
+        row = row_of(frame, frame.columns)
         # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
         # on untouched.
         plain = all(_is_plain(field.dataType) for field in frame.schema.fields)
@@ -260,5 +260,5 @@ def _optional(
 
 
 def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
-    is_text = isinstance(frame.schema[order].dataType, T.StringType)
+    is_text = isinstance(require_column(frame, order, "order-col", "input"), T.StringType)
     return number(frame, order, "order-col", "input", parse_text=True) if is_text and parse_text else named(order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
@@ -13,6 +14,7 @@ from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusa
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
+_ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 _NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
 
@@ -27,7 +29,12 @@ def named(column: str) -> Column:
     -------
     Column
     """
-    return F.col("`" + column.replace("`", "``") + "`")
+    return F.col(quoted(column))
+
+
+def quoted(name: str) -> str:
+    """Write a name as one part of an identifier of SQL, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def sql_text(value: str) -> str:
@@ -51,7 +58,7 @@ def sql_text(value: str) -> str:
 
 
 def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
-    """Raise unless a table has a column; return its type. Reads the schema, runs no action.
+    """Raise unless a table has a column, once; return its type. Reads the schema, runs no action.
 
     Parameters
     ----------
@@ -70,8 +77,13 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     ------
     MissingColumnError
         Listing the columns there are, the nearest name first.
+    InputRefusedError
+        When several columns have that name, as after a join.
     """
     if column in frame.columns:
+        same = same_names(frame, column)
+        if len(same) > 1:
+            raise InputRefusedError(f"column {column!r} ({part}) is {_doubled(same)} in the {table}; {_ONE_EACH}")
         return frame.schema[column].dataType
     names = [name for name in frame.columns if name != MALFORMED]
     near = [name for name in names if name.lower() == column.lower()]
@@ -79,6 +91,45 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     hint = f" Did you mean {near[0]!r}?" if near else ""
     have = ", ".join(names) or "no columns at all"
     raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
+
+
+def same_names(frame: DataFrame, column: str) -> list[str]:
+    """Find the columns that Spark takes a name for: more than one is an error wherever the name is used."""
+    same = [name for name in frame.columns if name.lower() == column.lower()]
+    if len(same) < 2 or str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() != "true":
+        return same
+    return [name for name in same if name == column]
+
+
+def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
+    """Put columns of a row into a struct, as the row came.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    names : sequence of str
+
+    Returns
+    -------
+    Column
+
+    Raises
+    ------
+    InputRefusedError
+        When two columns have one name: a struct cannot hold both.
+    """
+    spellings = Counter(name.lower() for name in names)
+    for name in names:
+        same = same_names(frame, name) if spellings[name.lower()] > 1 else [name]
+        if len(same) > 1:
+            where = "in a table whose bad rows are to be kept as they came"
+            raise InputRefusedError(f"column {name!r} is {_doubled(same)} {where}; {_ONE_EACH}")
+    return F.struct(*columns_of(names))
+
+
+def _doubled(same: Sequence[str]) -> str:
+    spellings = sorted(set(same))
+    return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")
 
 
 def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
@@ -103,7 +154,7 @@ def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: 
     """
     kind = require_column(frame, column, part, table)
     if isinstance(kind, T.StringType) and parse_text:
-        parsed = F.expr("try_cast(trim(`" + column.replace("`", "``") + "`) as double)")
+        parsed = F.expr(f"try_cast(trim({quoted(column)}) as double)")
         return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
     if not isinstance(kind, T.NumericType | T.BooleanType):
         raise InputRefusedError(

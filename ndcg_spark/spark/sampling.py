@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import named
+from ndcg_spark.spark.expressions import named, same_names
 
 
 def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -23,7 +23,7 @@ def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     DataFrame
         Lazy; the table itself where all is taken. Keys are hashed as text, so that an int and a bigint agree.
     """
-    if plan.sample == 1 or not set(plan.columns.query) <= set(frame.columns):
-        return frame  # what is missing is said where it is looked for
+    if plan.sample == 1 or any(len(same_names(frame, name)) != 1 for name in plan.columns.query):
+        return frame  # what is missing, or there twice, is said where it is looked for
     key = F.xxhash64(F.lit("sample"), *[named(name).cast("string") for name in plan.columns.query])
     return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)

@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of
+from ndcg_spark.worker.files.listing import MARKS
 
-MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
-"""What lies in the folder of a table of each format, and in no other."""
 DATA_FORMATS = ("parquet", "orc", "avro")
 """Formats of the files of such tables."""
 _GLOB = re.compile(r"[*?\[{]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.expressions import named, sql_text
+from ndcg_spark.spark.expressions import named, quoted, sql_text
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
@@ -25,6 +26,10 @@ TABLE_KINDS = ("table", *COMMITTED)
 _WIDER = {"int": ("bigint",), "float": ("double",)}
 """Types that a declared column may have instead, as no value changes by the cast."""
 _PER_STATEMENT = 500
+_QUOTED = r"`(?:[^`]|``)*`"
+"""A part of a name that may hold any character, dots too."""
+_TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
+_SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +101,36 @@ def place_of_table(spark: SparkSession, table: str) -> str:
             if facts.get("provider", "").lower() not in COMMITTED and not location:
                 raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
         else:
-            schema, _, name = table.replace("`", "").rpartition(".")
+            schema, name = split_name(table)
             if schema and not spark.catalog.databaseExists(schema):
                 raise OutputRefusedError(f"there is no schema {schema!r} to make table {table!r} in.")
-            rows = spark.sql(f"DESCRIBE SCHEMA {schema or spark.catalog.currentDatabase()}").collect()
+            rows = spark.sql(f"DESCRIBE SCHEMA {schema or current_schema(spark)}").collect()
             facts = {str(row[0]).lower(): row[1] for row in rows}
             location = f"{facts['location'].rstrip('/')}/{name.lower()}" if facts.get("location") else None
     except SPARK_ERRORS as error:
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
     return canonical(location) if location else f"table:{table.replace('`', '').lower()}"
+
+
+def split_name(table: str) -> tuple[str, str]:
+    """Cut the name of a table into its schema, as it is quoted, and its last part without quotes.
+
+    Examples
+    --------
+    >>> split_name("`my-catalog`.`a.b`.`runs``of``night`")
+    ('`my-catalog`.`a.b`', 'runs`of`night')
+    >>> split_name("metrics")
+    ('', 'metrics')
+    """
+    found = _TABLE.fullmatch(table)
+    schema, name = (found[1] or "", found[2]) if found else ("", table)  # what is no name, Spark refuses
+    return schema, name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def current_schema(spark: SparkSession) -> str:
+    """Name the current schema as SQL takes it."""
+    name = spark.catalog.currentDatabase()
+    return name if _SCHEMA.fullmatch(name) else quoted(name)
 
 
 def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str = "table") -> TableFacts | None:

@@ -21,6 +21,8 @@ from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, locat
 from ndcg_spark.tables.claims import HIDDEN
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
+from ndcg_spark.tables.writing import refusing
+from ndcg_spark.worker.files.listing import is_hidden
 from ndcg_spark.worker.files.stores import address_of
 
 PATH_FORMATS = ("parquet", "orc", "json")
@@ -189,7 +191,15 @@ def check_output(
     ------
     OutputRefusedError
     """
-    kind = kind or guess_format(reference)
+    with refusing(reference):  # folders may be closed to whoever looks
+        place = _checked_place(spark, reference, kind or guess_format(reference), schema, readings)
+    return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+
+
+def _checked_place(
+    spark: SparkSession, reference: str, kind: str, schema: T.StructType, readings: Sequence[Reading]
+) -> str:
+    """Check an output; return its canonical place."""
     if kind not in (*TABLE_KINDS, *PATH_FORMATS):
         raise OutputRefusedError(f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}.")
     refuse_stamps(schema.fieldNames(), reference)
@@ -215,7 +225,7 @@ def check_output(
                 _check_folder(spark, folder, reference, kind, stored)
         except SPARK_ERRORS as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
+    return canonical(place)
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
@@ -277,8 +287,8 @@ def _slices_of(folder: Path, reference: str) -> Iterator[Path]:
 
 
 def _visible(folder: Path) -> list[str]:
-    """What readers see: Spark, Hive and Arrow pass over names that begin with a dot or an underscore."""
-    return sorted(name for name in os.listdir(folder) if not name.startswith((".", "_")))
+    """What Spark sees."""
+    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
 def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.tables.catalog import current_schema, split_name
 from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
 
 MARK = "ndcg-spark-write"
@@ -23,7 +24,7 @@ class IcebergLog:
 
     def __init__(self, spark: SparkSession, table: str, folders: Sequence[str]) -> None:
         # The schema is named, too: `ranking.refs` would be the table `refs` of a schema `ranking`.
-        self._table = table if "." in table else f"{spark.catalog.currentDatabase()}.{table}"
+        self._table = table if split_name(table)[0] else f"{current_schema(spark)}.{table}"
         self._spark, self._folders = spark, folders
 
     def version(self) -> int | None:

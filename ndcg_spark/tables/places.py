@@ -138,7 +138,8 @@ def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | Non
     if not is_local(place):
         return None
     folder = Path(place)
-    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    # Path.exists raises where a folder is closed to us; that the trial says, too.
+    nearest = next(one for one in (folder, *folder.parents) if os.path.exists(one))
     if not nearest.is_dir():
         raise OutputRefusedError(f"{reference!r} is, or lies below, a file; outputs are folders.")
     trial = nearest / f"{HIDDEN}-{uuid.uuid4().hex}"

@@ -45,6 +45,9 @@ SECRETS = {
     "AWS key by its form": ("user AKIAIOSFODNN7EXAMPLE has no rights", "user *** has no rights"),
     "token": ("?token=S3CRET&x=1", "?token=***&x=1"),
     "percent-encoded": ("?next=%2Fa%3Ftoken%3DS3CRET", "?next=%2Fa%3Ftoken%3D***"),
+    "a quote without its end": ('cut off: password="S3CRET', "cut off: password=***"),
+    "Oracle": ("jdbc:oracle:thin:scott/S3CRET@//db:1521/x", "jdbc:oracle:thin:scott/***@//db:1521/x"),
+    "Oracle, quoted": ('jdbc:oracle:oci:scott/"S3@CRET"@db', "jdbc:oracle:oci:scott/***@db"),
     "upper case": ("PASSWORD=S3CRET", "PASSWORD=***"),
 }  # fmt: skip
 
@@ -77,13 +80,17 @@ def test_hiding_twice_changes_nothing(text: str, expected: str) -> None:
         "query_id=shoes; k=10; key=a",
         "column 'password' is not in the table",
         "http://localhost:4040/jobs",
+        "jdbc:oracle:thin:@//db:1521/x",
+        "a thin: one/two list @ 3",
     ],
 )
 def test_what_is_no_credential_stays(text: str) -> None:
     assert redacted(text) == text
 
 
-@pytest.mark.parametrize("word", ["password", "a", "token.", "secret=", "://", "x:", "pass'", "://a:"])
+@pytest.mark.parametrize(
+    "word", ["password", "a", "token.", "secret=", "://", "x:", "pass'", "://a:", "thin:a/", "token='"]
+)
 def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
     began = time.process_time()
     redacted(word * 20_000)
@@ -93,3 +100,31 @@ def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
 def test_values_within_values() -> None:
     found = redacted_values({"options": ["password=S3CRET", "header=true"], "k": 10, "token": "S3CRET", "path": None})
     assert found == {"options": ["password=***", "header=true"], "k": 10, "token": "***", "path": None}
+
+
+@pytest.mark.parametrize(
+    "value", ["p&ss word", "&abc", '"abc', "a;b=c", "-----BEGIN PRIVATE KEY----- MIIE x", "'a'", ""]
+)
+@pytest.mark.parametrize("name", ["password", "pem_private_key", "spark.hadoop.fs.s3a.secret.key"])
+def test_a_secret_name_hides_the_whole_value(name: str, value: str) -> None:
+    """Where the value ends is known here."""
+    found = redacted_values({name: value, "options": [f"{name}={value}", "header=true"]})
+    assert found == {name: "***", "options": [f"{name}=***", "header=true"]}
+    assert redacted_values(found) == found
+
+
+def test_a_secret_may_be_no_text() -> None:
+    found = redacted_values({"password": 7, "token": ["a", 1], "secret": {"a": 1}, "sig": False, "pwd": None})
+    assert found == {"password": "***", "token": "***", "secret": "***", "sig": "***", "pwd": None}
+
+
+def test_texts_of_lists_that_are_no_settings() -> None:
+    texts = [
+        "https://host/f?sv=2024&sig=S3CRET&se=9",
+        "SELECT a WHERE token = 'S3CRET' AND b",
+        "ndcg@10>=0.4",
+        "token",
+    ]
+    assert redacted_values(texts) == [
+        "https://host/f?sv=2024&sig=***&se=9", "SELECT a WHERE token = '***' AND b", "ndcg@10>=0.4", "token"
+    ]  # fmt: skip

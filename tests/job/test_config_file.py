@@ -223,6 +223,25 @@ def test_credentials_are_not_printed(capsys: pytest.CaptureFixture) -> None:
     assert 'input = "https://a.blob.core.windows.net/c?sig=***"  # command line; *** hides a credential' in out
 
 
+def test_credentials_are_not_in_the_traceback_of_a_crash(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def crash(*_: object) -> None:
+        try:
+            raise ValueError("jdbc:postgresql://etl:S3CRET@db/x")
+        except ValueError as cause:
+            raise RuntimeError("cannot connect: token=S3CRET") from cause
+
+    monkeypatch.setattr("ndcg_spark.cli.job.run_job", crash)
+    assert main(["mean-ndcg", "--input", "x"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "S3CRET" not in err
+    assert err.startswith("Traceback (most recent call last):")
+    assert "ValueError: jdbc:postgresql://etl:***@db/x" in err.splitlines()
+    assert err.endswith("\nRuntimeError: cannot connect: token=***\n")
+
+
 def test_the_format_of_log_lines_comes_from_the_environment_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ import math
 import random
 import re
 from contextlib import redirect_stdout
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,8 +44,9 @@ from ndcg_spark import (
     score_losses,
 )
 from ndcg_spark.cli.report import show_summary
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_line
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError, one_line
 from ndcg_spark.spark.expressions import sql_text
+from ndcg_spark.tables import RunPartition, check_output, replace_partition
 
 LONG = 10_000
 IDS = (
@@ -451,3 +452,21 @@ def test_names_are_neither_markup_nor_control_characters(monkeypatch, terminal):
 def test_a_conventions_name_is_refused_whatever_it_is():
     ended = command("mean-ndcg", "--input", "x", "--convention", "\x1b[31m DROP TABLE x")
     assert_refused(ended, r"'\x1b[31m DROP TABLE x'")
+
+
+def test_tables_in_a_schema_that_needs_quotes(spark):
+    night = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+    rows = spark.sql("SELECT '' AS run, 1 AS value")
+    spark.sql("CREATE SCHEMA `2026`")
+    try:
+        spark.sql("USE `2026`")
+        for table in ("`2026`.metrics", "spark_catalog.`2026`.more", "plain"):
+            for _ in range(2):  # a new table, and one that is there
+                check_output(spark, table, "table", rows.schema)
+                replace_partition(rows, table, "table", night, [""])
+            assert [row["value"] for row in spark.table(table).collect()] == [1]
+        with pytest.raises(OutputRefusedError, match="there is no schema '`no-db`' to make table"):
+            check_output(spark, "`no-db`.metrics", "table", rows.schema)
+    finally:
+        spark.sql("USE default")
+        spark.sql("DROP SCHEMA `2026` CASCADE")

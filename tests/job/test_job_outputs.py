@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
+
+from ndcg_spark.cli.job import _evaluate
+from ndcg_spark.cli.outputs import write_text
+from ndcg_spark.cli.progress import Progress
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
@@ -235,3 +240,31 @@ def test_when_a_table_is_being_written_no_output_is(spark, logs):
         held.close()
     assert_refused(ended, "is being written by process", str(os.getpid()))
     assert sorted(os.listdir(root)) == ["link", "logs"]
+
+
+def test_rows_that_were_kept_are_let_go_of_whatever_fails_next():
+    calls: list[str] = []
+
+    def fail(_: object) -> None:
+        raise RuntimeError("no means")
+
+    rows = SimpleNamespace(persist=lambda: calls.append("kept"), unpersist=lambda: calls.append("let go"))
+    ranking = SimpleNamespace(fell_back=False, per_query=lambda: rows, summary=fail)
+    inputs, config = SimpleNamespace(plan=None, ranking=ranking), SimpleNamespace(per_query_output="queries")
+    with pytest.raises(RuntimeError, match="no means"):
+        _evaluate(None, inputs, config, Progress())
+    assert calls == ["kept", "let go"]
+
+
+def test_what_killed_jobs_left_of_a_json_file_is_removed_after_a_while(tmp_path):
+    names = ["out.json.17.unfinished", "out.json.18.unfinished", "a.out.json.17.unfinished", "out.json.x.unfinished"]
+    for name in (*names, "outxjson.17.unfinished", "out.json.17.unfinished.txt"):
+        (tmp_path / name).write_text("{")
+        os.utime(tmp_path / name, (1e9, 1e9))
+    os.utime(tmp_path / "out.json.18.unfinished")  # a job that is at work, maybe on another machine
+    write_text(str(tmp_path / "out.json"), "{}")
+    assert sorted(os.listdir(tmp_path)) == [
+        "a.out.json.17.unfinished", "out.json", "out.json.17.unfinished.txt", "out.json.18.unfinished",
+        "out.json.x.unfinished", "outxjson.17.unfinished",
+    ]  # fmt: skip
+    assert (tmp_path / "out.json").read_text() == "{}\n"

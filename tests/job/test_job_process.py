@@ -177,7 +177,16 @@ def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
         spark.sql("DROP TABLE unexplained")
     assert set(tracker.getJobIdsForGroup()) == before
     assert list(tmp_path.iterdir()) == []
-    told = ("unexplained", "3, 10", "default", "shuffle", str(tmp_path / "metrics"), "2026-01-31", "'shop'")
+    told = (
+        "at least 5 actions",
+        "unexplained",
+        "3, 10",
+        "default",
+        "shuffle",
+        str(tmp_path / "metrics"),
+        "2026-01-31",
+        "'shop'",
+    )
     assert [one for one in told if one not in ended.out] == []
 
 

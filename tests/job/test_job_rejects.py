@@ -121,6 +121,15 @@ def test_too_many_bad_rows(long_run, folder, tmp_path):
     assert files_below(folder) == before
 
 
+def test_a_column_that_is_there_twice(folder, tmp_path):
+    """A row that came with two columns of one name cannot be kept as it came."""
+    source = write(folder / "good.parquet", good_values(GOOD))
+    query = f"SELECT *, 1 AS note, 2 AS note FROM parquet.`{source}`"
+    ended = mean_ndcg(*("--input", query, "--on-invalid", "reject", "--rejects", tmp_path / "rejects", *NIGHT))
+    assert_refused(ended, "'note' is there 2 times", "name each column once")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_run_and_judgments(folder):
     bad_runs = [
         ((None, "z", 9.0, 0), "null_query"),

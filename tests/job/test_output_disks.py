@@ -6,14 +6,15 @@ import os
 from contextlib import closing
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from support.disks import small_disk, unwritable
+from support.disks import closed, small_disk, unwritable
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
 from support.small_rankings import ranked
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, replace_partition, stage_partition, swap_in
+from ndcg_spark.tables import RunPartition, check_output, replace_partition, stage_partition, swap_in
 
 pytestmark = pytest.mark.usefixtures("spark")
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
@@ -108,6 +109,21 @@ def test_a_folder_that_cannot_be_written_is_a_line_before_anything_is_computed(t
 def test_a_folder_below_a_file_is_a_line(tmp_path, sources):
     (tmp_path / "file").touch()
     assert_refused(mean_ndcg(*flags(sources[0], tmp_path / "file")), str(tmp_path / "file"), "below, a file")
+
+
+@pytest.mark.classic("a client of Connect takes a folder that it may not write for one of another machine")
+@pytest.mark.parametrize("below", ["", "run_date=2026-01-30"], ids=["the folder above", "a night in it"])
+def test_a_folder_that_is_closed_to_the_user_is_a_line(spark, below):
+    schema = spark.range(1).schema
+    with TemporaryDirectory() as name:  # anybody may go there, unlike into the folders of pytest
+        table = Path(name, "home", "table")
+        (table / below).mkdir(parents=True)
+        for folder in (table, table.parent, table.parent.parent):
+            folder.chmod(0o777)
+        with closed(table / below if below else table.parent), pytest.raises(OutputRefusedError) as refused:
+            check_output(spark, str(table), None, schema)
+        assert str(refused.value).startswith(f"cannot write '{table}': Permission denied")
+        assert not [one for one in table.iterdir() if one.name.startswith(".")]
 
 
 def test_a_folder_that_can_no_longer_be_written_when_rows_are_ready(spark, tmp_path):

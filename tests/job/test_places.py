@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
 from ndcg_spark.tables.checks import Reading
+from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.places import canonical, is_local
 
 
@@ -45,6 +48,53 @@ def test_one_place_has_one_spelling(one: str, other: str) -> None:
 )
 def test_other_places_stay_apart(one: str, other: str) -> None:
     assert not Reading(name="--input", folders=frozenset([canonical(one)])).touches(canonical(other))
+
+
+@pytest.mark.parametrize(
+    ("table", "schema", "name"),
+    [
+        ("metrics", "", "metrics"),
+        ("prod.metrics", "prod", "metrics"),
+        ("`my-catalog`.`my-schema`.metrics", "`my-catalog`.`my-schema`", "metrics"),
+        ("main.`a.b`.`c.d`", "main.`a.b`", "c.d"),
+        ("`a.b`", "", "a.b"),
+        ("`a``.b`.`c``d`", "`a``.b`", "c`d"),
+    ],
+)
+def test_the_schema_of_a_table_keeps_its_quotes(table: str, schema: str, name: str) -> None:
+    assert split_name(table) == (schema, name)
+
+
+def test_the_place_of_a_new_table_in_a_schema_with_quotes() -> None:
+    asked = []
+
+    def sql(statement: str) -> SimpleNamespace:
+        asked.append(statement)
+        return SimpleNamespace(collect=lambda: [("Location", "s3://lake/my-schema/")])
+
+    catalog = SimpleNamespace(tableExists=lambda _: False, databaseExists=lambda name: asked.append(name) or True)
+    session = SimpleNamespace(catalog=catalog, sql=sql)
+    table = "`my-catalog`.`my-schema`.Metrics"
+    assert place_of_table(session, table) == "s3://lake/my-schema/metrics"
+    assert asked == ["`my-catalog`.`my-schema`", "DESCRIBE SCHEMA `my-catalog`.`my-schema`"]
+
+
+@pytest.mark.parametrize(
+    ("current", "named"),
+    [
+        ("default", "default"),
+        ("main.prod", "main.prod"),
+        ("my-db", "`my-db`"),
+        ("`my-db`", "`my-db`"),
+        ("a.`b-c`", "a.`b-c`"),
+        ("été", "`été`"),
+    ],
+)
+def test_the_current_schema_is_named_as_sql_takes_it(current: str, named: str) -> None:
+    session = SimpleNamespace(catalog=SimpleNamespace(currentDatabase=lambda: current))
+    assert current_schema(session) == named
+    assert IcebergLog(session, "`my.metrics`", [])._table == f"{named}.`my.metrics`"
+    assert IcebergLog(session, "`x.y`.metrics", [])._table == "`x.y`.metrics"
 
 
 def test_databricks_shows_stores_as_folders(monkeypatch: pytest.MonkeyPatch) -> None:

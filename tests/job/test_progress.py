@@ -99,12 +99,14 @@ def write(path: Path, text: str, seconds: float) -> Path:
 def test_files_are_counted_without_those_that_readers_pass_over(tmp_path: Path) -> None:
     write(tmp_path / "t" / "country=DE" / "a.parquet", "abc", 1_000_000_000)
     write(tmp_path / "t" / "country=FR" / "b.parquet", "defgh", 1_000_000_060)
-    for name in ("_SUCCESS", ".a.crc", "_tmp/x", ".ndcg-spark/x"):
+    for name in ("_SUCCESS", ".a.crc", "_tmp/x", ".ndcg-spark/x", "b.parquet._COPYING_"):
         write(tmp_path / "t" / name, "12345", 1_900_000_000)
     # 1,000,000,000 seconds after 1970 is 2001-09-09T01:46:40Z
     expected = {"files": 2, "bytes": 8, "newest": "2001-09-09T01:47:40Z"}
     assert file_facts(str(tmp_path / "t")) == file_facts(f"file://{tmp_path}/t") == expected
     assert file_facts(str(tmp_path / "t" / "country=DE" / "a.parquet"))["bytes"] == 3
+    write(tmp_path / "t" / "_country=US" / "c.parquet", "i", 1)  # Spark reads it
+    assert file_facts(str(tmp_path / "t"))["files"] == 3
 
 
 def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ndcg_spark import __version__
 from ndcg_spark.cli import job, job_run, run_log
 from ndcg_spark.cli.config import Target
 from ndcg_spark.cli.run_log import RUN_LOG_SCHEMA, RunLog
-from ndcg_spark.tables import RunPartition
+from ndcg_spark.tables import RunPartition, canonical
 
 pytestmark = pytest.mark.usefixtures("spark")
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "search", "--k", "6")
@@ -288,6 +288,23 @@ def test_a_crash_as_json(place: Path, monkeypatch) -> None:
 def test_without_options_nothing_new_is_said(place: Path) -> None:
     ended = mean_ndcg("--input", place / "in.parquet", *NIGHT)
     assert (ended.code, ended.complaints) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "log"),
+    [
+        ("s3a://box/metrics/", None, "s3://box/metrics/log"),
+        ("prod.metrics", "delta", "/warehouse/metrics/log"),
+        ("prod.metrics", "iceberg", "/warehouse/metrics"),
+        ("prod.metrics", "table", "/warehouse"),
+    ],
+)
+def test_a_run_log_in_the_place_of_an_output_is_found(monkeypatch: pytest.MonkeyPatch, output, kind, log) -> None:
+    monkeypatch.setattr(run_log, "spark_path", lambda _, reference: reference)
+    monkeypatch.setattr(run_log, "place_of_table", lambda _, table: f"/warehouse/{table.partition('.')[2]}")
+    (place,) = run_log._other_places(None, {"output": output, "output_format": kind})
+    assert place.touches(canonical(log))
+    assert not place.touches(canonical("/warehouse/log"))
 
 
 def test_how_a_run_ended() -> None:

@@ -255,6 +255,38 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(table):
         evaluate_frame(table, run="model")
 
 
+def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, table):
+    twice = table.crossJoin(spark.sql("SELECT '7' AS query_id"))
+    for plan in (PLAN, replace(PLAN, sample=0.5)):
+        with pytest.raises(InputRefusedError, match=r"'query_id' \(query-col\) is there 2 times in the input; name"):
+            run_rows(twice, plan, judged=True)
+    others = table.selectExpr("*", "1 as note", "2 as Note")
+    assert run_rows(others, PLAN, judged=True).count() == len(ROWS)
+    with pytest.raises(InputRefusedError, match=r"'note' is there 2 times \(Note, note\) in a table whose bad rows"):
+        run_rows(others, PLAN, judged=True, original=True)
+    spelled = table.selectExpr("*", "score as Score")
+    with pytest.raises(
+        InputRefusedError, match=r"'score' \(score-col\) is there 2 times \(Score, score\) in the input"
+    ):
+        run_rows(spelled, PLAN, judged=True)
+    with session_settings(spark, spark__sql__caseSensitive=True):
+        assert run_rows(spelled, PLAN, judged=True, original=True).count() == len(ROWS)
+
+
+def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
+    lists = table.selectExpr(
+        "query_id", "array(relevance) as relevance", "1 as part", "2 as part", "1 as w", "2 as w"
+    )
+    rows = table.selectExpr("*", "1 as place", "2 as place")
+    for frame, options, named in (
+        (lists, {"segments": ["part"]}, r"'part' \(segment-cols\)"),
+        (lists, {"weight": "w"}, r"'w' \(weight-col\)"),
+        (rows, {"order": "place", "convention": "default;ties=input_order"}, r"'place' \(order-col\)"),
+    ):
+        with pytest.raises(InputRefusedError, match=f"{named} is there 2 times"):
+            evaluate_frame(frame, **options)
+
+
 @pytest.mark.parametrize("column", ["score", "relevance"])
 def test_text_in_a_typed_table_is_refused_not_cast(table, column):
     text = table.withColumn(column, table[column].cast("string"))

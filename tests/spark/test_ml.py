@@ -44,6 +44,22 @@ def test_the_mean_is_that_of_the_definition(predictions, params, choices, k):
     assert got == pytest.approx(mean(evaluate(ROWS, choices, [k]), k), abs=1e-12)
 
 
+def test_none_is_the_default_of_a_param():
+    nothing = {"itemCol": None, "gain": None, "discount": None, "ties": None, "predictionCol": None}
+    evaluator = NdcgEvaluator(**nothing, labelCol="relevance")
+    assert evaluator.getPredictionCol() == "prediction"
+    assert [name for name in ("itemCol", "gain", "discount", "ties") if evaluator.isDefined(name)] == []
+    evaluator.setParams(itemCol="item_id", gain="linear", k=3)
+    assert evaluator.setParams(itemCol=None) is evaluator
+    assert not evaluator.isDefined("itemCol")
+    assert (evaluator.getOrDefault("gain"), evaluator.getK(), evaluator.getLabelCol()) == ("linear", "3", "relevance")
+
+
+def test_the_mean_without_an_item_column(predictions):
+    got = NdcgEvaluator(**NAMES, itemCol=None, gain=None).evaluate(predictions)
+    assert got == pytest.approx(mean(evaluate(ROWS, Choices(), [10]), 10), abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -102,6 +102,13 @@ def test_score_columns_and_a_rank_column_exclude_each_other():
         Columns(score=("a", "b"), rank="rank")
 
 
+def test_score_columns_and_arrays_exclude_each_other(spark):
+    lists = spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance, 0.5D AS a, 0.25D AS b")
+    with pytest.raises(InvalidParameterError, match=r"score-col 'a,b': arrays of relevances are in rank order"):
+        evaluate_frame(lists, score=["a", "b"])
+    assert evaluate_frame(lists, score=["a"]).summary.count() > 0
+
+
 # --- Keys
 
 

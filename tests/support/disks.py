@@ -53,6 +53,20 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Disk]:
 
 
 @contextmanager
+def closed(folder: Path) -> Iterator[None]:
+    """Take the right to look into a folder away; as root by being nobody for a while."""
+    mode, user = folder.stat().st_mode, os.geteuid()
+    folder.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(mode)
+
+
+@contextmanager
 def unwritable(folder: Path) -> Iterator[None]:
     """Take the right to write in a folder away; from root by mounting it again for reading only."""
     if os.geteuid() != 0:

@@ -41,7 +41,7 @@ class Ended:
 
 
 def mean_ndcg(*arguments: object) -> Ended:
-    """Run `ndcg-spark mean-ndcg` in this process, in the active session; a crash ends as it ends a process."""
+    """Run `ndcg-spark mean-ndcg` in this process, in the active session."""
     return command("mean-ndcg", *arguments)
 
 
@@ -49,11 +49,7 @@ def command(*arguments: object) -> Ended:
     """Run `ndcg-spark` in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        try:
-            code = main([*map(str, arguments)])
-        except Exception as error:
-            code = 1
-            print(f"Traceback ... {type(error).__name__}: {str(error)[:500]}", file=err)
+        code = main([*map(str, arguments)])
     return Ended(code, out.getvalue(), err.getvalue())
 
 

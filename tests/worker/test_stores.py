@@ -149,6 +149,15 @@ def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
     assert sorted(str(Path(path).relative_to(tmp_path)) for path in found) == sorted(seen)
 
 
+@pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])
+def test_files_of_a_table_with_a_log_are_left_to_spark(tmp_path: Path, mark: str) -> None:
+    (tmp_path / mark).mkdir(parents=True)
+    (tmp_path / "a.parquet").touch()
+    assert list_files(str(tmp_path)) == "not every file below the path belongs to the table"
+    (tmp_path / mark).rename((tmp_path / mark).with_name("_delta_logs"))
+    assert list_files(str(tmp_path)) == [str(tmp_path / "a.parquet")]
+
+
 def test_columns_that_spark_can_get_from_workers() -> None:
     given = {
         "q": pa.large_string(),

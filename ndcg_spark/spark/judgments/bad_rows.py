@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.spark.expressions import MALFORMED, key_text, named, raise_if, require_column
+from ndcg_spark.spark.expressions import MALFORMED, key_text, named, raise_if, require_column, row_of
 
 Reasons = list[tuple[str, Column]]
 _KEYS = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
@@ -100,5 +100,5 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]
     columns.append(F.lit(1).cast("bigint").alias("n"))
     if originals:
-        columns.append(F.struct(*[named(name) for name in originals]).alias("row"))
+        columns.append(row_of(frame, originals).alias("row"))
     return frame.select(*columns)

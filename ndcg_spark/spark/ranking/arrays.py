@@ -41,8 +41,11 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
     selected |= _lists(frame, columns.relevance, "relevance-col", plan, (RANKED_LIST, RANKED_ITEMS))
     if columns.ideal is not None:
         selected |= _lists(frame, columns.ideal, "ideal-col", plan, (IDEAL_LIST, IDEAL_ITEMS))
-    selected |= {name: named(column) for name, column in names.segments.items()}
+    for name, column in names.segments.items():
+        require_column(frame, column, "segment-cols", "input")
+        selected[name] = named(column)
     if columns.weight is not None:
+        require_column(frame, columns.weight, "weight-col", "input")
         selected[WEIGHT] = named(columns.weight).cast("double")
     return select_canonical(frame, selected, [], original=original)
 

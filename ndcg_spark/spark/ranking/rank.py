@@ -178,6 +178,11 @@ def _chosen(
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances need no judgments table.")
+        if len(plan.columns.score) > 1:
+            raise InvalidParameterError(
+                f"score-col {','.join(plan.columns.score)!r}: arrays of relevances are in rank order and have no "
+                "scores; leave it out, and put the lists of each ranker in rows of their own (run-col)."
+            )
         require_carried(plan, frame)
         reason = f"column {relevance!r} is an array: each row is scored where it is"
         return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan))

@@ -12,8 +12,9 @@ from ndcg_spark.worker.files.stores import StoreAddress, address_of, file_system
 
 MAX_FILES = 2_000
 """Whose footers are read before anything else is done, about a millisecond each."""
-_FORMATS = ("_delta_log", ".hoodie")
-_ICEBERG = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
+MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
+"""What lies in the folder of a table of each format that keeps a log of its files, and in no other."""
+_MARKED = re.compile("|".join(rf"(?:^|/){re.escape(mark)}(?:/|$)".replace(r"\*", "[^/]*") for mark in MARKS.values()))
 _NOT_ALL = "not every file below the path belongs to the table"
 
 
@@ -48,10 +49,10 @@ def _below_folder(path: str) -> list[str] | str:
         return "the path is not a file or folder of this machine"
     found: list[str] = []
     for folder, folders, files in os.walk(path, followlinks=True):
-        if any(name in folders for name in _FORMATS):
+        if any(map(_MARKED.search, folders)):
             return _NOT_ALL
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        found += [os.path.join(folder, name) for name in sorted(files) if not _is_hidden(name)]
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        found += [os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)]
         if len(found) > MAX_FILES:
             break
     return fitting(found)
@@ -63,12 +64,12 @@ def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
         return fitting([path.rstrip("/")])
     entries = store.get_file_info(fs.FileSelector(inside, recursive=True))
     keys = sorted(entry.path[len(inside) + 1 :] for entry in entries if entry.type == fs.FileType.File)
-    if any(part in _FORMATS for key in keys for part in key.split("/")) or any(map(_ICEBERG.search, keys)):
+    if any(map(_MARKED.search, keys)):
         return _NOT_ALL
     root = path.rstrip("/")
-    return fitting([f"{root}/{key}" for key in keys if not any(map(_is_hidden, key.split("/")))])
+    return fitting([f"{root}/{key}" for key in keys if not any(map(is_hidden, key.split("/")))])
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether Spark passes over a file or folder."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
