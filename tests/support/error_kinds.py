@@ -59,7 +59,10 @@ def write_rows_that_raise(spark: SparkSession, folder: Path) -> None:
 
 def write_other_columns(spark: SparkSession, folder: Path) -> None:
     del folder
-    spark.sql("CREATE TABLE error_kinds_other (x INT, run_date DATE, slice STRING) PARTITIONED BY (run_date, slice)")
+    spark.sql(
+        "CREATE TABLE error_kinds_other (x INT, run_date DATE, slice STRING) USING parquet "
+        "PARTITIONED BY (run_date, slice)"
+    )
     try:
         replace_partition(table(spark).selectExpr("'' AS run"), "error_kinds_other", None, NIGHT, [""])
     finally:
