@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.spark_rankings import since_spark
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
 
 import fuzz
 
 
+@since_spark("4.0", "DataFrames of Arrow tables")
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", [0, 11])
 def test_every_strategy_and_form_agrees_with_the_oracle_and_in_every_bit(spark, tmp_path, seed):
