@@ -124,7 +124,7 @@ def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[st
     ("script", "master", "program"),
     [
         ("spark_submit_yarn.sh", "yarn", "jobs/mean_ndcg.py"),
-        ("spark_submit_kubernetes.sh", "k8s://https://10.0.0.1:6443", "local:///opt/ndcg-spark/mean_ndcg.py"),
+        ("spark_submit_kubernetes.sh", "k8s://https://10.0.0.1:6443", "local:///opt/ndcg-spark/jobs/mean_ndcg.py"),
     ],
 )
 def test_spark_submit(
