@@ -205,6 +205,7 @@ def iceberg_settings(root: Path) -> dict[str, str]:
         "spark.jars": next(iter(glob(f"{folder}/jars/iceberg-spark-runtime-3.5_2.12-*.jar"))),
         "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.cache-enabled": "false",  # else a session sees commits of others half a minute later
         "spark.sql.catalog.ice.warehouse": f"{root}/ice",
     }
 
