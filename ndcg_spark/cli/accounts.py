@@ -35,7 +35,7 @@ class Checked(Protocol):
 
 
 def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
-    """Run an action a table: count its rows by reason, and refuse when too many are bad.
+    """Count the rows of each table by reason, and refuse when too many are bad. Runs an action for each table.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
     limit : float or None
         Largest share of the rows of a table that may be bad.
     all_valid : int or None
-        Rows of the first table, where it is known that none of them is bad; it is not read again then.
+        Number of rows of the first table, if it is known that none of them is bad. The table is not read then.
 
     Returns
     -------
@@ -54,12 +54,10 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
     InputRefusedError
         When more than the fraction that was allowed are bad.
     """
-    counted = {
-        name: RowCount(read=all_valid, rejected={}, examples={})
-        if at == 0 and all_valid is not None
-        else count_rows(rows)
-        for at, (name, rows) in enumerate(inputs.checked(originals=False).items())
-    }
+    tables, counted = inputs.checked(originals=False), {}
+    if all_valid is not None:
+        counted[next(iter(tables))] = RowCount(read=all_valid, rejected={}, examples={})
+    counted |= {name: count_rows(rows) for name, rows in tables.items() if name not in counted}
     for name, found in counted.items():
         bad = sum(found.rejected.values())
         if limit is not None and bad > limit * found.read:
@@ -83,7 +81,7 @@ def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
     ----------
     inputs : Checked
     accounts : Accounts or None
-        None: not known.
+        Which tables have bad rows; None if that is not known.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
     segments = ", ".join("+".join(names) for names in plan.segment_sets) or "none"
     actions = 1 + sum(target is not None for target in (config.output, config.per_query_output, config.rejects))
-    # More count the bad rows where there are some, the rows of catalog tables, and write the run log.
+    # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
     if plan.on_invalid == "reject":
         actions += 1 if inputs.judgments is None else 2
     lines = [

@@ -144,7 +144,7 @@ def stage_partition(
     kind = kind or guess_format(reference)
     spark, folders = frame.sparkSession, partition.folders(runs)
     if len(set(folders.values())) < len(folders):
-        raise OutputRefusedError(f"two runs for {reference!r} have one slice name, by a rare chance; rename a run.")
+        raise OutputRefusedError(f"two runs for {reference!r} happen to get the same slice name; rename one of them.")
     refuse_stamps(frame.columns, reference)
     with refusing(reference):
         rows = stamped(frame, partition, runs, whole=whole)

@@ -424,5 +424,5 @@ def test_old_rows_come_back_when_no_rename_works_any_more(spark, folder, monkeyp
 
 def test_two_runs_of_one_slice_name_are_refused(spark, folder, monkeypatch):
     monkeypatch.setattr("ndcg_spark.tables.slices.slice_name", lambda *_: "same-12345678")
-    with pytest.raises(OutputRefusedError, match="one slice name"):
+    with pytest.raises(OutputRefusedError, match="the same slice name"):
         folder.write(rows(spark, 1, "ab"), "ab")
