@@ -92,7 +92,7 @@ class ParquetSource:
     rows : DataFrame
         The canonical columns as Spark would read them: for types, never run.
     files : FilesTask
-        With bounds where the files are sorted by query.
+        With bounds where the files are sorted by query and have all that a query is scored by.
     n_partitions : int
     reason : str
     """
@@ -152,7 +152,9 @@ def choose_source(
         obstacle = "source=spark was asked for" if plan.source == "spark" else _plan_obstacle(plan)
         obstacle = obstacle or _session_obstacle(spark, path, plan)
     columns = obstacle or _columns(frame, plan, judged=judged)
-    found = columns if isinstance(columns, str) else _parquet_source(frame, plan, rows, str(path), columns)
+    found = (
+        columns if isinstance(columns, str) else _parquet_source(frame, plan, rows, str(path), columns, judged=judged)
+    )
     if isinstance(found, ParquetSource):
         return found
     if plan.source == "parquet":
@@ -172,7 +174,7 @@ def _plan_obstacle(plan: EvaluationPlan) -> str | None:
 
 
 def _parquet_source(
-    frame: DataFrame, plan: EvaluationPlan, rows: DataFrame, path: str, columns: dict[str, str]
+    frame: DataFrame, plan: EvaluationPlan, rows: DataFrame, path: str, columns: dict[str, str], *, judged: bool
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
@@ -190,11 +192,12 @@ def _parquet_source(
     identities = [one.identity for one in read]
     parts = parts_of(identities, WANTED_PARTS, SMALLEST_PART, LARGEST_PART)
     single_key = len(plan.columns.query) == 1 and plan.columns.run is None
-    bounds = bounds_between(read, parts) if single_key else None
+    complete = judged and not plan.needs  # what else a query is scored by comes from another table
+    bounds = bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
     what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
-    in_order = ", sorted by query: complete queries are scored where they are read" if bounds else ""
+    in_order = ", sorted by query: for means, complete queries are scored where they are read" if bounds else ""
     return ParquetSource(
         rows=rows,
         files=files,

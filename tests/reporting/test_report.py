@@ -73,7 +73,7 @@ def test_the_headline_says_so_in_words(whole):
     )
     assert attention(whole.contents) == [
         "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
-        "new is flagged tonight: low, -7.1 spreads from the usual value, limit 4.5.",
+        "new is flagged tonight: low, \u22127.1 spreads from the usual value, limit 4.5.",
         "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
     ]
 

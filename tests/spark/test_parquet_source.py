@@ -250,6 +250,18 @@ def test_what_files_do_not_say_is_not_known(tmp_path: Path) -> None:
     assert source_of(path, query=["query_id", "item_id"]).files.bounds is None
 
 
+def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSession, tmp_path: Path) -> None:
+    """Judgments lie in another table, and metrics that read other tables are joined to rankings."""
+    path = stored(tmp_path / "rows", [1], [2])
+    frame = spark.read.parquet(path)
+    alone = source_of(path)
+    judged = source_of(path, judgments=frame.select("query_id", "item_id", "relevance"))
+    joined = source_of(path, metrics="novelty@1", interactions=frame.selectExpr("'u' user_id", "item_id"))
+    assert (alone.files.bounds is None, "complete queries" in alone.reason) == (False, True)
+    for one in (judged, joined):
+        assert (one.files.bounds is None, "complete queries" in one.reason) == (True, False)
+
+
 # --- Who reads
 
 

@@ -50,7 +50,7 @@ class Engine:
         columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
         scoring, summing = scoring_task(columns, self.plan), summing_task(self.plan)
         send = None
-        if isinstance(self.source, ParquetSource) and self.source.files.bounds and self.judgments is None:
+        if isinstance(self.source, ParquetSource) and self.source.files.bounds:
             send = make_complete_sender(self.source.files, task, scoring, summing)
         merge = make_merging_summer(task, scoring, summing)
         return finished(self._exchanged(task, send).mapInArrow(merge, schema=PARTIAL_SCHEMA), self.plan.confidence)
