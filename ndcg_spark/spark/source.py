@@ -158,11 +158,16 @@ def choose_source(
     )
     if isinstance(found, ParquetSource):
         return found
-    if plan.source == "parquet":
-        raise InvalidParameterError(f"source=parquet is not available for this table: {found}. Use source=auto.")
+    require_spark_allowed(plan, found)
     n_partitions = IDS_OF_A_PARTITION * shuffle_partitions(spark)
     fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
+
+
+def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
+    """Raise where Spark has to read a table, for a reason, and workers were asked to."""
+    if plan.source == "parquet":
+        raise InvalidParameterError(f"source=parquet is not available for this table: {reason}. Use source=auto.")
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:
