@@ -151,7 +151,7 @@ def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
     if kind == "sql":
-        return spark.sql(reference)
+        return read_query(spark, reference)
     if kind == "table":
         return spark.read.options(**options).table(reference)
     if kind in ("trec-run", "trec-qrels"):
@@ -162,6 +162,11 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
     if kind == "parquet" and not options:
         return read_parquet(spark, reference)
     return spark.read.format(kind).options(**options).load(reference)
+
+
+def read_query(spark: SparkSession, text: str) -> DataFrame:
+    """Read what a query finds. Spark runs other statements at once; as a part of a query they do not parse."""
+    return spark.sql(f"SELECT * FROM (\n{text.rstrip().removesuffix(';')}\n)")
 
 
 def _read_csv(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
