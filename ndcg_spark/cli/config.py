@@ -23,7 +23,6 @@ SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
 _NIGHT = re.compile(r"[^=]+=.*|\d{4}-?\d{2}-?\d{2}")
 """Folders of one night: their names differ every night, which names of data sets must not."""
-_ENDINGS = re.compile(r"(\.(parquet|orc|csv|tsv|jsonl?|ndjson|avro|gz|bz2|zst))+$")
 CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
 
 
@@ -347,7 +346,7 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     InvalidParameterError
         When results of SQL are to be stored without a name: they would replace those of any other query.
     """
-    from ndcg_spark.spark.formats import guess_format  # loads pyspark, which takes a moment
+    from ndcg_spark.spark.formats import guess_format, without_ending  # loads pyspark, which takes a moment
 
     if options["dataset"]:
         return str(options["dataset"])
@@ -361,4 +360,4 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     reference = redacted(source.reference).rstrip("/")  # the name is stored
     parts = [part for part in reference.split("/") if part]
     name = next((part for part in reversed(parts) if not _NIGHT.fullmatch(part)), source.reference)
-    return _ENDINGS.sub("", name) or name
+    return without_ending(name) or name

@@ -30,7 +30,7 @@ _EXTENSIONS = {
     ".ndjson": "json",
     ".avro": "avro",
 }
-_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$")
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 _QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
@@ -88,6 +88,13 @@ def guess_format(reference: str) -> str:
     if "/" in reference or os.sep in reference or os.path.exists(reference):
         return _EXTENSIONS.get(ending, "parquet")
     return _EXTENSIONS.get(ending, "table")
+
+
+def without_ending(name: str) -> str:
+    """Take the endings of a file's name that say its format and compression from it."""
+    plain = _COMPRESSED.sub("", name)
+    stem, ending = os.path.splitext(plain)
+    return stem if ending.lower() in _EXTENSIONS else plain
 
 
 def read_table(

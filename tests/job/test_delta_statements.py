@@ -9,7 +9,6 @@ from datetime import date
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
@@ -78,8 +77,8 @@ def databricks(spark, monkeypatch):
         "run string, value int, dataset string, run_date date, slice string",
     )
     made = Databricks(spark, stored)
-    monkeypatch.setattr(SparkSession, "sql", lambda _, statement, **__: made.sql(statement))
-    monkeypatch.setattr(SparkSession, "table", lambda *_: made.stored)
+    monkeypatch.setattr(type(spark), "sql", lambda _, statement, **__: made.sql(statement))
+    monkeypatch.setattr(type(spark), "table", lambda *_: made.stored)
     monkeypatch.setattr(type(spark.catalog), "tableExists", lambda *_: True)
     monkeypatch.setattr(type(stored), "writeTo", lambda rows, table: made.write_to(rows, table))
     return made
