@@ -119,6 +119,15 @@ def test_alarms(alarms: dict[str, list[dict[str, Any]]], case: str) -> None:
     assert {alert: tuple(row[name] for row in rows) for alert, rows in of_case.items() if rows} == expected
 
 
+def test_the_folder_can_be_given(spark: SparkSession, tmp_path: Path) -> None:
+    """Databricks runs the text of a script, without `__file__`."""
+    names: dict[str, Any] = {"__name__": "run_alerts"}
+    exec(compile((EXAMPLES / "run_alerts.py").read_text(encoding="utf-8"), "run_alerts.py", "exec"), names)
+    (tmp_path / "one.sql").write_text("SELECT :night AS night", encoding="utf-8")
+    found = names["run_alerts"](spark, NIGHT, folder=tmp_path)
+    assert {name: [row.night for row in rows] for name, rows in found.items()} == {"one": [NIGHT]}
+
+
 def test_there_are_alerts() -> None:
     assert sorted(path.stem for path in (EXAMPLES / "alerts").glob("*.sql")) == [
         "drop", "gate", "night_missing", "rows_left_out", "rows_rejected", "run_failed",
