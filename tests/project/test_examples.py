@@ -11,6 +11,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,38 @@ def test_the_configuration_is_one_for_each_of_its_commands(capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert 'dataset = "search"  # --config' in shown
     assert 'run-log = "prod.run_log"  # --config' in shown
+
+
+# --- How schedulers judge a run: by its leaves, the tasks that no other depends on
+
+
+@dataclass(frozen=True)
+class Task:
+    after: set[str]
+    runs_in_any_case: bool  # ALL_DONE of Databricks, all_done of Airflow; else only if all before it succeeded
+
+
+def failed_with(name: str, tasks: dict[str, Task]) -> set[str]:
+    """The tasks that fail, or are not run, because one fails; the others succeed. Tasks are in order."""
+    failed = {name}
+    for other, task in tasks.items():
+        if task.after & failed and not task.runs_in_any_case:
+            failed.add(other)
+    return failed
+
+
+def fails_the_run(name: str, tasks: dict[str, Task]) -> bool:
+    leaves = set(tasks) - {before for task in tasks.values() for before in task.after}
+    return bool(leaves & failed_with(name, tasks))
+
+
+def test_a_run_is_judged_by_its_leaves() -> None:
+    first = {"job": Task(set(), False)}
+    assert fails_the_run("job", first)
+    assert fails_the_run("job", first | {"next": Task({"job"}, False)})
+    hidden = first | {"report": Task({"job"}, True)}
+    assert not fails_the_run("job", hidden)
+    assert fails_the_run("job", hidden | {"all": Task({"job", "report"}, False)})
 
 
 # --- spark-submit
@@ -193,27 +226,69 @@ def test_airflow() -> None:
 # --- Databricks
 
 
-def test_databricks_bundle() -> None:
-    bundle = yaml.safe_load((EXAMPLES / "databricks.yml").read_text(encoding="utf-8"))
-    assert {"bundle", "resources", "targets"} <= set(bundle)
+@pytest.fixture(scope="module")
+def bundle() -> dict[str, Any]:
+    return yaml.safe_load((EXAMPLES / "databricks.yml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def databricks_job(bundle: dict[str, Any]) -> dict[str, Any]:
     (job,) = bundle["resources"]["jobs"].values()
-    assert [one["name"] for one in job["parameters"]] == ["run_date"]
-    environments = {one["environment_key"] for one in job["environments"]}
-    keys = [task["task_key"] for task in job["tasks"]]
-    scripts = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    for at, task in enumerate(job["tasks"]):
+    return job
+
+
+def test_databricks_bundle(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> None:
+    assert {"bundle", "resources", "targets"} <= set(bundle)
+    assert [one["name"] for one in databricks_job["parameters"]] == ["run_date"]
+    environments = {one["environment_key"] for one in databricks_job["environments"]}
+    keys = [task["task_key"] for task in databricks_job["tasks"]]
+    for at, task in enumerate(databricks_job["tasks"]):
         assert {one["task_key"] for one in task.get("depends_on", [])} <= set(keys[:at])
-        if "notebook_task" in task:
-            assert (EXAMPLES / task["notebook_task"]["notebook_path"]).exists()
-            continue
-        wheel = task["python_wheel_task"]
-        assert task["environment_key"] in environments
+        # Required for wheels and scripts on serverless compute, refused for notebooks and conditions.
+        needs_environment = "python_wheel_task" in task or "spark_python_task" in task
+        assert (task.get("environment_key") in environments) == needs_environment
+
+
+def test_databricks_wheel_tasks(databricks_job: dict[str, Any]) -> None:
+    scripts = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    wheels = [task["python_wheel_task"] for task in databricks_job["tasks"] if "python_wheel_task" in task]
+    assert [wheel["parameters"][0] for wheel in wheels] == ["mean-ndcg", "flag-changes"]
+    for wheel in wheels:
         assert f'name = "{wheel["package_name"]}"' in scripts
         assert f"{wheel['entry_point']} = " in scripts
         options = parsed(filled(wheel["parameters"]))
         assert options["run_log"] == "prod.run_log"
         if wheel["parameters"][0] == "mean-ndcg":
             assert_evaluates_the_night(options)
+
+
+def test_databricks_tasks_of_files(databricks_job: dict[str, Any]) -> None:
+    tasks = {task["task_key"]: task for task in databricks_job["tasks"]}
+    assert (EXAMPLES / tasks["notebook"]["notebook_task"]["notebook_path"]).exists()
+    alerts = tasks["alerts"]["spark_python_task"]
+    assert (EXAMPLES / alerts["python_file"]).exists()
+    assert alerts["parameters"] == ["{{job.parameters.run_date}}", "${workspace.file_path}/alerts"]
+
+
+def test_a_failed_task_fails_the_job_on_databricks(databricks_job: dict[str, Any]) -> None:
+    tasks = {
+        task["task_key"]: Task(
+            after={one["task_key"] for one in task.get("depends_on", [])},
+            runs_in_any_case=task.get("run_if", "ALL_SUCCESS") == "ALL_DONE",
+        )
+        for task in databricks_job["tasks"]
+    }
+    assert {task.get("run_if", "ALL_SUCCESS") for task in databricks_job["tasks"]} == {"ALL_DONE", "ALL_SUCCESS"}
+    assert [name for name in tasks if not fails_the_run(name, tasks)] == []
+    assert {"flag_changes", "notebook", "alerts"} & failed_with("mean_ndcg", tasks) == set()
+
+
+def test_someone_is_told_when_the_job_fails_on_databricks(
+    bundle: dict[str, Any], databricks_job: dict[str, Any]
+) -> None:
+    (address,) = databricks_job["email_notifications"]["on_failure"]
+    name = re.fullmatch(r"\$\{var\.(\w+)\}", address).group(1)
+    assert "default" not in bundle["variables"][name]  # a deployment without an address is refused
 
 
 # --- The notebook
