@@ -65,6 +65,16 @@ METRIC_CASES = {
     "one of two runs is missing": (
         [*USUAL, metric(0, 0.5), metric(7, 0.5, run="dense")], {"night_missing": ("dense",)},
     ),
+    "no metrics for eight nights": ([metric(8, 0.5)], {"night_missing": ("bm25",)}),
+    "no metrics for a year": ([metric(365, 0.5), metric(366, 0.5)], {"night_missing": ("bm25",)}),
+    "no metrics for eight nights, of the runs of the last one": (
+        [metric(8, 0.5), metric(15, 0.5, run="dense"), metric(16, 0.5, run="old")],
+        {"night_missing": ("bm25", "dense")},
+    ),
+    "a later night does not hide a missing one": (
+        [metric(1, 0.5), metric(-1, 0.5)], {"night_missing": ("bm25",)},
+    ),
+    "a night before the first": ([metric(-1, 0.5)], {}),
     "below the bound": ([metric(0, 0.399), metric(0, 0.4, run="dense")], {"gate": ("bm25",)}),
     "no query counts": ([metric(0, None)], {"gate": ("bm25",)}),
     "a drop": ([*USUAL, metric(0, 0.46)], {"drop": ("bm25",)}),
