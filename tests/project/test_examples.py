@@ -25,14 +25,24 @@ from ndcg_spark.cli.main import cli, main
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NIGHT = "2026-01-31"
 CONFIG = EXAMPLES / "run.toml"
-# Of SparkSubmitOperator in apache-airflow-providers-apache-spark 5, and of BaseOperator.
-OPERATOR = {
+# Parameters that the documentation of Airflow lists for a DAG, in 2.4 and later as well as in 3.
+DAG = {
+    "dag_id", "description", "schedule", "start_date", "end_date", "template_searchpath", "template_undefined",
+    "user_defined_macros", "user_defined_filters", "default_args", "params", "max_active_tasks", "max_active_runs",
+    "dagrun_timeout", "catchup", "on_failure_callback", "on_success_callback", "access_control",
+    "is_paused_upon_creation", "jinja_environment_kwargs", "render_template_as_native_obj", "tags", "owner_links",
+    "auto_register", "doc_md",
+}  # fmt: skip
+# Of BaseOperator.
+TASK = {"task_id", "retries", "retry_delay", "trigger_rule"}
+# Of SparkSubmitOperator in apache-airflow-providers-apache-spark 5.
+SPARK_SUBMIT = {
     "application", "conf", "conn_id", "files", "py_files", "archives", "driver_class_path", "jars", "java_class",
     "packages", "exclude_packages", "repositories", "total_executor_cores", "executor_cores", "executor_memory",
     "driver_memory", "keytab", "principal", "proxy_user", "name", "num_executors", "application_args", "env_vars",
     "verbose", "spark_binary", "properties_file", "yarn_queue", "deploy_mode",
-    "task_id", "retries", "trigger_rule",
 }  # fmt: skip
+
 # Settings that the pages Configuration, Running on Kubernetes, and Running on YARN of Spark's documentation describe.
 SETTINGS = {
     "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
@@ -205,17 +215,60 @@ def literal(node: ast.expr, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(node), "airflow_dag.py", "eval"), {"__builtins__": {}}, names)
 
 
-def test_airflow() -> None:
-    tree = ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
-    names = {
+@pytest.fixture(scope="module")
+def dag() -> ast.Module:
+    return ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
+
+
+def constants(tree: ast.Module) -> dict[str, Any]:
+    return {
         one.targets[0].id: ast.literal_eval(one.value)
         for one in tree.body
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
     }
+
+
+def linked(node: ast.expr, edges: set[tuple[str, str]]) -> list[str]:
+    """Collect the edges of `a >> [b, c] >> d`; returns the names at its right end."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.List):
+        return [name for one in node.elts for name in linked(one, edges)]
+    assert isinstance(node, ast.BinOp)
+    assert isinstance(node.op, ast.RShift)
+    before, after = linked(node.left, edges), linked(node.right, edges)
+    edges |= {(one, other) for one in before for other in after}
+    return after
+
+
+def airflow_tasks(tree: ast.Module) -> dict[str, Task]:
+    """The tasks of a DAG in the order of its file, in which variables have the names of their tasks."""
+    edges: set[tuple[str, str]] = set()
+    rules = {}
+    (block,) = (node for node in tree.body if isinstance(node, ast.With))
+    for node in block.body:
+        if isinstance(node, ast.Expr):
+            linked(node.value, edges)
+            continue
+        assert isinstance(node, ast.Assign)
+        assert isinstance(node.value, ast.Call)
+        values = {one.arg: one.value for one in node.value.keywords}
+        name = ast.literal_eval(values["task_id"])
+        assert [ast.unparse(one) for one in node.targets] == [name]
+        rules[name] = ast.literal_eval(values["trigger_rule"]) if "trigger_rule" in values else "all_success"
+    assert set(rules.values()) <= {"all_done", "all_success"}
+    assert {name for edge in edges for name in edge} <= set(rules)
+    return {
+        name: Task({before for before, after in edges if after == name}, rule == "all_done")
+        for name, rule in rules.items()
+    }
+
+
+def test_airflow(dag: ast.Module) -> None:
     tasks = {}
-    for arguments in calls(tree, "SparkSubmitOperator"):
-        assert set(arguments) <= OPERATOR
-        values = {name: literal(node, names) for name, node in arguments.items()}
+    for arguments in calls(dag, "SparkSubmitOperator"):
+        assert set(arguments) <= SPARK_SUBMIT | TASK
+        values = {name: literal(node, constants(dag)) for name, node in arguments.items()}
         tasks[values["task_id"]] = values
     assert list(tasks) == ["mean_ndcg", "flag_changes", "report", "alerts"]
     for name in ("mean_ndcg", "flag_changes", "report"):
@@ -231,6 +284,22 @@ def test_airflow() -> None:
         assert all(isinstance(value, str) for value in settings.values())
     assert (EXAMPLES / Path(tasks["alerts"]["application"]).name).exists()
     assert tasks["alerts"]["application_args"] == ["{{ ds }}"]
+
+
+def test_airflow_takes_the_arguments_of_the_dag(dag: ast.Module) -> None:
+    (arguments,) = calls(dag, "DAG")
+    assert set(arguments) <= DAG
+    assert isinstance(arguments["default_args"], ast.Dict)
+    assert {ast.literal_eval(key) for key in arguments["default_args"].keys if key} <= TASK
+    assert all(set(arguments) <= TASK for arguments in calls(dag, "EmptyOperator"))
+
+
+def test_a_failed_task_fails_the_run_of_airflow(dag: ast.Module) -> None:
+    tasks = airflow_tasks(dag)
+    assert [name for name in tasks if not fails_the_run(name, tasks)] == []
+    assert {"flag_changes", "report", "alerts"} & failed_with("mean_ndcg", tasks) == set()
+    chain = [("mean_ndcg", "flag_changes"), ("flag_changes", "report"), ("report", "alerts")]
+    assert all(before in tasks[after].after for before, after in chain)
 
 
 # --- Databricks
