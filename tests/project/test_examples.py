@@ -6,6 +6,7 @@ Options of spark-submit are those that its own `--help` lists. Nothing here need
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 import stat
@@ -393,15 +394,14 @@ def test_the_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_ot
 
 
 class Widgets:
-    def __init__(self, value: str) -> None:
-        self.value, self.asked = value, []
+    def __init__(self, **values: str) -> None:
+        self.values, self.defaults = values, {}
 
     def text(self, name: str, default: str, label: str) -> None:
-        self.asked.append((name, default))
+        self.defaults[name] = default
 
     def get(self, name: str) -> str:
-        assert name in [one for one, _ in self.asked]
-        return self.value
+        return self.values.get(name, self.defaults[name])
 
 
 def run_notebook(**names: Any) -> dict[str, Any]:
@@ -420,18 +420,80 @@ def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -
     assert "0.9077324383928" in shown
 
 
-def test_the_notebook_reads_well_on_databricks(spark: Any, capsys: pytest.CaptureFixture) -> None:
+VIEW = "metrics_of_the_notebook"
+
+
+@pytest.fixture(scope="module")
+def stored(spark: Any) -> Iterator[Any]:
+    """Nights of two data sets: of shop with two configurations and k=all, of other with a third configuration.
+
+    By hand, hats of shop fall from 1 to 1/log2(3) = 0.630930 at k=10 and at k=all, and shoes stay at 1.
+    """
+    from pyspark.sql import functions as F
+
+    from ndcg_spark import evaluate
+
+    rows = [
+        ("shoes", "a", 0.9, 3), ("shoes", "b", 0.8, 2),
+        ("hats", "c", 0.9, 1), ("hats", "d", 0.5, 0),
+    ]  # fmt: skip
+    good = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
+    good = good.withColumn("country", F.when(F.col("query_id") == "hats", "FR").otherwise("DE"))
+    worse = good.withColumn("score", F.when(F.col("item_id") == "c", 0.4).otherwise(F.col("score")))
+    nights = [
+        ("2026-01-29", "shop", "old", worse), ("2026-01-30", "shop", "new", good),
+        ("2026-01-31", "shop", "new", worse), ("2026-02-01", "other", "third", good),
+    ]  # fmt: skip
+    tables = [
+        evaluate(rankings, k=[10, "all"], segments=["country"])
+        .summary.withColumn("run_date", F.to_date(F.lit(night)))
+        .withColumn("dataset", F.lit(dataset))
+        .withColumn("config_hash", F.lit(config))
+        for night, dataset, config, rankings in nights
+    ]
+    merged = tables[0]
+    for one in tables[1:]:
+        merged = merged.unionByName(one)
+    spark.createDataFrame(merged.collect(), merged.schema).createOrReplaceTempView(VIEW)
+    yield VIEW
+    spark.catalog.dropTempView(VIEW)
+
+
+def shown_on_databricks(capsys: pytest.CaptureFixture, **widgets: str) -> list[list[dict[str, Any]]]:
+    """Rows of the tables that the notebook shows on Databricks."""
     shown: list[Any] = []
-    names = run_notebook()
-    capsys.readouterr()
-    metrics = names["metrics"]
-    spark.createDataFrame(metrics.collect(), metrics.schema).createOrReplaceTempView("metrics_of_the_notebook")
-    dbutils = type("dbutils", (), {"widgets": Widgets("metrics_of_the_notebook")})
+    dbutils = type("dbutils", (), {"widgets": Widgets(**widgets)})
     run_notebook(dbutils=dbutils, display=shown.append)
     assert capsys.readouterr().out == ""
-    assert [frame.columns[0] for frame in shown] == ["dataset", "dataset", "run"]
-    assert [frame.count() for frame in shown] == [2, 4, 2]
-    spark.catalog.dropTempView("metrics_of_the_notebook")
+    return [[row.asDict() for row in frame.collect()] for frame in shown]
+
+
+def test_the_notebook_reads_one_data_set_and_its_newest_configuration(
+    stored: str, capsys: pytest.CaptureFixture
+) -> None:
+    last, changes, merged = shown_on_databricks(capsys, metrics=stored, dataset="shop")
+    low = 1 / math.log2(3)
+    assert {row["k"]: row["value"] for row in last} == pytest.approx({None: (1 + low) / 2, 10: (1 + low) / 2})
+    assert {row["dataset"] for row in last} == {"shop"}
+    assert {(row["segment"], row["k"]): row["change"] for row in changes} == pytest.approx(
+        {("FR", None): low - 1, ("FR", 10): low - 1, ("DE", None): 0, ("DE", 10): 0}
+    )
+    assert {row["k"]: row["value"] for row in merged} == pytest.approx({None: (3 + low) / 4, 10: (3 + low) / 4})
+
+
+def test_the_notebook_takes_the_data_set_of_the_newest_night_by_default(
+    stored: str, capsys: pytest.CaptureFixture
+) -> None:
+    last, changes, merged = shown_on_databricks(capsys, metrics=stored)
+    assert [(row["dataset"], row["value"]) for row in last] == [("other", 1.0)] * 2
+    assert changes == []
+    assert [row["value"] for row in merged] == [1.0] * 2
+
+
+def test_databricks_reads_the_data_set_that_is_evaluated(databricks_job: dict[str, Any]) -> None:
+    (notebook,) = (task["notebook_task"] for task in databricks_job["tasks"] if "notebook_task" in task)
+    options = parsed(["mean-ndcg", "--config", str(CONFIG), "--input", "t"])
+    assert notebook["base_parameters"] == {"metrics": options["output"], "dataset": options["dataset"]}
 
 
 def test_nothing_in_the_examples_is_a_secret() -> None:
