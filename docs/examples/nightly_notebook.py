@@ -10,7 +10,17 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install ndcg-spark --quiet
+# MAGIC %md
+# MAGIC The next cell installs the wheel that `databricks.yml` copies to the folder `dist` beside this notebook. It is
+# MAGIC the wheel of the nightly job.
+
+# COMMAND ----------
+
+# MAGIC %pip install ./dist/*.whl --quiet
+
+# COMMAND ----------
+
+# MAGIC %restart_python
 
 # COMMAND ----------
 

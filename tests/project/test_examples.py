@@ -350,6 +350,15 @@ def test_databricks_tasks_of_files(databricks_job: dict[str, Any]) -> None:
     assert alerts["parameters"] == ["{{job.parameters.run_date}}", "${workspace.file_path}/alerts"]
 
 
+def test_all_tasks_on_databricks_have_the_same_wheel(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> None:
+    (environment,) = databricks_job["environments"]
+    (wheel,) = environment["spec"]["dependencies"]
+    # The notebook reads the wheel from the folder beside it, to which only `sync` copies what .gitignore names.
+    assert bundle["sync"]["include"] == [wheel.removeprefix("./")]
+    installs = [cell.split()[2:] for cell in cells() if cell.startswith("# MAGIC %pip")]
+    assert installs == [["%pip", "install", wheel, "--quiet"]]
+
+
 def test_a_failed_task_fails_the_job_on_databricks(databricks_job: dict[str, Any]) -> None:
     tasks = {
         task["task_key"]: Task(
@@ -387,7 +396,7 @@ def test_the_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_ot
         lines = cell.splitlines()
         if lines[0].startswith("# MAGIC"):
             assert all(line.startswith("# MAGIC") for line in lines), cell
-            assert lines[0].split()[2] in ("%md", "%pip")
+            assert lines[0].split()[2] in ("%md", "%pip", "%restart_python")
         else:
             assert lines[0] == "# %%"
     assert len(cells()) > 8
