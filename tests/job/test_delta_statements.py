@@ -16,6 +16,7 @@ from ndcg_spark.tables import RunPartition, slice_name, stage_partition, swap_in
 from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
 from ndcg_spark.tables.delta import DeltaLog
 
+pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
 NAME = slice_name("shop", "")
 OURS, THEIRS = f"run_date=2026-01-31/slice={NAME}", f"run_date=2026-01-31/slice={slice_name('app', '')}"
