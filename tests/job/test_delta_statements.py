@@ -157,8 +157,7 @@ def test_a_writer_who_commits_between_our_look_and_our_commit_keeps_its_rows(dat
     assert any("VERSION AS OF 8" in statement for statement in databricks.said)
 
 
-def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows, monkeypatch):
-    monkeypatch.setattr("ndcg_spark.tables.commits._PAUSE", 0)
+def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows):
     lost = iter([True, True, False])
 
     def meanwhile():
