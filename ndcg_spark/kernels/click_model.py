@@ -111,12 +111,44 @@ class ClickModel(NamedTuple):
 
 
 def sum_unit(n_shown: int) -> float:
-    """Unit of sums over cells of so many impressions; a power of two."""
+    """Unit in which sums over all cells are counted: with it they fit into 64 bits.
+
+    Parameters
+    ----------
+    n_shown : int
+        Impressions of all cells.
+
+    Returns
+    -------
+    float
+        A power of two.
+
+    Examples
+    --------
+    >>> sum_unit(1000) == 2.0**-51
+    True
+    """
     return 2.0 ** (n_shown.bit_length() - _SUM_BITS)
 
 
 def log_unit(n_shown: int) -> float:
-    """Unit of log-likelihoods; a power of two."""
+    """Unit in which log-likelihoods are counted, which are up to 2^10 times as large as impressions.
+
+    Parameters
+    ----------
+    n_shown : int
+        Impressions of all cells.
+
+    Returns
+    -------
+    float
+        A power of two.
+
+    Examples
+    --------
+    >>> log_unit(1000) == 2.0**-41
+    True
+    """
     return sum_unit(n_shown) * 2.0**_LOG_BITS
 
 
@@ -154,7 +186,24 @@ def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS)
 
 
 def add_totals(first: Totals, second: Totals) -> Totals:
-    """Totals of two parts of the cells, of the same positions."""
+    """Add up the totals of two parts of the cells.
+
+    Parameters
+    ----------
+    first, second : Totals
+        Of the same positions.
+
+    Returns
+    -------
+    Totals
+        Positions are linked if a chain through items of both parts links them.
+
+    Examples
+    --------
+    >>> one = np.ones(3, dtype=np.int64)
+    >>> add_totals(Totals(one, one, np.array([0, 0, 2])), Totals(one, one, np.array([0, 1, 1]))).chain.tolist()
+    [0, 0, 0]
+    """
     position = np.arange(len(first.chain))
     begin, end = np.r_[position, position], np.r_[first.chain, second.chain]
     chain = _chains(begin, end, len(position))
