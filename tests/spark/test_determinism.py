@@ -56,10 +56,10 @@ def weighted_table(spark, rows: Sequence[Row]):
 
 def bits(summary) -> dict[tuple, tuple]:
     """Every number of a summary as text that two doubles share only when they are the same bits."""
-    return bits_of(summary.collect())
+    return summary_bits(summary.collect())
 
 
-def bits_of(rows) -> dict[tuple, tuple]:
+def summary_bits(rows) -> dict[tuple, tuple]:
     found = {}
     for row in rows:
         key = tuple(row[name] for name in KEYS)
@@ -90,7 +90,7 @@ def collected(spark):
 
 @pytest.fixture(scope="module")
 def reference(collected) -> dict[tuple, tuple]:
-    return bits_of(collected[0])
+    return summary_bits(collected[0])
 
 
 # --- Whoever ranks, wherever rows lie

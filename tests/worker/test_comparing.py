@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.comparing import by_segment, compared, example_1, overall, plan_of
+from support.numbers import near
 from support.paired import QUERIES, W, X, Y, estimate, example_2
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import SummedMetric
 
 BOTH = {"replicates": 1000, "flips": 9999}
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def test_example_1():
