@@ -250,7 +250,8 @@ def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSess
     frame = spark.read.parquet(path)
     alone = source_of(path)
     judged = source_of(path, judgments=frame.select("query_id", "item_id", "relevance"))
-    joined = source_of(path, metrics="novelty@1", interactions=frame.selectExpr("'u' user_id", "item_id"))
+    options = {"metrics": "novelty@1", "convention": "default;ties=item_asc"}
+    joined = source_of(path, interactions=frame.select("query_id", "item_id"), **options)
     assert (alone.files.bounds is None, "complete queries" in alone.reason) == (False, True)
     for one in (judged, joined):
         assert (one.files.bounds is None, "complete queries" in one.reason) == (True, False)
