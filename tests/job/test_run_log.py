@@ -47,13 +47,13 @@ def run(place: Path, *more: object, table: str = "in.parquet") -> Any:
 
 def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something in the middle of the job."""
-    evaluate = job._evaluate
+    evaluate = job.evaluate_and_write
 
     def first_act(*arguments: Any) -> Any:
         act()
         return evaluate(*arguments)
 
-    monkeypatch.setattr(job, "_evaluate", first_act)
+    monkeypatch.setattr(job, "evaluate_and_write", first_act)
 
 
 def test_a_run_that_succeeds(place: Path) -> None:
@@ -315,7 +315,7 @@ def test_without_options_nothing_new_is_said(place: Path) -> None:
 def test_a_run_log_in_the_place_of_an_output_is_found(monkeypatch: pytest.MonkeyPatch, output, kind, log) -> None:
     monkeypatch.setattr(run_log, "spark_path", lambda _, reference: reference)
     monkeypatch.setattr(run_log, "place_of_table", lambda _, table: f"/warehouse/{table.partition('.')[2]}")
-    (place,) = run_log._other_places(None, {"output": output, "output_format": kind})
+    (place,) = run_log.other_places(None, {"output": output, "output_format": kind})
     assert place.touches(canonical(log))
     assert not place.touches(canonical("/warehouse/log"))
 

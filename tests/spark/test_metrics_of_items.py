@@ -111,7 +111,7 @@ def world():
     return World(1)
 
 
-def bits_of(evaluation) -> tuple[dict, dict]:
+def evaluation_bits(evaluation) -> tuple[dict, dict]:
     """Every value of every query, and every row of the summary, to the last bit."""
     plan = evaluation.plan
     per_query = {
@@ -155,7 +155,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         "judgments": evaluate(run, judgments=judgments, **renamed),
         "judgments, window": evaluate(run, judgments=judgments, strategy="window", **renamed),
     }
-    values = {name: bits_of(evaluation) for name, evaluation in found.items()}
+    values = {name: evaluation_bits(evaluation) for name, evaluation in found.items()}
     for name, its in values.items():
         assert its == values["Spark"], name
     per_query, summary = values["Spark"]
@@ -192,12 +192,12 @@ def test_arrays_and_given_ranks_give_the_same(spark, world):
     tables = world.tables(spark)
     tables["interactions"] = tables["interactions"].withColumnRenamed("user", "query_id")
     evaluate = partial(ndcg_spark.evaluate, metrics=metrics, convention=CONVENTION, as_of=AS_OF, **tables)
-    wanted = bits_of(evaluate(table, null_score="unretrieved"))
+    wanted = evaluation_bits(evaluate(table, null_score="unretrieved"))
     ranked = table.where("score is not null").selectExpr(
         "query_id", "item_id", "row_number() over (partition by query_id order by score desc, item_id) as rank"
     )
     judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance", "topics")
-    assert bits_of(evaluate(ranked, rank="rank", judgments=judgments)) == wanted
+    assert evaluation_bits(evaluate(ranked, rank="rank", judgments=judgments)) == wanted
     simple = [name for name in metrics if not name.startswith("alpha")]
     item = F.struct((-F.col("score")).alias("at"), F.col("item_id").alias("item"), "relevance")
     lists = table.groupBy("query_id").agg(
@@ -205,7 +205,7 @@ def test_arrays_and_given_ranks_give_the_same(spark, world):
         F.collect_list("relevance").alias("all"),
     )
     found = evaluate(lists, relevance="ranked", ideal="all", metrics=simple)
-    assert bits_of(found) == bits_of(evaluate(table, null_score="unretrieved", metrics=simple))
+    assert evaluation_bits(found) == evaluation_bits(evaluate(table, null_score="unretrieved", metrics=simple))
 
 
 def test_metrics_of_items_change_nothing_of_the_others(spark, world):

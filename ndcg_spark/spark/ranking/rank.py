@@ -23,6 +23,7 @@ from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
+from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
@@ -140,10 +141,12 @@ def choose_ranking(
     path: str | None = None,
     parse_text: bool = False,
     parse_judgment_text: bool = False,
+    sizes: PartSizes = PART_SIZES,
 ) -> Ranking:
     """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
 
-    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files.
+    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files,
+    which are divided into parts of `sizes`.
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
@@ -159,7 +162,7 @@ def choose_ranking(
     )
     check_item_tables(plan, tables)
     strategy, source, reason, steps = _chosen(
-        frame, plan, judgments, path, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+        frame, plan, judgments, path, sizes, parse_text=parse_text, parse_judgment_text=parse_judgment_text
     )
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables)
 
@@ -169,6 +172,7 @@ def _chosen(
     plan: EvaluationPlan,
     judgments: DataFrame | None,
     path: str | None,
+    sizes: PartSizes,
     *,
     parse_text: bool,
     parse_judgment_text: bool,
@@ -205,7 +209,7 @@ def _chosen(
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
         windows = Windows(plan=plan, rows=rows, judgments=judged)
         return "window", "spark", "the reference was asked for", windows
-    source = choose_source(frame, plan, rows, path=path, judged=judgments is None)
+    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, sizes=sizes)
     engine = Engine(plan=plan, source=source, judgments=judged)
     return "engine", source.name, source.reason, engine
 
