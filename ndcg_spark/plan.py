@@ -231,8 +231,7 @@ class EvaluationPlan:
         for one in self.metrics:
             if one.k not in self.cutoffs:
                 raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
-            ranks_given = self.columns.rank is not None and self.convention.unjudged != "condensed"
-            if one.metric.needs_order and self.convention.groups_ties and not ranks_given:
+            if one.metric.needs_order and self.convention.groups_ties and not self.ranks_given:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
                     f"input_order instead of {self.convention.ties}."
@@ -314,6 +313,16 @@ class EvaluationPlan:
     def max_k(self) -> int | None:
         """The largest cutoff; None if the whole list matters."""
         return self.cutoffs[-1]
+
+    @property
+    def ranks_given(self) -> bool:
+        """Whether given ranks are used as they are; items that are left out make all ranks anew."""
+        return self.columns.rank is not None and self.convention.unjudged != "condensed"
+
+    @property
+    def resolves_duplicates(self) -> bool:
+        """Whether all rows are searched for duplicates before they are ranked."""
+        return self.convention.duplicates != "error" or self.check_duplicates == "all"
 
     @property
     def checks_top_duplicates(self) -> bool:

@@ -122,10 +122,10 @@ def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
         return "joining judgments"
     if plan.lists_items:
         return f"metric {plan.metric_with(plan.needs[0])!r}"
-    ranks_anew = plan.columns.rank is None or convention.unjudged == "condensed"
+    ranks_anew = not plan.ranks_given
     if ranks_anew and convention.ties in ("item_asc", "item_desc"):
         return f"ties={convention.ties}"
-    if convention.duplicates != "error" or plan.check_duplicates == "all":
+    if plan.resolves_duplicates:
         return f"duplicates={convention.duplicates}"
     return None
 

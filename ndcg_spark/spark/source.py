@@ -173,9 +173,8 @@ def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:
-    convention = plan.convention
     found = {
-        "duplicates are resolved among all rows": convention.duplicates != "error" or plan.check_duplicates == "all",
+        "duplicates are resolved among all rows": plan.resolves_duplicates,
         "a sample is taken": plan.sample < 1,
     }
     return next((reason for reason, holds in found.items() if holds), None)

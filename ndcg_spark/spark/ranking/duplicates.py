@@ -14,11 +14,6 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
 
 
-def resolves_duplicates(plan: EvaluationPlan) -> bool:
-    """Whether all rows are looked through for duplicates before they are ranked."""
-    return plan.convention.duplicates != "error" or plan.check_duplicates == "all"
-
-
 def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 

@@ -18,7 +18,7 @@ from ndcg_spark.worker.ranking.canonical import ITEM, RANKED_ITEMS, RANKED_LIST,
 from ndcg_spark.worker.ranking.complete_queries import make_complete_sender
 from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.ranking.partial_ranking import COUNTS
-from ndcg_spark.worker.ranking.query_rows import RankingTask, ranks_given
+from ndcg_spark.worker.ranking.query_rows import RankingTask
 from ndcg_spark.worker.ranking.receiving import make_merger, make_merging_summer
 
 EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
@@ -113,7 +113,7 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
                 break
     fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
     from_rows = RANKED_LIST not in known.names
-    if from_rows and ranks_given(plan):
+    if from_rows and plan.ranks_given:
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
     elif from_rows and plan.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))

@@ -16,7 +16,7 @@ from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.items import ItemTables, check_item_tables, with_item_features
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
-from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_duplicates
+from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
@@ -199,7 +199,7 @@ def _chosen(
     if judgments is not None:
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
-    if resolves_duplicates(plan):
+    if plan.resolves_duplicates:
         rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES)
