@@ -127,14 +127,14 @@ SNAPSHOT = "SELECT snapshot_id FROM prod.t.snapshots ORDER BY committed_at DESC 
 class Catalog:
     """A session whose catalog has one table."""
 
-    def __init__(self, **answers: list[tuple[Any, ...]]) -> None:
-        self.answers, self.asked = answers, []
+    def __init__(self, files: list[str] | None = None, **answers: list[tuple[Any, ...]]) -> None:
+        self.files, self.answers, self.asked = files, answers, []
 
     def sql(self, statement: str) -> Any:
         self.asked.append(statement)
         rows = next(rows for name, rows in self.answers.items() if name in statement)
         result = SimpleNamespace(collect=lambda: rows, first=lambda: rows[0] if rows else None)
-        result.select = lambda *_: result
+        result.select, result.inputFiles = lambda *_: result, lambda: self.files
         return result
 
 
@@ -155,7 +155,8 @@ def test_tables_with_versions(provider: str, answers: dict, facts: dict, stateme
     assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
 
-def test_a_query_is_its_own_identity() -> None:
+@pytest.mark.parametrize(("files", "facts"), [([], {}), (["b", "a"], {"files": 2, "digest": "7e18f737311b2dc3"})])
+def test_a_query_is_known_by_its_text_and_the_names_of_its_files(files: list[str], facts: dict) -> None:
     options = {"input": "SELECT 1 WHERE token = 'S3CRET'", "input_format": None, "input_option": ()}
-    (found,) = input_identities(Catalog(), options)
-    assert found == {"option": "input", "reference": "SELECT 1 WHERE token = '***'", "format": "sql"}
+    (found,) = input_identities(Catalog(files, SELECT=[]), options)
+    assert found == {"option": "input", "reference": "SELECT 1 WHERE token = '***'", "format": "sql", **facts}
