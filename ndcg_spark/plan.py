@@ -372,7 +372,12 @@ def refuse_marks(what: str, names: Iterable[str]) -> None:
     """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
     marked = sorted(name for name in names if "." in name or "`" in name)
     if marked:
-        raise InvalidParameterError(f"{what} column {marked[0]!r} has a dot or backtick in its name; rename it.")
+        name = marked[0]
+        quoted, other = f"`{name.replace('`', '``')}`", name.replace(".", "_").replace("`", "_")
+        raise InvalidParameterError(
+            f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: --input "
+            f'"SELECT *, {quoted} AS {other} FROM ...", or .withColumnRenamed({name!r}, {other!r}).'
+        )
 
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:

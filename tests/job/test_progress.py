@@ -27,7 +27,10 @@ class ConnectSession:
 
 
 class ClassicSession(ConnectSession):
+    refused = 0
+
     def registerProgressHandler(self, handler: Any) -> None:  # noqa: N802
+        self.refused += 1
         raise RuntimeError("[ONLY_SUPPORTED_WITH_SPARK_CONNECT]")
 
 
@@ -66,10 +69,13 @@ def test_the_handler_goes_when_a_job_fails() -> None:
     assert session.handlers == []
 
 
-@pytest.mark.usefixtures("at_a_terminal")
-def test_a_classic_session_has_its_own_bar() -> None:
-    with Progress().watching(ClassicSession()):
-        pass
+def test_a_classic_session_has_its_own_bar(at_a_terminal: list[str]) -> None:
+    """Its refusal of a handler ends no job, and the spinner counts no tasks beside the bar of the session."""
+    session, progress, ran = ClassicSession(), Progress(), []
+    with progress.watching(session), progress.step("ranking"):
+        ran.append("ranking")
+    assert ran == [what for what, _ in progress.steps] == ["ranking"]
+    assert (session.refused, session.handlers, at_a_terminal) == (1, [], [])
 
 
 def test_a_log_file_gets_no_handler() -> None:
