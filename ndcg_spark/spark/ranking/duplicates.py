@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.canonical import TOPICS
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
 
@@ -24,7 +25,8 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
     Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column. Of equal ones the highest relevance is
-    kept, so that the choice does not depend on row order. Spark cost: one shuffle of all rows by (query, item).
+    kept, and of these the one whose topics sort last, so that the choice does not depend on row order. Spark cost:
+    one shuffle of all rows by (query, item).
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
@@ -54,4 +56,4 @@ def _preference(rows: DataFrame, policy: str) -> list[Column]:
         best = [-F.col(RANK)]
     elif policy != "first" and SCORE in rows.columns:
         best = [F.col(SCORE)]
-    return best + ([F.col(RELEVANCE)] if RELEVANCE in rows.columns else [])
+    return best + [F.col(name) for name in (RELEVANCE, TOPICS) if name in rows.columns]
