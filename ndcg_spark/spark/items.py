@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.metrics.base import (
+    CATALOGUE,
     CATEGORIES,
     FIRST_SEEN,
     INTERACTIONS,
@@ -149,6 +150,35 @@ def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTa
         met = tables.interactions.where(named(str(plan.columns.item)).isNotNull())
         totals = met.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
         found = found.crossJoin(F.broadcast(totals))
+    return found
+
+
+def item_costs(plan: EvaluationPlan, tables: ItemTables) -> list[str]:
+    """What metrics of items cost beside ranking, in clauses for a person. Runs no action."""
+    found, needs = [], set(plan.needs)
+    joined = [need for need in plan.needs if need in (VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN)]
+    if joined:
+        read = ", ".join(map(str, joined))
+        found.append(
+            f"a join of the first K items of each query with what metrics read ({read}), and a shuffle by query"
+        )
+    if POPULARITY in needs:
+        found.append("shuffles of the interactions, counted by item and in all")
+    if SEEN in needs:
+        found.append("a shuffle of the interactions by user and item")
+    if CATALOGUE in needs:
+        found.append("a shuffle of counts of the listed items, and a join of them with the items of the catalogue")
+    if TOPICS in needs:
+        table = "input" if tables.of_runs else "judgments"
+        chosen = ""
+        if plan.convention.duplicates != "error":
+            chosen = " through Python workers, a shuffle of all of them by (query, item) for duplicates"
+        elif plan.on_invalid == "reject":
+            chosen = " through Python workers"
+        found.append(
+            f"a second scan of the {table} for topics{chosen}, a shuffle of the relevant rows and a join, both by "
+            "query"
+        )
     return found
 
 

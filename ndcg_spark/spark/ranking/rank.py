@@ -14,7 +14,7 @@ from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
-from ndcg_spark.spark.items import ItemTables, check_item_tables, topics_column, with_item_features
+from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_duplicates
@@ -47,6 +47,17 @@ class Ranking:
         """Whether workers were to read objects of a store, and Spark has to."""
         source = self.steps.source if isinstance(self.steps, Engine) else None
         return isinstance(source, SparkSource) and source.fell_back
+
+    def costs(self, *, means_only: bool) -> list[str]:
+        """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
+        plan = self.steps.plan
+        found = [self.steps.cost_of_means if means_only and not plan.needs else self.steps.cost]
+        if resolves_duplicates(plan) and not isinstance(self.steps, Arrays):  # arrays are looked through where read
+            tables = "all rows" if self.tables.of_runs else "all rows, and of all judgments,"
+            found.append(
+                f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
+            )
+        return found + item_costs(plan, self.tables)
 
     def rows(self) -> DataFrame:
         """Canonical rows of the main table, not checked yet; lazy."""
