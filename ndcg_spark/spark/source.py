@@ -211,7 +211,7 @@ def _parquet_source(
     n_bytes = sum(one.size for one in identities)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
     what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
-    in_order = ", sorted by query: for means, complete queries are scored where they are read" if bounds else ""
+    in_order = ", sorted by query" if bounds else ""
     return ParquetSource(
         rows=rows,
         files=files,

@@ -36,6 +36,19 @@ class Windows:
     rows: DataFrame
     judgments: DataFrame | None = None
 
+    @property
+    def cost(self) -> str:
+        """What `rankings` cost, for a person."""
+        joined = ""
+        if self.judgments is not None:
+            joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
+        return f"{joined}three shuffles of all rows, two of them with a sort; two passes through Python workers"
+
+    @property
+    def cost_of_means(self) -> str:
+        """What `summary` costs, for a person."""
+        return self.cost
+
     def rankings(self) -> DataFrame:
         """Rank every query; lazy.
 
