@@ -1,0 +1,42 @@
+"""Settings of platforms that are not here: Databricks names some otherwise, and does not tell others."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from ndcg_spark.spark.settings import is_local, setting, shuffle_partitions
+from ndcg_spark.tables.catalog import provider_of_new
+
+
+def session(told):
+    """A session whose settings are those of a mapping; None: it does not tell any."""
+
+    def get(name, default):
+        if told is None:
+            raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available.")
+        return told.get(name, default)
+
+    return SimpleNamespace(conf=SimpleNamespace(get=get))
+
+
+@pytest.mark.parametrize(("told", "expected"), [({}, 200), ({"spark.sql.shuffle.partitions": "auto"}, 200), (None, 200),
+                                                ({"spark.sql.shuffle.partitions": "7"}, 7)])  # fmt: skip
+def test_shuffle_partitions(told, expected):
+    assert shuffle_partitions(session(told)) == expected
+
+
+def test_what_is_not_told_is_as_by_default():
+    assert setting(session(None), "spark.sql.caseSensitive", "false") == "false"
+    assert [is_local(session(None)), is_local(session(None), "local"), is_local(session({"spark.master": "local[2]"}))] == [
+        False, True, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), (None, "delta"),
+                                                ({"spark.sql.sources.default": "csv"}, "parquet")])  # fmt: skip
+def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, told, expected):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4")
+    assert provider_of_new(session(told), "table") == expected
