@@ -22,17 +22,16 @@ def session(told):
     return SimpleNamespace(conf=SimpleNamespace(get=get))
 
 
-@pytest.mark.parametrize(("told", "expected"), [({}, 200), ({"spark.sql.shuffle.partitions": "auto"}, 200), (None, 200),
-                                                ({"spark.sql.shuffle.partitions": "7"}, 7)])  # fmt: skip
-def test_shuffle_partitions(told, expected):
-    assert shuffle_partitions(session(told)) == expected
+@pytest.mark.parametrize(("n", "expected"), [("7", 7), ("auto", 200), (None, 200)])
+def test_shuffle_partitions(n, expected):
+    assert shuffle_partitions(session(None if n is None else {"spark.sql.shuffle.partitions": n})) == expected
 
 
 def test_what_is_not_told_is_as_by_default():
     assert setting(session(None), "spark.sql.caseSensitive", "false") == "false"
-    assert [is_local(session(None)), is_local(session(None), "local"), is_local(session({"spark.master": "local[2]"}))] == [
-        False, True, True,
-    ]  # fmt: skip
+    assert not is_local(session(None))
+    assert is_local(session(None), "local")
+    assert is_local(session({"spark.master": "local[2]"}))
 
 
 @pytest.mark.parametrize(("told", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), (None, "delta"),
