@@ -1,7 +1,7 @@
 """Check what ndcg-spark and its extras for users install: licences against a list, and known vulnerabilities.
 
-Licences are read from what is installed. Vulnerabilities are asked for by pip-audit where it is installed and its
-service can be reached; otherwise one line says that they were not checked. Exit code 1: something was found.
+Licences are read from what is installed. Versions are held against a short list of known vulnerabilities, everywhere;
+where pip-audit is installed and its service can be reached, it is asked for all. Exit code 1: something was found.
 """
 
 import json
@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 PACKAGE = "ndcg-spark"
@@ -40,6 +41,18 @@ STATED = {}
 ACCEPTED = ()
 """Ids of vulnerabilities that do not concern this package; each with the reason beside it."""
 SERVICE = ("pypi.org", 443)
+KNOWN = {
+    "certifi": [("<2024.7.4", "CVE-2024-39689")],
+    "fonttools": [(">=4.33,<4.60.2", "CVE-2025-66034")],
+    "idna": [("<3.7", "CVE-2024-3651")],
+    "jinja2": [("<3.1.6", "CVE-2025-27516")],
+    "pillow": [(">=11.2,<11.3", "CVE-2025-48379"), ("<10.3", "CVE-2024-28219")],
+    "pyarrow": [("<14.0.1", "CVE-2023-47248")],
+    "requests": [("<2.32.4", "CVE-2024-47081")],
+    "setuptools": [("<78.1.1", "CVE-2025-47273")],
+    "urllib3": [("<2.5", "CVE-2025-50181")],
+}
+"""What to refuse where nobody can be asked: versions with a vulnerability, by package. As of November 2026."""
 
 
 def installed_closure():
@@ -106,6 +119,16 @@ def check_licences(found):
     ]
 
 
+def check_known(found):
+    """Lines about packages of a version that `KNOWN` lists."""
+    return [
+        f"{name} {one.version} has {known}, as all versions {versions} have"
+        for name, one in found.items()
+        for versions, known in KNOWN.get(name, ())
+        if SpecifierSet(versions).contains(one.version, prereleases=True) and known not in ACCEPTED
+    ]
+
+
 def service_answers():
     try:
         with socket.create_connection(SERVICE, timeout=5):
@@ -148,11 +171,13 @@ def main():
     found = installed_closure()
     forbidden = check_licences(found)
     print(f"licences: {len(found)} packages, {len(forbidden)} not allowed")
+    listed = check_known(found)
+    print(f"vulnerabilities of scripts/check_dependencies.py: {len(listed)}")
     vulnerable, why = check_vulnerabilities(found)
-    print(f"vulnerabilities: {f'not checked, as {why}' if vulnerable is None else f'{len(vulnerable)}{why}'}")
-    for line in (*forbidden, *(vulnerable or ())):
+    print(f"all known ones: {f'not checked, as {why}' if vulnerable is None else f'{len(vulnerable)}{why}'}")
+    for line in (*forbidden, *listed, *(vulnerable or ())):
         print(line, file=sys.stderr)
-    return 1 if forbidden or vulnerable else 0
+    return 1 if forbidden or listed or vulnerable else 0
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ STEPS = (
         "3  Exchange",
         SPARK,
         "worker/ranking/exchange.py",
-        ("one shuffle of", "(partition id, payload)", "", "a payload is one", "packed Arrow batch"),
+        ("one shuffle of", "(partition id, kind, payload)", "", "a payload is one", "packed Arrow batch"),
     ),
     (
         "4  Merge and score",

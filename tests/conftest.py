@@ -58,8 +58,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the test run.
 
-    A local one: two cores, small shuffles, UTC, files in a temporary folder. Or, as by scripts/test-connect, that of
-    the server that SPARK_REMOTE names.
+    A local one: two cores, small shuffles, UTC, files in a temporary folder. Or, as by scripts/test-matrix connect,
+    that of the server that SPARK_REMOTE names.
     """
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""The nightly jobs as an Airflow DAG (apache-airflow-providers-apache-spark).
+"""The nightly jobs as an Airflow DAG (apache-airflow-providers-apache-spark and -standard).
 
 The files of this folder, `jobs/` and `ndcg_spark.zip` lie in /opt/ndcg-spark. A night is the data interval of a run:
 to clear a run in the web page, or a backfill, evaluates an old night again and replaces its rows.
@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from airflow import DAG
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 
 HOME = "/opt/ndcg-spark"
 SPARK = {
@@ -68,4 +69,8 @@ with DAG(
         trigger_rule="all_done",
         retries=0,
     )
+    # Airflow judges a run by its leaf tasks alone. This one depends on all others and, unlike them, runs only if all
+    # succeeded; otherwise it is upstream_failed, and the run has failed.
+    all_succeeded = EmptyOperator(task_id="all_succeeded")
     mean_ndcg >> flag_changes >> report >> alerts
+    [mean_ndcg, flag_changes, report, alerts] >> all_succeeded

@@ -5,27 +5,40 @@
 # MAGIC Reads the metric table that `ndcg-spark mean-ndcg --output` writes every night: the means of the last night,
 # MAGIC what moved since the night before, and where. Without a metric table it makes a small one and runs anywhere.
 # MAGIC
-# MAGIC Set the widget `metrics` to your table, such as `main.ranking.metrics`.
+# MAGIC Set the widget `metrics` to your table, such as `main.ranking.metrics`, and `dataset` to a data set. If
+# MAGIC it is empty, the data set of the newest night is read.
 
 # COMMAND ----------
 
-# MAGIC %pip install ndcg-spark --quiet
+# MAGIC %md
+# MAGIC The next cell installs the wheel that `databricks.yml` copies to the folder `dist` beside this notebook. It is
+# MAGIC the wheel of the nightly job.
+
+# COMMAND ----------
+
+# MAGIC %pip install ./dist/*.whl --quiet
+
+# COMMAND ----------
+
+# MAGIC %restart_python
 
 # COMMAND ----------
 
 # %%
 # The `# %%` lines are cells of VS Code and Jupytext; Databricks takes the COMMAND lines.
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark import evaluate, merge_summaries
 
 spark = SparkSession.builder.getOrCreate()
 on_databricks = "dbutils" in globals()
-table = ""
+table = dataset = ""
 if on_databricks:
     dbutils.widgets.text("metrics", "", "Metric table")  # noqa: F821
+    dbutils.widgets.text("dataset", "", "Data set")  # noqa: F821
     table = dbutils.widgets.get("metrics")  # noqa: F821
+    dataset = dbutils.widgets.get("dataset")  # noqa: F821
 
 
 def show(frame):
@@ -55,9 +68,20 @@ else:
         evaluate(rankings.where(F.col("run_date") == night), k=[1, 10], segments=["country"])
         .summary.withColumn("run_date", F.to_date(F.lit(night)))
         .withColumn("dataset", F.lit("shop"))
+        .withColumn("config_hash", F.lit("example"))
         for night in ("2026-01-30", "2026-01-31")
     ]
     metrics = nights[0].unionByName(nights[1])
+
+# COMMAND ----------
+
+# %%
+# Read one data set, and of each run the nights with its newest configuration: others cannot be compared or merged.
+if not dataset:
+    dataset = metrics.orderBy(F.desc("run_date"), "dataset").select("dataset").first()[0]
+newest = F.max_by("config_hash", "run_date").over(Window.partitionBy("run"))
+metrics = metrics.where(F.col("dataset") == dataset).withColumn("newest", newest)
+metrics = metrics.where(F.col("config_hash").eqNullSafe(F.col("newest"))).drop("newest")
 
 # COMMAND ----------
 
@@ -82,23 +106,26 @@ show(
 # MAGIC %md
 # MAGIC ## Since the night before
 # MAGIC
-# MAGIC Segments with the largest change first. `ndcg-spark diagnose` and `report` say more.
+# MAGIC Segments with the largest change first. After a change of the configuration, there is no night to compare
+# MAGIC with. `ndcg-spark diagnose` and `report` say more.
 
 # COMMAND ----------
 
 # %%
 before = metrics.where(F.col("run_date") < last).agg(F.max("run_date")).first()[0]
-keys = ["dataset", "run", "segment_by", "segment", "metric", "k"]
+keys = ["run", "segment_by", "segment", "metric", "k"]
 values = metrics.where(F.col("metric") == "ndcg")
-then = values.where(F.col("run_date") == before).select(*keys, F.col("value").alias("before"))
-now = values.where(F.col("run_date") == last).select(*keys, F.col("value").alias("now"), "n_queries")
-changes = now.join(then, keys).withColumn("change", F.col("now") - F.col("before"))
+then = values.where(F.col("run_date") == before).select(*keys, F.col("value").alias("before")).alias("then")
+now = values.where(F.col("run_date") == last).select("dataset", *keys, F.col("value").alias("now"), "n_queries")
+now = now.alias("now")
+same = [F.col(f"now.{key}").eqNullSafe(F.col(f"then.{key}")) for key in keys]  # k is null for k=all
+changes = now.join(then, same).select("now.*", "before", (F.col("now.now") - F.col("before")).alias("change"))
 show(changes.where("segment_by <> ''").orderBy(F.abs("change").desc(), *keys).limit(20))
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## All nights as one
+# MAGIC ## All nights of this configuration as one
 # MAGIC
 # MAGIC Means of nights are added from their exact sums, without reading rankings again.
 

@@ -44,7 +44,9 @@ def run_business_link(config: LinkConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with job_run("business-link", config, short_lists=True, dataset=config.rows.dataset or "") as run:
+    with job_run(
+        "business-link", config, short_lists=True, run_date=config.plan.as_of, dataset=config.rows.dataset or ""
+    ) as run:
         return run.exit(_run(run.spark, config, run.progress))
 
 

@@ -223,7 +223,7 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
         runs=names_of(options["runs"]) or None,
         run_column=options["run_col"] or "run",
         run_date=run_date_of(options["run_date"]),
-        dataset=options["dataset"] or dataset_of(options["input"] or options["per_query"]),
+        dataset=dataset_of(options, source_of(options, "per_query" if rankings is None else "input")),
         output=target_of(options["output"], options["output_format"]),
         rejects=target_of(options["rejects"], options["rejects_format"]),
         gates=tuple(ComparisonGate.parse(text) for text in options["gate"]),

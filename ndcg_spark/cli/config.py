@@ -21,6 +21,8 @@ from ndcg_spark.redaction import redacted
 
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
+_NIGHT = re.compile(r"[^=]+=.*|\d{4}-?\d{2}-?\d{2}")
+"""Folders of one night: their names differ every night, which names of data sets must not."""
 CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
 
 
@@ -106,7 +108,7 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         **others,
         plan=plan,
         run_date=run_date_of(options["run_date"]),
-        dataset=options["dataset"] or dataset_of(source.reference),
+        dataset=dataset_of(options, source),
         output=target_of(options["output"], options["output_format"]),
         per_query_output=target_of(options["per_query_output"], options["per_query_format"]),
         rejects=target_of(options["rejects"], options["rejects_format"]),
@@ -324,12 +326,38 @@ def night_of(flag: str, text: str | None) -> date | None:
         raise InvalidParameterError(f"{flag} must be a date as 2026-01-31; got {text!r}.") from None
 
 
-def dataset_of(reference: str) -> str:
-    """Find a name for rows whose data set was not named: the last part of the path or table; `query` for SQL."""
-    from ndcg_spark.spark.formats import guess_format  # loads pyspark, which takes a moment
+def dataset_of(options: Mapping[str, Any], source: Source) -> str:
+    """Name the data set of a job, under which its results are stored.
 
-    if guess_format(reference) == "sql":
+    Parameters
+    ----------
+    options : mapping
+    source : Source
+        The main table.
+
+    Returns
+    -------
+    str
+        As `--dataset` says. Else the last part of the path that is not the name of a night (`2026-01-31`,
+        `run_date=2026-01-31`), or of the table's name; `query` for SQL.
+
+    Raises
+    ------
+    InvalidParameterError
+        When results of SQL are to be stored without a name: they would replace those of any other query.
+    """
+    from ndcg_spark.spark.formats import guess_format, without_ending  # loads pyspark, which takes a moment
+
+    if options["dataset"]:
+        return str(options["dataset"])
+    if (source.kind or guess_format(source.reference)) == "sql":
+        if tables_written(options):
+            raise InvalidParameterError(
+                "--dataset NAME is needed where rows of an SQL query are stored: without it, results of all queries "
+                "would have one name, and replace each other."
+            )
         return "query"
-    reference = redacted(reference)  # the name is stored
-    name = os.path.basename(reference.rstrip("/")) or reference
-    return re.sub(r"(\.(parquet|orc|csv|tsv|jsonl?|ndjson|avro|gz|bz2|zst))+$", "", name) or name
+    reference = redacted(source.reference).rstrip("/")  # the name is stored
+    parts = [part for part in reference.split("/") if part]
+    name = next((part for part in reversed(parts) if not _NIGHT.fullmatch(part)), source.reference)
+    return without_ending(name) or name

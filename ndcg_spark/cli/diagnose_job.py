@@ -38,7 +38,7 @@ def run_nights_job(config: NightsConfig) -> int:
     NdcgSparkError
         For refused input or options.
     """
-    with job_run("diagnose nights", config, short_lists=True) as run:
+    with job_run("diagnose nights", config, short_lists=True, run_date=config.after) as run:
         return run.exit(_nights(run.spark, config, run.progress))
 
 

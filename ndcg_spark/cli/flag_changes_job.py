@@ -39,7 +39,9 @@ def run_flag_changes(config: FlagConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    with job_run("flag-changes", config, short_lists=True, dataset=config.rows.dataset or "") as run:
+    with job_run(
+        "flag-changes", config, short_lists=True, run_date=config.plan.end, dataset=config.rows.dataset or ""
+    ) as run:
         return run.exit(_run(run.spark, config, run.progress))
 
 

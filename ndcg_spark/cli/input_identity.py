@@ -7,18 +7,19 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.cli.config import Source, source_of, tables_read
 from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.spark.formats import guess_format, read_query
 from ndcg_spark.tables import canonical
 from ndcg_spark.worker.files.listing import is_hidden
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MOST_FILES = 10_000
 """Asking a file system about more of them takes longer than a second on some."""
@@ -38,7 +39,8 @@ def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[di
     -------
     list of dict
         `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one of
-        them; for Delta and Iceberg tables `version`. What is not known is left out.
+        them; for remote files and for queries `files` and `digest`, a hash of their sorted names, as names of files
+        that Spark writes never come again; for Delta and Iceberg tables `version`. What is not known is left out.
     """
     return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
 
@@ -50,11 +52,21 @@ def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
         "reference": redacted(source.reference),
         "format": kind,
     }
-    if kind == "sql":
-        return found
     with suppress(OSError, *SPARK_ERRORS):  # a job that cannot read its input says so itself
-        return found | (_table_facts(spark, source.reference) if kind == "table" else file_facts(source.reference))
+        if kind == "sql":
+            return found | _digest_of_names(read_query(spark, source.reference))
+        if kind == "table":
+            return found | _table_facts(spark, source.reference)
+        here = file_facts(source.reference)
+        remote = not here and "://" in source.reference
+        # As text no file is opened to find out its columns.
+        return found | (_digest_of_names(spark.read.format("text").load(source.reference)) if remote else here)
     return found
+
+
+def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
+    names = sorted(frame.inputFiles())
+    return {"files": len(names), "digest": sha256("\n".join(names).encode()).hexdigest()[:16]} if names else {}
 
 
 def file_facts(reference: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> J
         source=source,
         plan=plan,
         run_date=run_date_of(options["run_date"]),
-        dataset=options["dataset"] or dataset_of(source.reference),
+        dataset=dataset_of(options, source),
         output=target_of(options["output"], options["output_format"]),
         disputes=target_of(options.get("disputes"), options.get("disputes_format")),
         rejects=target_of(options["rejects"], options["rejects_format"]),

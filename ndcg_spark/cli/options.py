@@ -68,8 +68,8 @@ def slice_options(source: str = "--input") -> list[click.Option]:
     return [
         click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Date under which results are stored.  [default: "
                      "today, UTC]"),
-        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: last "
-                     f"part of {source}]"),
+        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored; needed where "
+                     f"the input is a query.  [default: last part of {source} that is not a date]"),
     ]  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def position_bias_config(
         propensities=propensities,
         plan=plan,
         run_date=run_date_of(options["run_date"]),
-        dataset=options["dataset"] or dataset_of(source.reference),
+        dataset=dataset_of(options, source),
         output=target_of(options["output"], options["output_format"]),
         rejects=target_of(options["rejects"], options["rejects_format"]),
         max_reject_fraction=reject_fraction_of(options),

@@ -116,7 +116,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
         evaluation=evaluation,
         targets={output: target for output, target in found.items() if target is not None},
         run_date=run_date_of(options["run_date"]),
-        dataset=options["dataset"] or dataset_of(options["queries"]),
+        dataset=dataset_of(options, sources["queries"]),
         gates=tuple(Gate.parse(text, evaluation) for text in options["gate"]),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),

@@ -42,7 +42,9 @@ def run_roll_up(config: RollUpConfig) -> int:
         For refused input or options; nothing has been written then.
     """
     # Stored replicates are long: Spark must weigh rows that it sends to workers.
-    with job_run("roll-up", config, short_lists=False, dataset=config.rows.dataset or "") as run:
+    with job_run(
+        "roll-up", config, short_lists=False, run_date=config.plan.end, dataset=config.rows.dataset or ""
+    ) as run:
         return run.exit(_run(run.spark, config, run.progress))
 
 

@@ -25,7 +25,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.config import Target, source_of, tables_read, tables_written
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.spark.formats import guess_format
+from ndcg_spark.spark.formats import guess_format, read_query
 from ndcg_spark.tables import (
     Reading,
     RunPartition,
@@ -198,7 +198,7 @@ def _other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Readi
         source = source_of(dict(options), name)
         kind = source.kind or guess_format(source.reference)
         with suppress(*SPARK_ERRORS):  # a query that fails is refused by the job
-            frame = spark.sql(source.reference) if kind == "sql" else None
+            frame = read_query(spark, source.reference) if kind == "sql" else None
             found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
     for name in tables_written(options):
         reference = options[name]

@@ -12,14 +12,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, named, require_column
-from ndcg_spark.spark.ranking.engine import Engine
-from ndcg_spark.spark.ranking.rank import Ranking, long_rows
+from ndcg_spark.spark.ranking.arrays import Arrays
+from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.worker.ranking.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
@@ -213,15 +214,16 @@ def most_changed(
 
 def _lists(top: DataFrame, ranking: Ranking, plan: EvaluationPlan, sides: dict[str, str], depth: int) -> DataFrame:
     """Add the first items of both lists to the queries found."""
-    rows, names = long_rows(ranking.rows(), plan), canonical_names(plan)
-    if ranking.strategy == "arrays":
+    rows, names = ranking.rows(), canonical_names(plan)
+    if isinstance(ranking.steps, Arrays):
         raise InvalidParameterError("changed queries need a long table; arrays have no items to show.")
     keys = list(names.query)
     wanted = F.broadcast(top.select(*[named(label).alias(name) for name, label in names.query.items()]).distinct())
-    rows = rows.join(wanted, on=keys, how="left_semi")
-    judgments = ranking.steps.judgments if isinstance(ranking.steps, Engine) else None
+    rows = valid_only(long_rows(rows.join(wanted, on=keys, how="left_semi"), plan), RowRules(plan))
+    judgments = ranking.steps.judgments
     if judgments is not None and ITEM in rows.columns:
-        judged = judgments.join(wanted, on=keys, how="left_semi").select(*columns_of([*keys, ITEM, RELEVANCE]))
+        judged = valid_only(judgments.join(wanted, on=keys, how="left_semi"), RowRules(plan, True))
+        judged = judged.select(*columns_of([*keys, ITEM, RELEVANCE]))
         rows = rows.join(judged, on=[*keys, ITEM], how="left")
     by_rank = RANK in rows.columns
     place = named(RANK) if by_rank else -named(SCORE).cast("double")

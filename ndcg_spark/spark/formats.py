@@ -30,7 +30,7 @@ _EXTENSIONS = {
     ".ndjson": "json",
     ".avro": "avro",
 }
-_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$")
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 _QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
@@ -88,6 +88,13 @@ def guess_format(reference: str) -> str:
     if "/" in reference or os.sep in reference or os.path.exists(reference):
         return _EXTENSIONS.get(ending, "parquet")
     return _EXTENSIONS.get(ending, "table")
+
+
+def without_ending(name: str) -> str:
+    """Take the endings of a file's name that say its format and compression from it."""
+    plain = _COMPRESSED.sub("", name)
+    stem, ending = os.path.splitext(plain)
+    return stem if ending.lower() in _EXTENSIONS else plain
 
 
 def read_table(
@@ -151,7 +158,7 @@ def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str
 
 def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
     if kind == "sql":
-        return spark.sql(reference)
+        return read_query(spark, reference)
     if kind == "table":
         return spark.read.options(**options).table(reference)
     if kind in ("trec-run", "trec-qrels"):
@@ -162,6 +169,11 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
     if kind == "parquet" and not options:
         return read_parquet(spark, reference)
     return spark.read.format(kind).options(**options).load(reference)
+
+
+def read_query(spark: SparkSession, text: str) -> DataFrame:
+    """Read what a query finds. Spark runs other statements at once; as a part of a query they do not parse."""
+    return spark.sql(f"SELECT * FROM (\n{text.rstrip().removesuffix(';')}\n)")
 
 
 def _read_csv(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:

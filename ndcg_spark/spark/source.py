@@ -21,6 +21,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.formats import is_pattern
+from ndcg_spark.spark.settings import is_local, setting, shuffle_partitions
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,
     Footer,
@@ -157,11 +158,16 @@ def choose_source(
     )
     if isinstance(found, ParquetSource):
         return found
-    if plan.source == "parquet":
-        raise InvalidParameterError(f"source=parquet is not available for this table: {found}. Use source=auto.")
-    n_partitions = IDS_OF_A_PARTITION * int(str(spark.conf.get("spark.sql.shuffle.partitions", "200")))
+    require_spark_allowed(plan, found)
+    n_partitions = IDS_OF_A_PARTITION * shuffle_partitions(spark)
     fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
+
+
+def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
+    """Raise where Spark has to read a table, for a reason, and workers were asked to."""
+    if plan.source == "parquet":
+        raise InvalidParameterError(f"source=parquet is not available for this table: {reason}. Use source=auto.")
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:
@@ -232,18 +238,18 @@ def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> s
         return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
         return "on Spark Connect, files lie with the server"
-    for setting in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
-        if str(spark.conf.get(f"spark.sql.{'files.' if 'ignore' in setting else ''}{setting}", "false")) == "true":
-            return f"{setting} is set"
-    is_local = str(spark.conf.get("spark.master", "")).startswith("local")
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
+        if setting(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false") == "true":
+            return f"{name} is set"
+    here = is_local(spark)
     if address_of(path) is not None:
-        known = is_local or plan.source == "parquet"
+        known = here or plan.source == "parquet"
         return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"
     if path.startswith("file:"):
         return None
-    if not is_local or _SCHEME.match(path):
+    if not here or _SCHEME.match(path):
         return "the path is not one of this machine (file:/... says that it is one of every worker)"
-    if spark.conf.get("spark.hadoop.fs.defaultFS", None) not in (None, "file:///"):
+    if setting(spark, "spark.hadoop.fs.defaultFS", "") not in ("", "file:///"):
         return "paths are on another file system by default"
     return None
 

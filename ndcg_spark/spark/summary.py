@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics.base import CATALOGUE
 from ndcg_spark.plan import EvaluationPlan, SummedMetric
+from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
 from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
@@ -161,7 +161,7 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
     listed = None
     if plan.catalogue_metrics and rows is not None:
         metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
-        listed = to_arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)))
+        listed = arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)), rows.sparkSession)
     weighted = plan.columns.weight is not None
     return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=metrics, listed=listed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.expressions import named, quoted, sql_text
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+from ndcg_spark.spark.settings import setting
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 
@@ -225,7 +227,8 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
     """
     if kind != "table":
         return kind
-    default = str(spark.conf.get("spark.sql.sources.default", "parquet")).lower()
+    usual = "delta" if "DATABRICKS_RUNTIME_VERSION" in os.environ else "parquet"
+    default = setting(spark, "spark.sql.sources.default", usual).lower()
     return default if default in COMMITTED else "parquet"
 
 

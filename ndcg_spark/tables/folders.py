@@ -11,16 +11,19 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pyarrow import orc, parquet
+from pyarrow import input_stream, orc, parquet
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.spark.settings import is_local
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
 from ndcg_spark.tables.slices import PARTITIONS, check_staged
+from ndcg_spark.worker.files.listing import is_hidden
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_CHUNK = 2**20
 
 
 class FolderWrite:
@@ -127,9 +130,9 @@ def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
     OutputRefusedError
         When executors have written rows to disks of their own.
     """
-    # Executors on this machine share its disks; files of json do not say how many rows they have.
-    is_local = str(rows.sparkSession.conf.get("spark.master", "local")).startswith("local")
-    sent = None if is_local or kind == "json" else _observation(rows.sparkSession)
+    # Executors on this machine share its disks.
+    here = is_local(rows.sparkSession, "local")
+    sent = None if here else _observation(rows.sparkSession)
     if sent is not None:
         rows = rows.observe(sent, F.count(F.lit(1)).alias("n"))
     rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
@@ -151,11 +154,18 @@ def _observation(spark: SparkSession) -> Observation | None:
 
 
 def rows_in(folder: Path, kind: str) -> int:
-    """Count the rows of a slice by the footers of its files; `kind` is parquet or orc."""
-    files = [place for place in folder.iterdir() if not place.name.startswith((".", "_"))]
+    """Count the rows of a slice: by the footers of its files, by lines if `kind` is json."""
+    files = [place for place in folder.iterdir() if not is_hidden(place.name)]
     if kind == "orc":
         return sum(orc.ORCFile(place).nrows for place in files)
+    if kind == "json":
+        return sum(_lines(place) for place in files)
     return sum(parquet.read_metadata(place).num_rows for place in files)
+
+
+def _lines(place: Path) -> int:
+    with input_stream(str(place), compression="detect") as stream:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(_CHUNK), b""))
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -171,10 +171,21 @@ def test_inputs_and_outputs(words, name, value):
         ("db.rankings", "db.rankings"),
         ("runs", "runs"),
         ("SELECT * FROM t", "query"),
+        ("lake/rankings/2026-01-31", "rankings"),
+        ("lake/rankings/region=DE/run_date=2026-01-31/", "rankings"),
+        ("2026-01-31/", "2026-01-31/"),
     ],
 )
 def test_a_data_set_that_is_not_named_has_the_name_of_its_input(reference, dataset):
     assert config_of(reference=reference).dataset == dataset
+
+
+def test_results_of_a_query_are_stored_under_a_name(tmp_path):
+    """Those of two queries without one would replace each other."""
+    query = {"reference": "SELECT * FROM t"}
+    with pytest.raises(InvalidParameterError, match="--dataset NAME is needed"):
+        config_of("--output", str(tmp_path / "metrics"), **query)
+    assert config_of("--output", str(tmp_path / "metrics"), "--dataset", "web", **query).dataset == "web"
 
 
 def test_the_night_is_today_in_utc_when_it_is_not_named():

@@ -225,7 +225,8 @@ def test_a_flag(weeks, tmp_path):
     assert "nights from 2026-03-26 to 2026-03-26: 1 low" in ended.out
     assert "FLAG low: ndcg@10 of overall is 0.431200 on 2026-03-26, below the median 0.441900" in ended.out
     assert [(row["night"], row["limit"]) for row in ended.json["flags"]] == [("2026-03-26", 4.5)]
-    assert flag_changes(*flagged).code == 0
+    assert flag_changes(*flagged, "--to", "2026-03-26", "--run-log", tmp_path / "runs").code == 0
+    assert [row["run_date"] for row in stored_rows(tmp_path / "runs")] == ["2026-03-26"]  # the night, not today
     (row,) = stored_rows(tmp_path / "flags")
     assert (row["run_date"], row["dataset"], row["status"]) == ("2026-03-26", "shop", "low")
     assert "limits=8:5.9 10:5 12:4.5" in row["limits"]

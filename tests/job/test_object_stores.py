@@ -32,7 +32,10 @@ from ndcg_spark.spark.source import ParquetSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.skipif(find_spec("moto") is None, reason="moto[server], an S3 server, is not installed")
+pytestmark = [
+    pytest.mark.skipif(find_spec("moto") is None, reason="moto[server], an S3 server, is not installed"),
+    pytest.mark.classic("workers and settings of this machine reach the store"),
+]
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "search")
 ROWS = [row for row in random_rows(11, n_queries=40) if row.query != "missing" and row.score is not None]
 

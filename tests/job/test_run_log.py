@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -97,6 +98,18 @@ def test_what_a_run_has_read_and_written(place: Path, spark) -> None:
     assert (config["gate"], config["k"], config["convention"]) == (["ndcg@6>=0.1"], "6", "default")
     assert "S3CRET" not in str(row)
     assert row["spark_version"] == spark.version
+
+
+def test_which_files_a_query_has_read(place: Path) -> None:
+    """By a hash of their names, as Spark never uses a name twice."""
+    for name in ("in", "in", "copy"):
+        shutil.copy(place / "in.parquet", place / f"{name}2.parquet")
+        query = f"SELECT * FROM parquet.`{place}/{name}2.parquet`;"
+        assert mean_ndcg("--input", query, *NIGHT, "--run-log", place / "runs").code == 0
+    inputs = [json.loads(row["inputs"])[0] for row in logged(place)]
+    assert {(one["format"], one["files"]) for one in inputs} == {("sql", 1)}
+    digests = [one["digest"] for one in inputs]
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_gate_that_is_not_met(place: Path) -> None:

@@ -95,6 +95,26 @@ def test_a_failed_write_leaves_the_old_rows(table, spark):
     assert table.values() == [("shop", "", 1, 5)]
 
 
+@pytest.mark.parametrize("table", ["remote folder"], indirect=True)
+def test_a_remote_folder_that_is_half_written_is_no_refusal(table, spark, monkeypatch):
+    """A refusal says that nothing was written; here old files are gone."""
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    save = type(spark.range(1).write).save
+
+    def failing(writer, place):
+        for file in table.path.glob("run_date=*/slice=shop.a-*/*.parquet"):
+            file.unlink()
+        save(writer.partitionBy(), "/proc/nothing")
+
+    again = rows(spark, 2, ("a", "b"))
+    with monkeypatch.context() as broken:
+        broken.setattr(type(spark.range(1).write), "save", failing)
+        with pytest.raises(RuntimeError, match=r"half written: rows of run_date=\S*shop\.a-"):
+            table.write(again, ("a", "b"))
+    table.write(rows(spark, 3, ("a", "b")), ("a", "b"))
+    assert table.values() == [("shop", run, 3, 5) for run in ("a", "b")]
+
+
 def test_of_several_runs_none_is_replaced_when_one_fails(table, spark):
     runs = ("a", "b", "c")
     table.write(rows(spark, 1, runs), runs)

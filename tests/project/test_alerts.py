@@ -65,6 +65,16 @@ METRIC_CASES = {
     "one of two runs is missing": (
         [*USUAL, metric(0, 0.5), metric(7, 0.5, run="dense")], {"night_missing": ("dense",)},
     ),
+    "no metrics for eight nights": ([metric(8, 0.5)], {"night_missing": ("bm25",)}),
+    "no metrics for a year": ([metric(365, 0.5), metric(366, 0.5)], {"night_missing": ("bm25",)}),
+    "no metrics for eight nights, of the runs of the last one": (
+        [metric(8, 0.5), metric(15, 0.5, run="dense"), metric(16, 0.5, run="old")],
+        {"night_missing": ("bm25", "dense")},
+    ),
+    "a later night does not hide a missing one": (
+        [metric(1, 0.5), metric(-1, 0.5)], {"night_missing": ("bm25",)},
+    ),
+    "a night before the first": ([metric(-1, 0.5)], {}),
     "below the bound": ([metric(0, 0.399), metric(0, 0.4, run="dense")], {"gate": ("bm25",)}),
     "no query counts": ([metric(0, None)], {"gate": ("bm25",)}),
     "a drop": ([*USUAL, metric(0, 0.46)], {"drop": ("bm25",)}),
@@ -117,6 +127,15 @@ def test_alarms(alarms: dict[str, list[dict[str, Any]]], case: str) -> None:
     name = "run" if case in METRIC_CASES else "command"
     of_case = {alert: [row for row in rows if row["dataset"] == case] for alert, rows in alarms.items()}
     assert {alert: tuple(row[name] for row in rows) for alert, rows in of_case.items() if rows} == expected
+
+
+def test_the_folder_can_be_given(spark: SparkSession, tmp_path: Path) -> None:
+    """Databricks runs the text of a script, without `__file__`."""
+    names: dict[str, Any] = {"__name__": "run_alerts"}
+    exec(compile((EXAMPLES / "run_alerts.py").read_text(encoding="utf-8"), "run_alerts.py", "exec"), names)
+    (tmp_path / "one.sql").write_text("SELECT :night AS night", encoding="utf-8")
+    found = names["run_alerts"](spark, NIGHT, folder=tmp_path)
+    assert {name: [row.night for row in rows] for name, rows in found.items()} == {"one": [NIGHT]}
 
 
 def test_there_are_alerts() -> None:

@@ -45,6 +45,13 @@ def test_a_forbidden_licence_is_named():
     ]
 
 
+@pytest.mark.parametrize(("version", "n"), [("14.0.0", 1), ("14.0.1", 0), ("3.0.0rc1", 1)])
+def test_versions_of_the_list_are_named_without_network(version, n):
+    found = checks.check_known({"pyarrow": SimpleNamespace(version=version), "numpy": SimpleNamespace(version="1.0")})
+    assert len(found) == n
+    assert all("CVE-2023-47248" in line for line in found)
+
+
 def test_without_network_vulnerabilities_are_left_out(monkeypatch):
     monkeypatch.setattr(checks, "SERVICE", ("host.invalid", 443))
     monkeypatch.setattr(metadata, "distribution", lambda name: name)

@@ -6,11 +6,13 @@ Options of spark-submit are those that its own `--help` lists. Nothing here need
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 import stat
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,31 @@ from ndcg_spark.cli.main import cli, main
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NIGHT = "2026-01-31"
 CONFIG = EXAMPLES / "run.toml"
-# Of SparkSubmitOperator in apache-airflow-providers-apache-spark 5, and of BaseOperator.
-OPERATOR = {
+# Parameters that the documentation of Airflow lists for a DAG, in 2.4 and later as well as in 3.
+DAG = {
+    "dag_id", "description", "schedule", "start_date", "end_date", "template_searchpath", "template_undefined",
+    "user_defined_macros", "user_defined_filters", "default_args", "params", "max_active_tasks", "max_active_runs",
+    "dagrun_timeout", "catchup", "on_failure_callback", "on_success_callback", "access_control",
+    "is_paused_upon_creation", "jinja_environment_kwargs", "render_template_as_native_obj", "tags", "owner_links",
+    "auto_register", "doc_md",
+}  # fmt: skip
+# Of BaseOperator.
+TASK = {"task_id", "retries", "retry_delay", "trigger_rule"}
+# Of SparkSubmitOperator in apache-airflow-providers-apache-spark 5.
+SPARK_SUBMIT = {
     "application", "conf", "conn_id", "files", "py_files", "archives", "driver_class_path", "jars", "java_class",
     "packages", "exclude_packages", "repositories", "total_executor_cores", "executor_cores", "executor_memory",
     "driver_memory", "keytab", "principal", "proxy_user", "name", "num_executors", "application_args", "env_vars",
     "verbose", "spark_binary", "properties_file", "yarn_queue", "deploy_mode",
-    "task_id", "retries", "trigger_rule",
+}  # fmt: skip
+
+# Settings that the pages Configuration, Running on Kubernetes, and Running on YARN of Spark's documentation describe.
+SETTINGS = {
+    "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
+    "spark.executor.memoryOverhead", "spark.kubernetes.authenticate.driver.serviceAccountName",
+    "spark.kubernetes.container.image", "spark.kubernetes.namespace", "spark.kubernetes.submission.waitAppCompletion",
+    "spark.pyspark.driver.python", "spark.pyspark.python", "spark.sql.execution.arrow.maxBytesPerBatch",
+    "spark.sql.session.timeZone",
 }  # fmt: skip
 
 
@@ -76,6 +96,38 @@ def test_the_configuration_is_one_for_each_of_its_commands(capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert 'dataset = "search"  # --config' in shown
     assert 'run-log = "prod.run_log"  # --config' in shown
+
+
+# --- How schedulers judge a run: by its leaves, the tasks that no other depends on
+
+
+@dataclass(frozen=True)
+class Task:
+    after: set[str]
+    runs_in_any_case: bool  # ALL_DONE of Databricks, all_done of Airflow; else only if all before it succeeded
+
+
+def failed_with(name: str, tasks: dict[str, Task]) -> set[str]:
+    """The tasks that fail, or are not run, because one fails; the others succeed. Tasks are in order."""
+    failed = {name}
+    for other, task in tasks.items():
+        if task.after & failed and not task.runs_in_any_case:
+            failed.add(other)
+    return failed
+
+
+def fails_the_run(name: str, tasks: dict[str, Task]) -> bool:
+    leaves = set(tasks) - {before for task in tasks.values() for before in task.after}
+    return bool(leaves & failed_with(name, tasks))
+
+
+def test_a_run_is_judged_by_its_leaves() -> None:
+    first = {"job": Task(set(), False)}
+    assert fails_the_run("job", first)
+    assert fails_the_run("job", first | {"next": Task({"job"}, False)})
+    hidden = first | {"report": Task({"job"}, True)}
+    assert not fails_the_run("job", hidden)
+    assert fails_the_run("job", hidden | {"all": Task({"job", "report"}, False)})
 
 
 # --- spark-submit
@@ -136,7 +188,7 @@ def test_spark_submit(
     options, found, arguments = split(words, options_of_spark_submit)
     assert (options["--master"], found) == ([master], program)
     settings = dict(one.split("=", 1) for one in options["--conf"])
-    assert [name for name in settings if not name.startswith("spark.")] == []
+    assert sorted(set(settings) - SETTINGS) == []  # Spark ignores names that it does not know
     options_of_job = parsed(["mean-ndcg", *filled(arguments)])
     assert options_of_job["sample"] == 0.1
     assert_evaluates_the_night(options_of_job)
@@ -164,17 +216,60 @@ def literal(node: ast.expr, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(node), "airflow_dag.py", "eval"), {"__builtins__": {}}, names)
 
 
-def test_airflow() -> None:
-    tree = ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
-    names = {
+@pytest.fixture(scope="module")
+def dag() -> ast.Module:
+    return ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
+
+
+def constants(tree: ast.Module) -> dict[str, Any]:
+    return {
         one.targets[0].id: ast.literal_eval(one.value)
         for one in tree.body
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
     }
+
+
+def linked(node: ast.expr, edges: set[tuple[str, str]]) -> list[str]:
+    """Collect the edges of `a >> [b, c] >> d`; returns the names at its right end."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.List):
+        return [name for one in node.elts for name in linked(one, edges)]
+    assert isinstance(node, ast.BinOp)
+    assert isinstance(node.op, ast.RShift)
+    before, after = linked(node.left, edges), linked(node.right, edges)
+    edges |= {(one, other) for one in before for other in after}
+    return after
+
+
+def airflow_tasks(tree: ast.Module) -> dict[str, Task]:
+    """The tasks of a DAG in the order of its file, in which variables have the names of their tasks."""
+    edges: set[tuple[str, str]] = set()
+    rules = {}
+    (block,) = (node for node in tree.body if isinstance(node, ast.With))
+    for node in block.body:
+        if isinstance(node, ast.Expr):
+            linked(node.value, edges)
+            continue
+        assert isinstance(node, ast.Assign)
+        assert isinstance(node.value, ast.Call)
+        values = {one.arg: one.value for one in node.value.keywords}
+        name = ast.literal_eval(values["task_id"])
+        assert [ast.unparse(one) for one in node.targets] == [name]
+        rules[name] = ast.literal_eval(values["trigger_rule"]) if "trigger_rule" in values else "all_success"
+    assert set(rules.values()) <= {"all_done", "all_success"}
+    assert {name for edge in edges for name in edge} <= set(rules)
+    return {
+        name: Task({before for before, after in edges if after == name}, rule == "all_done")
+        for name, rule in rules.items()
+    }
+
+
+def test_airflow(dag: ast.Module) -> None:
     tasks = {}
-    for arguments in calls(tree, "SparkSubmitOperator"):
-        assert set(arguments) <= OPERATOR
-        values = {name: literal(node, names) for name, node in arguments.items()}
+    for arguments in calls(dag, "SparkSubmitOperator"):
+        assert set(arguments) <= SPARK_SUBMIT | TASK
+        values = {name: literal(node, constants(dag)) for name, node in arguments.items()}
         tasks[values["task_id"]] = values
     assert list(tasks) == ["mean_ndcg", "flag_changes", "report", "alerts"]
     for name in ("mean_ndcg", "flag_changes", "report"):
@@ -185,35 +280,104 @@ def test_airflow() -> None:
         assert options["run_log"] == "prod.run_log"
         if name == "mean_ndcg":
             assert_evaluates_the_night(options)
-        assert all(isinstance(value, str) for value in tasks[name].get("conf", {}).values())
+        settings = tasks[name].get("conf", {})
+        assert sorted(set(settings) - SETTINGS) == []
+        assert all(isinstance(value, str) for value in settings.values())
     assert (EXAMPLES / Path(tasks["alerts"]["application"]).name).exists()
     assert tasks["alerts"]["application_args"] == ["{{ ds }}"]
+
+
+def test_airflow_takes_the_arguments_of_the_dag(dag: ast.Module) -> None:
+    (arguments,) = calls(dag, "DAG")
+    assert set(arguments) <= DAG
+    assert isinstance(arguments["default_args"], ast.Dict)
+    assert {ast.literal_eval(key) for key in arguments["default_args"].keys if key} <= TASK
+    assert all(set(arguments) <= TASK for arguments in calls(dag, "EmptyOperator"))
+
+
+def test_a_failed_task_fails_the_run_of_airflow(dag: ast.Module) -> None:
+    tasks = airflow_tasks(dag)
+    assert [name for name in tasks if not fails_the_run(name, tasks)] == []
+    assert {"flag_changes", "report", "alerts"} & failed_with("mean_ndcg", tasks) == set()
+    chain = [("mean_ndcg", "flag_changes"), ("flag_changes", "report"), ("report", "alerts")]
+    assert all(before in tasks[after].after for before, after in chain)
 
 
 # --- Databricks
 
 
-def test_databricks_bundle() -> None:
-    bundle = yaml.safe_load((EXAMPLES / "databricks.yml").read_text(encoding="utf-8"))
-    assert {"bundle", "resources", "targets"} <= set(bundle)
+@pytest.fixture(scope="module")
+def bundle() -> dict[str, Any]:
+    return yaml.safe_load((EXAMPLES / "databricks.yml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def databricks_job(bundle: dict[str, Any]) -> dict[str, Any]:
     (job,) = bundle["resources"]["jobs"].values()
-    assert [one["name"] for one in job["parameters"]] == ["run_date"]
-    environments = {one["environment_key"] for one in job["environments"]}
-    keys = [task["task_key"] for task in job["tasks"]]
-    scripts = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    for at, task in enumerate(job["tasks"]):
+    return job
+
+
+def test_databricks_bundle(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> None:
+    assert {"bundle", "resources", "targets"} <= set(bundle)
+    assert [one["name"] for one in databricks_job["parameters"]] == ["run_date"]
+    environments = {one["environment_key"] for one in databricks_job["environments"]}
+    keys = [task["task_key"] for task in databricks_job["tasks"]]
+    for at, task in enumerate(databricks_job["tasks"]):
         assert {one["task_key"] for one in task.get("depends_on", [])} <= set(keys[:at])
-        if "notebook_task" in task:
-            assert (EXAMPLES / task["notebook_task"]["notebook_path"]).exists()
-            continue
-        wheel = task["python_wheel_task"]
-        assert task["environment_key"] in environments
+        # Required for wheels and scripts on serverless compute, refused for notebooks and conditions.
+        needs_environment = "python_wheel_task" in task or "spark_python_task" in task
+        assert (task.get("environment_key") in environments) == needs_environment
+
+
+def test_databricks_wheel_tasks(databricks_job: dict[str, Any]) -> None:
+    scripts = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    wheels = [task["python_wheel_task"] for task in databricks_job["tasks"] if "python_wheel_task" in task]
+    assert [wheel["parameters"][0] for wheel in wheels] == ["mean-ndcg", "flag-changes"]
+    for wheel in wheels:
         assert f'name = "{wheel["package_name"]}"' in scripts
         assert f"{wheel['entry_point']} = " in scripts
         options = parsed(filled(wheel["parameters"]))
         assert options["run_log"] == "prod.run_log"
         if wheel["parameters"][0] == "mean-ndcg":
             assert_evaluates_the_night(options)
+
+
+def test_databricks_tasks_of_files(databricks_job: dict[str, Any]) -> None:
+    tasks = {task["task_key"]: task for task in databricks_job["tasks"]}
+    assert (EXAMPLES / tasks["notebook"]["notebook_task"]["notebook_path"]).exists()
+    alerts = tasks["alerts"]["spark_python_task"]
+    assert (EXAMPLES / alerts["python_file"]).exists()
+    assert alerts["parameters"] == ["{{job.parameters.run_date}}", "${workspace.file_path}/alerts"]
+
+
+def test_all_tasks_on_databricks_have_the_same_wheel(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> None:
+    (environment,) = databricks_job["environments"]
+    (wheel,) = environment["spec"]["dependencies"]
+    # The notebook reads the wheel from the folder beside it, to which only `sync` copies what .gitignore names.
+    assert bundle["sync"]["include"] == [wheel.removeprefix("./")]
+    installs = [cell.split()[2:] for cell in cells() if cell.startswith("# MAGIC %pip")]
+    assert installs == [["%pip", "install", wheel, "--quiet"]]
+
+
+def test_a_failed_task_fails_the_job_on_databricks(databricks_job: dict[str, Any]) -> None:
+    tasks = {
+        task["task_key"]: Task(
+            after={one["task_key"] for one in task.get("depends_on", [])},
+            runs_in_any_case=task.get("run_if", "ALL_SUCCESS") == "ALL_DONE",
+        )
+        for task in databricks_job["tasks"]
+    }
+    assert {task.get("run_if", "ALL_SUCCESS") for task in databricks_job["tasks"]} == {"ALL_DONE", "ALL_SUCCESS"}
+    assert [name for name in tasks if not fails_the_run(name, tasks)] == []
+    assert {"flag_changes", "notebook", "alerts"} & failed_with("mean_ndcg", tasks) == set()
+
+
+def test_someone_is_told_when_the_job_fails_on_databricks(
+    bundle: dict[str, Any], databricks_job: dict[str, Any]
+) -> None:
+    (address,) = databricks_job["email_notifications"]["on_failure"]
+    name = re.fullmatch(r"\$\{var\.(\w+)\}", address).group(1)
+    assert "default" not in bundle["variables"][name]  # a deployment without an address is refused
 
 
 # --- The notebook
@@ -232,22 +396,21 @@ def test_the_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_ot
         lines = cell.splitlines()
         if lines[0].startswith("# MAGIC"):
             assert all(line.startswith("# MAGIC") for line in lines), cell
-            assert lines[0].split()[2] in ("%md", "%pip")
+            assert lines[0].split()[2] in ("%md", "%pip", "%restart_python")
         else:
             assert lines[0] == "# %%"
     assert len(cells()) > 8
 
 
 class Widgets:
-    def __init__(self, value: str) -> None:
-        self.value, self.asked = value, []
+    def __init__(self, **values: str) -> None:
+        self.values, self.defaults = values, {}
 
     def text(self, name: str, default: str, label: str) -> None:
-        self.asked.append((name, default))
+        self.defaults[name] = default
 
     def get(self, name: str) -> str:
-        assert name in [one for one, _ in self.asked]
-        return self.value
+        return self.values.get(name, self.defaults[name])
 
 
 def run_notebook(**names: Any) -> dict[str, Any]:
@@ -266,18 +429,80 @@ def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -
     assert "0.9077324383928" in shown
 
 
-def test_the_notebook_reads_well_on_databricks(spark: Any, capsys: pytest.CaptureFixture) -> None:
+VIEW = "metrics_of_the_notebook"
+
+
+@pytest.fixture(scope="module")
+def stored(spark: Any) -> Iterator[Any]:
+    """Nights of two data sets: of shop with two configurations and k=all, of other with a third configuration.
+
+    By hand, hats of shop fall from 1 to 1/log2(3) = 0.630930 at k=10 and at k=all, and shoes stay at 1.
+    """
+    from pyspark.sql import functions as F
+
+    from ndcg_spark import evaluate
+
+    rows = [
+        ("shoes", "a", 0.9, 3), ("shoes", "b", 0.8, 2),
+        ("hats", "c", 0.9, 1), ("hats", "d", 0.5, 0),
+    ]  # fmt: skip
+    good = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
+    good = good.withColumn("country", F.when(F.col("query_id") == "hats", "FR").otherwise("DE"))
+    worse = good.withColumn("score", F.when(F.col("item_id") == "c", 0.4).otherwise(F.col("score")))
+    nights = [
+        ("2026-01-29", "shop", "old", worse), ("2026-01-30", "shop", "new", good),
+        ("2026-01-31", "shop", "new", worse), ("2026-02-01", "other", "third", good),
+    ]  # fmt: skip
+    tables = [
+        evaluate(rankings, k=[10, "all"], segments=["country"])
+        .summary.withColumn("run_date", F.to_date(F.lit(night)))
+        .withColumn("dataset", F.lit(dataset))
+        .withColumn("config_hash", F.lit(config))
+        for night, dataset, config, rankings in nights
+    ]
+    merged = tables[0]
+    for one in tables[1:]:
+        merged = merged.unionByName(one)
+    spark.createDataFrame(merged.collect(), merged.schema).createOrReplaceTempView(VIEW)
+    yield VIEW
+    spark.catalog.dropTempView(VIEW)
+
+
+def shown_on_databricks(capsys: pytest.CaptureFixture, **widgets: str) -> list[list[dict[str, Any]]]:
+    """Rows of the tables that the notebook shows on Databricks."""
     shown: list[Any] = []
-    names = run_notebook()
-    capsys.readouterr()
-    metrics = names["metrics"]
-    spark.createDataFrame(metrics.collect(), metrics.schema).createOrReplaceTempView("metrics_of_the_notebook")
-    dbutils = type("dbutils", (), {"widgets": Widgets("metrics_of_the_notebook")})
+    dbutils = type("dbutils", (), {"widgets": Widgets(**widgets)})
     run_notebook(dbutils=dbutils, display=shown.append)
     assert capsys.readouterr().out == ""
-    assert [frame.columns[0] for frame in shown] == ["dataset", "dataset", "run"]
-    assert [frame.count() for frame in shown] == [2, 4, 2]
-    spark.catalog.dropTempView("metrics_of_the_notebook")
+    return [[row.asDict() for row in frame.collect()] for frame in shown]
+
+
+def test_the_notebook_reads_one_data_set_and_its_newest_configuration(
+    stored: str, capsys: pytest.CaptureFixture
+) -> None:
+    last, changes, merged = shown_on_databricks(capsys, metrics=stored, dataset="shop")
+    low = 1 / math.log2(3)
+    assert {row["k"]: row["value"] for row in last} == pytest.approx({None: (1 + low) / 2, 10: (1 + low) / 2})
+    assert {row["dataset"] for row in last} == {"shop"}
+    assert {(row["segment"], row["k"]): row["change"] for row in changes} == pytest.approx(
+        {("FR", None): low - 1, ("FR", 10): low - 1, ("DE", None): 0, ("DE", 10): 0}
+    )
+    assert {row["k"]: row["value"] for row in merged} == pytest.approx({None: (3 + low) / 4, 10: (3 + low) / 4})
+
+
+def test_the_notebook_takes_the_data_set_of_the_newest_night_by_default(
+    stored: str, capsys: pytest.CaptureFixture
+) -> None:
+    last, changes, merged = shown_on_databricks(capsys, metrics=stored)
+    assert [(row["dataset"], row["value"]) for row in last] == [("other", 1.0)] * 2
+    assert changes == []
+    assert [row["value"] for row in merged] == [1.0] * 2
+
+
+def test_databricks_reads_the_data_set_that_is_evaluated(databricks_job: dict[str, Any]) -> None:
+    (notebook,) = (task["notebook_task"] for task in databricks_job["tasks"] if "notebook_task" in task)
+    options = parsed(["mean-ndcg", "--config", str(CONFIG), "--input", "t"])
+    assert notebook["base_parameters"] == {"metrics": options["output"], "dataset": options["dataset"]}
 
 
 def test_nothing_in_the_examples_is_a_secret() -> None:

@@ -122,7 +122,7 @@ def test_flag_changes_writes_what_a_report_reads(spark):
     ]
     metrics = metrics_table(spark, rows)
     found = report(metrics, flags=flag_changes(metrics, FlagPlan())).contents
-    assert found.standings[0].flag.startswith("low, -")
+    assert found.standings[0].flag.startswith("low, \u2212")
     assert [one.flag for one in found.trend[""]][:-1] == [None] * 39
 
 

@@ -13,6 +13,7 @@ from ndcg_spark import (
     shift_of_means,
     summarize_losses,
 )
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 
 SEGMENTS = {
@@ -117,6 +118,28 @@ def test_the_queries_that_changed_most(spark, rankings):
     lost = [(place, query, value) for change, place, query, value in found[0] if change == "lost"]
     expected = [(at + 1, query, value) for at, (value, query) in enumerate(differences[:2]) if value < 0]
     assert lost == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strategy": "window"}, {"convention": Convention(duplicates="best")}, {"check_duplicates": "all"}],
+)
+@pytest.mark.parametrize("form", ["one table", "judgments"])
+def test_lists_of_changed_queries_hold_what_was_ranked(rankings, options, form):
+    """Judgments by every strategy; no row that was rejected, though its score is beyond all others."""
+    bad = rankings.limit(1).select(
+        "query_id", F.lit("bad").alias("item_id"), F.expr("double('inf')").alias("old"), F.lit(0.5).alias("new"),
+        "relevance", "country",
+    )  # fmt: skip
+    rows = rankings.unionByName(bad)
+    judgments = rankings.select("query_id", "item_id", "relevance") if form == "judgments" else None
+    data = rows.drop("relevance") if judgments is not None else rows
+    result = evaluate(data, score=["old", "new"], k=3, judgments=judgments, on_invalid="reject", **options)
+    for row in changed_queries(result, baseline="old", run="new", n=4, k=3, depth=9).collect():
+        for its in (row["baseline_list"], row["list"]):
+            assert len([one for one in its if one["item"] != "bad"]) == 6
+            assert all(one["relevance"] is not None for one in its if one["item"] != "bad")
+        assert "bad" not in {one["item"] for one in row["baseline_list"]}
 
 
 def test_what_cannot_be_diagnosed_is_refused(rankings):

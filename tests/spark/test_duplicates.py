@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import functions as F
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
 from support.refusals import refusal
@@ -155,6 +156,35 @@ def test_the_best_of_given_ranks_is_the_smallest(spark):
     found = {row["k"]: row for row in scored(spark, cells, plan).collect()}
     assert (found[1]["dcg"], found[10]["dcg"], found[10]["n_items"]) == (1.0, 1.0, 2)
     assert (found[1]["n_rows"], found[1]["n_left_out"]) == (3, 1)
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("kind", ["int", "timestamp", "date", "string", "double", "decimal(20,1)"])
+def test_first_by_an_order_column_of_any_type(spark, kind, strategy):
+    """The value of the second copy comes first in the order of its type; DCG@1 shows that it was kept."""
+    order = {"timestamp": ("2026-01-31 10:00:01", "2026-01-31 10:00:00"), "date": ("2026-02-01", "2026-01-31")}
+    late, early = order.get(kind, ("9", "2"))
+    cells = [("q", "x", 1.0, 3.0, late), ("q", "x", 1.0, 1.0, early)]
+    schema = "query_id string, item_id string, score double, relevance double, position string"
+    table = spark.createDataFrame(cells, schema).withColumn("position", F.col("position").cast(kind))
+    for rows in (table, table.orderBy(F.desc("relevance"))):
+        plan = EvaluationPlan(
+            columns=ORDERED, convention=Convention(duplicates="first"), cutoffs=(1,), strategy=strategy
+        )
+        assert collect_cases({"one": Case(data=rows, plan=plan)})["one"]["q", 1].dcg == 1.0
+
+
+@pytest.mark.parametrize("policy", ["first", "best"])
+def test_equal_copies_are_told_apart_by_all_that_matters(spark, policy):
+    """Copies of equal order and relevance by their score, those of equal score and relevance by their order."""
+    cells = [("q", "x", 2.0, 1.0, 2), ("q", "y", 2.0, 0.0, 3)]
+    cells += [("q", "x", 1.0, 1.0, 2)] if policy == "first" else [("q", "x", 2.0, 1.0, 4)]
+    convention = Convention(duplicates=policy, ties="input_order")
+    plan = EvaluationPlan(columns=ORDERED, convention=convention, cutoffs=(1,))
+    schema = "query_id string, item_id string, score double, relevance double, position int"
+    for rows in (cells, cells[::-1]):
+        table = spark.createDataFrame(rows, schema).coalesce(1)
+        assert collect_cases({"one": Case(data=table, plan=plan)})["one"]["q", 1].dcg == 1.0
 
 
 def test_first_needs_the_order_column(spark):

@@ -106,7 +106,7 @@ def test_tables_of_the_catalog_views_and_queries(spark, table):
     try:
         assert guess_format("inputs.rows") == "table"
         assert guess_format(" with good as (select 1) select * from good") == "sql"
-        query = "SELECT * FROM inputs.rows WHERE query_id = '7'"
+        query = "WITH rows AS (SELECT * FROM inputs.rows) SELECT * FROM rows WHERE query_id = '7'; "
         found = together(spark, {"table": "inputs.rows", "view": "rows_view", "query": query}, text=False)
         seventh = [row for row in ROWS if row.query == "7"]
         assert_expected(found, named_rows("table") + named_rows("view") + named_rows("query", seventh))
@@ -231,6 +231,20 @@ def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
 def test_a_table_that_is_not_there_is_named(spark, tmp_path, reference, kind, message):
     with pytest.raises(InputRefusedError, match=re.escape(message.format(folder=tmp_path))):
         read_table(spark, reference.format(folder=tmp_path), kind)
+
+
+@pytest.mark.parametrize(
+    "statement", ["DROP TABLE kept", "WITH new AS (SELECT 2 AS x) INSERT INTO kept SELECT * FROM new"]
+)
+def test_a_statement_that_is_no_query_is_refused_and_not_run(spark, statement):
+    """Spark runs it at once, and `--explain` runs nothing."""
+    spark.sql("CREATE TABLE kept USING parquet AS SELECT 1 AS x")
+    try:
+        with pytest.raises(InputRefusedError, match="cannot read sql"):
+            read_table(spark, statement, "sql")
+        assert [row["x"] for row in spark.table("kept").collect()] == [1]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS kept")
 
 
 def test_a_format_that_spark_does_not_know_is_named(spark, tmp_path):

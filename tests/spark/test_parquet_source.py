@@ -270,6 +270,15 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
     return write(tmp_path_factory.mktemp("table") / "rows", with_ranks(random_rows(3), DEFAULT))
 
 
+def test_workers_are_not_asked_in_vain(spark: SparkSession, folder: str) -> None:
+    """Windows rank in Spark, and arrays are scored where they are."""
+    with pytest.raises(InvalidParameterError, match=r"source=parquet .* strategy=window ranks in Spark"):
+        ndcg_spark.evaluate(folder, source="parquet", strategy="window")
+    arrays = spark.createDataFrame([("q", [1.0, 0.0])], "query_id string, relevance array<double>")
+    with pytest.raises(InvalidParameterError, match=r"source=parquet .* column 'relevance' is an array"):
+        ndcg_spark.evaluate(arrays, source="parquet")
+
+
 def test_a_path_is_read_by_workers_and_a_table_by_spark(spark: SparkSession, folder: str) -> None:
     frame = spark.read.parquet(folder)
     assert ndcg_spark.evaluate(folder).ranking.source == "parquet"

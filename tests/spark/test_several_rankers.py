@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from pyspark.sql import functions as F
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
 from support.spark_rankings import (
@@ -19,6 +20,7 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark import evaluate as evaluate_frame
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
 
@@ -47,6 +49,32 @@ def named_run(name: str, rows: list[Row]) -> list[Row]:
 
 
 # --- Rankers
+
+
+@pytest.mark.parametrize(
+    "choices", [{"duplicates": "best"}, {"duplicates": "first"}, {}], ids=["best", "first", "all"]
+)
+def test_duplicates_of_several_score_columns_by_windows(spark, choices):
+    """All rows are compared first, by windows as by the engine."""
+    rows = random_rows(50, special=False)
+    cells = [(r.query, r.item, r.score, -1.0 if r.score is None else -r.score, r.relevance, 1) for r in rows]
+    table = spark.createDataFrame(cells, KEYS + "a double, b double, relevance double, position int")
+    twice = table.unionAll(table.withColumn("position", F.lit(2)).withColumn("a", F.col("a") - 100))
+    options = {
+        "score": ["a", "b"],
+        "k": 3,
+        "order": "position",
+        "check_duplicates": "all",
+        "null_score": "unretrieved",
+    }
+    options["convention"] = Convention(**choices)
+    data = twice if choices.get("duplicates") == "best" else table
+    found = [
+        evaluate_frame(data, strategy=strategy, **options).summary.orderBy("run", "metric").collect()
+        for strategy in ("engine", "window")
+    ]
+    assert found[0] == found[1]
+    assert {row["run"] for row in found[0]} == {"a", "b"}
 
 
 def test_rankers_named_by_a_column_or_by_several_score_columns(spark):

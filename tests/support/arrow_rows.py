@@ -42,12 +42,13 @@ def canonical_rows(rows: Sequence[Row], plan: EvaluationPlan, ranks: Ranks | Non
 
 def _columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
     item = pa.int64() if rows and isinstance(rows[0].item, int) else pa.string()
+    place = pa.int32() if all(isinstance(row.position, int) for row in rows) else pa.float64()
     return {
         QUERY: pa.array([row.query for row in rows], pa.string()),
         ITEM: pa.array([row.item for row in rows], item),
         SCORE: pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
         RELEVANCE: pa.array([row.relevance for row in rows], pa.float64()),
-        ORDER: pa.array([row.position for row in rows], pa.int32()),
+        ORDER: pa.array([row.position for row in rows], place),
     }
 
 

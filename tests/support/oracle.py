@@ -37,7 +37,7 @@ class Row:
     item: str | int | float | None = None
     score: float | None = None  # None: judged, not retrieved
     relevance: float | None = None  # None: retrieved, not judged
-    position: int = 0  # order of the input; read by `input_order` alone
+    position: float = 0  # order of the input; read by `input_order` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

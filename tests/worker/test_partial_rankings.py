@@ -145,7 +145,10 @@ def test_the_seeds_meet_every_value_of_every_choice_and_every_form() -> None:
 
 
 def equal_rows(seed: int) -> list[Row]:
-    """Rows of which many share score, item and order value, so that only relevance tells them apart."""
+    """Rows of which many share score, item and order value, so that only relevance tells them apart.
+
+    Order values are integers, or fractions such as times have.
+    """
     random_ = random.Random(seed)
     return [
         Row(
@@ -153,7 +156,7 @@ def equal_rows(seed: int) -> list[Row]:
             item=random_.choice("abc"),
             score=random_.choice([0.0, -0.0, 1.0, 2.0]),
             relevance=random_.choice([None, -1.0, 0.0, 1.0, 2.0]),
-            position=random_.randint(0, 2),
+            position=random_.randint(0, 2) if seed % 2 else random_.randint(0, 2) / 4,
         )
         for _ in range(150)
     ]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.canonical import select_canonical
 from ndcg_spark.spark.expressions import named, require_column
 from ndcg_spark.spark.ranking.engine import rankings_schema
@@ -61,7 +61,7 @@ class Arrays:
         """Cut the arrays of each query to its two lists. Lazy; no shuffle, one pass through Python workers."""
         task = RankingTask(
             plan=self.plan,
-            rows=to_arrow_schema(self.rows.schema),
+            rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
         return self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))

@@ -23,8 +23,9 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
     Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
-    judgments: the highest relevance), `first` the first by the order column. Of equal ones the highest relevance is
-    kept, so that the choice does not depend on row order. Spark cost: one shuffle of all rows by (query, item).
+    judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
+    ones the highest relevance is kept, then the other of the two decides: the choice does not depend on row order.
+    Spark cost: one shuffle of all rows by (query, item).
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
@@ -34,7 +35,7 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names = canonical_names(plan)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
-    kept = F.max_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, policy)))
+    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, policy)))
     found = rows.groupBy(*columns_of([*keys, ITEM])).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
     flat = found.select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
@@ -49,9 +50,9 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 
 def _preference(rows: DataFrame, policy: str) -> list[Column]:
-    best = [-F.col(ORDER)] if policy == "first" else []
-    if policy != "first" and RANK in rows.columns:
-        best = [-F.col(RANK)]
-    elif policy != "first" and SCORE in rows.columns:
-        best = [F.col(SCORE)]
-    return best + ([F.col(RELEVANCE)] if RELEVANCE in rows.columns else [])
+    """What rows are compared by: of the row that is kept it is the smallest. Nulls come last."""
+    best = {RANK: F.col(RANK), SCORE: -F.col(SCORE)}
+    first = {ORDER: F.col(ORDER)}
+    relevance = {RELEVANCE: -F.col(RELEVANCE)}
+    by = first | relevance | best if policy == "first" else best | relevance | first
+    return [part for name, value in by.items() if name in rows.columns for part in (value.isNull(), value)]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
@@ -60,11 +61,11 @@ class Engine:
         return rankings_schema(self.plan, self.source.rows, self.judgments)
 
     def _task(self, *, counts_relevant: bool) -> RankingTask:
-        rows = self.source.rows.schema
+        rows, spark = self.source.rows.schema, self.source.rows.sparkSession
         return RankingTask(
             plan=self.plan,
-            rows=to_arrow_schema(rows),
-            judgments=None if self.judgments is None else to_arrow_schema(self.judgments.schema),
+            rows=arrow_schema(rows, spark),
+            judgments=None if self.judgments is None else arrow_schema(self.judgments.schema, spark),
             n_partitions=self.source.n_partitions,
             checks_duplicates=self.plan.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,

@@ -20,7 +20,7 @@ from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_dup
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.source import SparkSource, choose_source
+from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
@@ -184,6 +184,7 @@ def _chosen(
                 "scores; leave it out, and put the lists of each ranker in rows of their own (run-col)."
             )
         require_carried(plan, frame)
+        require_spark_allowed(plan, f"column {relevance!r} is an array")
         reason = f"column {relevance!r} is an array: each row is scored where it is"
         return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan))
     if plan.convention.ideal == "unsorted":
@@ -199,6 +200,7 @@ def _chosen(
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES)
     if plan.strategy == "window":
+        require_spark_allowed(plan, "strategy=window ranks in Spark")
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
         windows = Windows(plan=plan, rows=rows, judgments=judged)
@@ -209,9 +211,9 @@ def _chosen(
 
 
 def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """One row for each score column, which is a run; any other table as it is."""
+    """One row for each score column, which is a run; any other table, and one that is long already, as it is."""
     scores = canonical_names(plan).scores
-    if len(scores) < 2:
+    if len(scores) < 2 or SCORE in rows.columns:
         return rows
     pairs = [F.struct(F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)) for name, run in scores.items()]
     rest = [name for name in rows.columns if name not in scores]

@@ -250,6 +250,8 @@ def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
 def places_of(values: Values) -> IntArray:
     """Rank of each value among all: strings by UTF-8 bytes, numbers by value."""
     if isinstance(values, np.ndarray):
+        if values.dtype.kind == "f":  # a time with fractions must not lose them
+            return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
         return values.astype(np.int64, copy=False)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())

@@ -1,4 +1,4 @@
-"""Which rows are bad, and why: the only place that decides it.
+"""Which rows of rankings and judgments are bad, and why: the only place that decides it.
 
 Spark sees what workers cannot (text that is no number, malformed lines) and hands it over as `bad_row`.
 """

@@ -1,0 +1,55 @@
+"""Keys, order columns and segments of types other than text and whole numbers."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+from support.spark_rankings import session_settings
+
+from ndcg_spark import Convention, evaluate
+
+TEXTS = "query_id string, item_id string, score double, relevance double, position string, day string"
+CELLS = {
+    "timestamp": lambda n: f"2026-01-0{n + 1} 00:00:00.5",
+    "date": lambda n: f"2026-01-0{n + 1}",
+    "decimal(20,2)": lambda n: f"{n}.50",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _far_from_utc(spark):
+    with session_settings(spark, spark__sql__shuffle__partitions=1, spark__sql__session__timeZone="Asia/Kolkata"):
+        yield
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_types_change_no_number(spark, kind):
+    """Each form gives the values of the same table of text, whose order is that of the type."""
+    text = CELLS[kind]
+    rows = [
+        (text(q), text(i), float((i * 3 + q) % 4), float((i + q) % 3), text(i % 3), text(q % 2))
+        for q in range(4)
+        for i in range(6)
+    ]
+    plain = spark.createDataFrame(rows, TEXTS)
+    cast = [F.col(name).cast(kind).alias(name) for name in ("query_id", "item_id", "position", "day")]
+    typed = plain.select(*cast, "score", "relevance")
+
+    def values(table, **options):
+        judged = options.pop("judged", False)
+        judgments = table.select("query_id", "item_id", "relevance") if judged else None
+        data = table.drop("relevance") if judged else table
+        options = {"convention": Convention(ties="item_asc"), **options}
+        found = evaluate(data, k=3, segments=["day"], judgments=judgments, **options)
+        rows = found.summary.where("metric = 'ndcg'").orderBy("segment").collect()
+        assert {row["segment_by"] for row in rows} == {"", "day"}
+        return [(row["n_queries"], row["value"]) for row in rows]
+
+    in_order = {"convention": Convention(ties="input_order"), "order": "position"}
+    first = {"convention": Convention(ties="item_desc", duplicates="first"), "order": "position"}
+    for options in ({}, in_order, first, {"judged": True}, {"judged": True, **in_order}, {"strategy": "window"}):
+        assert values(typed, **options) == values(plain, **options), options
+    entry = F.struct((-F.col("score")).alias("place"), F.col("item_id").alias("item"), "relevance")
+    lists = F.expr("transform(entries, one -> struct(one.item, one.relevance)) AS relevance")
+    arrays = typed.groupBy("query_id", "day").agg(F.sort_array(F.collect_list(entry)).alias("entries"))
+    assert values(arrays.select("query_id", "day", lists)) == values(plain)
