@@ -32,6 +32,7 @@ def session(scratch: Path, more: Mapping[str, str] = {}) -> SparkSession:
         "spark.app.name": "faults",
         # Most plans run once: Java spends more on its second compiler than that would save.
         "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}/derby" -XX:TieredStopAtLevel=1 '
+        "-XX:ReservedCodeCacheSize=1g "  # else 48 MB, and what comes after these is interpreted
         "-XX:+UseSerialGC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

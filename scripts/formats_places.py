@@ -181,7 +181,8 @@ def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any
         return start_sail(root)
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={root}/derby" -XX:TieredStopAtLevel=1',
+        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={root}/derby" -XX:TieredStopAtLevel=1 '
+        "-XX:ReservedCodeCacheSize=1g",  # else 48 MB, and what comes after these is interpreted
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",

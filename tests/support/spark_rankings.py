@@ -22,8 +22,9 @@ from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Most plans of the tests run once: Java spends more on its second compiler than that compiler would save.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Most plans of the tests run once: Java spends more on its second compiler than that compiler would save. Without it
+# the space for compiled code is 48 MB, which are full after a minute of tests; all that follows would be interpreted.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=1g -XX:+UseSerialGC"
 TOLERANCE = 1e-12
 EXACT_FIELDS = ("status", "n_items", "n_judged", "n_relevant")
 VALUES = ("dcg", "idcg", "ndcg")
