@@ -231,8 +231,7 @@ class EvaluationPlan:
         for one in self.metrics:
             if one.k not in self.cutoffs:
                 raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
-            ranks_given = self.columns.rank is not None and self.convention.unjudged != "condensed"
-            if one.metric.needs_order and self.convention.groups_ties and not ranks_given:
+            if one.metric.needs_order and self.convention.groups_ties and not self.ranks_given:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
                     f"input_order instead of {self.convention.ties}."
@@ -316,6 +315,16 @@ class EvaluationPlan:
         return self.cutoffs[-1]
 
     @property
+    def ranks_given(self) -> bool:
+        """Whether given ranks are used as they are; items that are left out make all ranks anew."""
+        return self.columns.rank is not None and self.convention.unjudged != "condensed"
+
+    @property
+    def resolves_duplicates(self) -> bool:
+        """Whether all rows are searched for duplicates before they are ranked."""
+        return self.convention.duplicates != "error" or self.check_duplicates == "all"
+
+    @property
     def checks_top_duplicates(self) -> bool:
         """Whether duplicates are looked for among the first items, so that lists must carry items."""
         return self.convention.duplicates == "error" and self.check_duplicates == "top"
@@ -363,7 +372,12 @@ def refuse_marks(what: str, names: Iterable[str]) -> None:
     """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
     marked = sorted(name for name in names if "." in name or "`" in name)
     if marked:
-        raise InvalidParameterError(f"{what} column {marked[0]!r} has a dot or backtick in its name; rename it.")
+        name = marked[0]
+        quoted, other = f"`{name.replace('`', '``')}`", name.replace(".", "_").replace("`", "_")
+        raise InvalidParameterError(
+            f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: --input "
+            f'"SELECT *, {quoted} AS {other} FROM ...", or .withColumnRenamed({name!r}, {other!r}).'
+        )
 
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:

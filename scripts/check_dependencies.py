@@ -55,9 +55,12 @@ KNOWN = {
 """What to refuse where nobody can be asked: versions with a vulnerability, by package. As of November 2026."""
 
 
-def installed_closure():
-    """Distributions that the package and its extras need, of those that are installed, by canonical name."""
-    found, left = {}, [Requirement(f"{PACKAGE}[{','.join(EXTRAS)}]")]
+def installed_closure(extras=EXTRAS, requires=None):
+    """Distributions that the package and its extras need, of those that are installed, by canonical name.
+
+    `requires` are the requirements of the package itself; None reads those of the installed one.
+    """
+    found, left = {}, [Requirement(f"{PACKAGE}[{','.join(extras)}]")]
     seen = set()
     while left:
         wanted = left.pop()
@@ -70,7 +73,7 @@ def installed_closure():
         except metadata.PackageNotFoundError:
             continue
         found[key[0]] = one
-        for text in one.requires or ():
+        for text in (requires if key[0] == PACKAGE and requires is not None else one.requires) or ():
             needed = Requirement(text)
             if any(
                 needed.marker is None or needed.marker.evaluate({"extra": extra}) for extra in (*wanted.extras, "")

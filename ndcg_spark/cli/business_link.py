@@ -1,4 +1,4 @@
-"""The options of `business-link`, in the groups that its help shows, and what they come to."""
+"""The options of `business-link` by help group, and the settings that they are turned into."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ GROUPS: dict[str, list[click.Option]] = {
     ],
     "Rows": [
         *row_options("all but dcg and idcg"),
-        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night that counts.  [default: no bound]"),
+        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night whose metrics and clicks "
+                     "count.  [default: no bound]"),
         click.Option(["--as-of"], metavar="YYYY-MM-DD", help="Last night that counts; results are "
                      "stored under it.  [default: the last one of the metric table]"),
         click.Option(["--min-impressions"], type=int, default=1000, show_default=True, metavar="N", help="Leave out "

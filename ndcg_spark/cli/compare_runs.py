@@ -50,7 +50,8 @@ GROUPS: dict[str, list[click.Option]] = {
     "Runs": [
         click.Option(["--baseline"], metavar="NAME", help="Run that the others are compared with.  [default: each "
                      "run with each one before it]"),
-        click.Option(["--runs"], metavar="A,B", help="Runs to compare.  [default: all of the table]"),
+        click.Option(["--runs"], metavar="A,B", help="Names of the runs to compare.  [default: all of the "
+                     "table]"),
         click.Option(["--unpaired"], type=click.Choice(UNPAIRED), help="A query that only one of two runs has: the "
                      "other value is 0, it is left out, or the job is refused.  [default: as --missing-query]"),
     ],
@@ -64,7 +65,8 @@ GROUPS: dict[str, list[click.Option]] = {
                      "the bootstrap; 0 for none."),
         click.Option(["--flips"], type=int, default=9999, show_default=True, metavar="N", help="Random sign flips, "
                      "where more than 16 queries differ; 0 for none."),
-        click.Option(["--seed"], type=int, default=42, show_default=True, metavar="N", help="Seed of both."),
+        click.Option(["--seed"], type=int, default=42, show_default=True, metavar="N", help="Seed of the "
+                     "bootstrap and of the sign flips."),
         click.Option(["--alpha"], type=float, default=0.05, show_default=True, metavar="X", help="Level of the "
                      "tests; intervals have the level 1 - X."),
         click.Option(["--margin"], type=float, default=0.0, show_default=True, metavar="X", help="A run is not worse "

@@ -17,13 +17,17 @@ Groups = dict[str, list[click.Option]]
 NIGHT_GROUPS: Groups = {
     "Input": [
         *table_to_read("--metric-table", "Metric table, as --output of mean-ndcg writes it."),
-        click.Option(["--before"], required=True, metavar="YYYY-MM-DD", help="Night to start from."),
-        click.Option(["--after"], required=True, metavar="YYYY-MM-DD", help="Night to explain."),
-        click.Option(["--dataset"], metavar="NAME", help="Data set.  [default: all there are]"),
-        click.Option(["--runs"], metavar="A,B", help="Runs.  [default: all there are]"),
+        click.Option(["--before"], required=True, metavar="YYYY-MM-DD", help="Night whose mean the "
+                     "change starts from."),
+        click.Option(["--after"], required=True, metavar="YYYY-MM-DD", help="Night whose mean is to be "
+                     "explained."),
+        click.Option(["--dataset"], metavar="NAME", help="Data set whose rows are taken.  [default: all there "
+                     "are]"),
+        click.Option(["--runs"], metavar="A,B", help="Names of the runs to explain.  [default: all there are]"),
         click.Option(["--metric"], default="ndcg", show_default=True, metavar="NAME", help="Metric, such as ndcg@10; "
                      "without @ at all cutoffs."),
-        click.Option(["--segment-cols"], metavar="A,B+C", help="Segments to explain by.  [default: all there are]"),
+        click.Option(["--segment-cols"], metavar="A,B+C", help="Segment columns to explain the "
+                     "change by.  [default: all there are]"),
     ],
     "Output": [json_option("shifts")],
     "Running": [spark_option()],
@@ -36,7 +40,7 @@ RUN_GROUPS: Groups = {
     "Runs": [
         click.Option(["--baseline"], metavar="NAME", help="Run to start from; with --run, the queries that changed "
                      "most are listed."),
-        click.Option(["--run"], metavar="NAME", help="Run to explain."),
+        click.Option(["--run"], metavar="NAME", help="Name of the run to explain."),
         click.Option(["--top"], type=int, default=10, show_default=True, metavar="N", help="Queries that gained "
                      "and that lost to list."),
         click.Option(["--depth"], type=int, metavar="N", help="Items of each list to show.  "

@@ -16,15 +16,11 @@ from ndcg_spark.cli.inputs import Inputs
 from ndcg_spark.errors import printable
 from ndcg_spark.redaction import redacted
 
-_COSTS = {
-    "engine": "one shuffle of about 2 K numbers a query and input partition, two passes through Python workers",
-    "window": "three shuffles of all rows, two of them with a sort",
-    "arrays": "no shuffle, one pass through Python workers",
-}
-
 
 def explain_job(inputs: Inputs, config: JobConfig) -> str:
-    """Describe a job: how it ranks and why, what it costs, what it would write. Runs no action.
+    """Describe a job: how it ranks and why, what it costs, what it would write. Evaluates nothing.
+
+    Reads what opening a table reads: schemas, footers of files, and of json the rows that tell its columns.
 
     Parameters
     ----------
@@ -45,6 +41,8 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
     if plan.on_invalid == "reject":
         actions += 1 if inputs.judgments is None else 2
+    # Means of a table with metrics of queries are made of that table.
+    costs = ranking.costs(means_only=config.per_query_output is None)
     lines = [
         f"input        {inputs.name}",
         f"cutoffs      {cutoffs} (all in one pass)",
@@ -53,27 +51,12 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
         f"segments     {segments}",
         f"strategy     {ranking.strategy}",
         f"source       {ranking.source}: {ranking.reason}",
-        f"cost         {_cost(inputs)}; at least {actions} action{'s' if actions > 1 else ''}",
+        f"cost         {'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}",
         f"bad rows     {plan.on_invalid}",
         f"would write  {_targets(config)}",
-        "Nothing was run.",
+        "Nothing was evaluated or written.",
     ]
     return "\n".join(printable(redacted(line)) for line in lines)
-
-
-def _cost(inputs: Inputs) -> str:
-    parts = [_COSTS[inputs.ranking.strategy]]
-    convention = inputs.plan.convention
-    if inputs.judgments is not None:
-        all_rows = convention.unjudged == "condensed" or convention.ideal == "retrieved"
-        parts.append("all judgments are shuffled" + (", and all rows of the run" if all_rows else ""))
-    resolves = convention.duplicates != "error" or inputs.plan.check_duplicates == "all"
-    if resolves:
-        parts.append("a shuffle of all rows by (query, item) for duplicates")
-    if inputs.plan.needs:
-        read = ", ".join(map(str, inputs.plan.needs))
-        parts.append(f"a join of the first K items of each query with what metrics read ({read})")
-    return "; ".join(parts)
 
 
 def _targets(config: JobConfig) -> str:

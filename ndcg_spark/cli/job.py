@@ -63,7 +63,7 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     try:
         if config.explain_difference is not None:
             return _explain_difference(inputs, config, config.explain_difference, progress)
-        outcome, gates_met = _evaluate(spark, inputs, config, progress)
+        outcome, gates_met = evaluate_and_write(spark, inputs, config, progress)
     except Exception as error:
         raise refusal_of(error, inputs) or error from error
     show_summary(outcome["metrics"])
@@ -109,9 +109,13 @@ def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, pr
     return EXIT_DONE
 
 
-def _evaluate(
+def evaluate_and_write(
     spark: SparkSession, inputs: Inputs, config: JobConfig, progress: Progress
 ) -> tuple[dict[str, Any], bool]:
+    """Run the actions of the job and write its outputs; returns the outcome, and whether all gates are met.
+
+    Metrics of queries that are kept between actions are released in any case.
+    """
     from ndcg_spark.cli.outputs import write_outputs
 
     plan = inputs.plan

@@ -24,12 +24,14 @@ GROUPS: dict[str, list[click.Option]] = {
                      "and --run: adds the queries that lost and gained most, with both lists."),
     ],
     "Content": [
-        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Night of the report.  [default: the newest]"),
-        click.Option(["--dataset"], metavar="NAME", help="Data set of the report.  [default: the only one]"),
+        click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Night that the report is about.  [default: "
+                     "the newest]"),
+        click.Option(["--dataset"], metavar="NAME", help="Data set that the report is about.  [default: "
+                     "the only one]"),
         click.Option(["--run"], multiple=True, metavar="NAME", help="Run to show; may be repeated.  [default: those "
                      "with the highest values]"),
-        click.Option(["--metric"], metavar="ndcg@10", help="Metric of the headline.  [default: NDCG at 10, or at the "
-                     "largest cutoff]"),
+        click.Option(["--metric"], metavar="ndcg@10", help="Metric that the headline shows.  "
+                     "[default: NDCG at 10, or at the largest cutoff]"),
         click.Option(["--baseline"], metavar="RUN", help="Show the queries that lose the most against this run.  "
                      "[default: since the night before]"),
         click.Option(["--queries"], type=int, default=10, show_default=True, metavar="N", help="Queries to list of "
@@ -38,7 +40,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      "those with the most queries."),
         click.Option(["--nights"], type=int, default=400, show_default=True, metavar="N", help="Nights of the trend, "
                      "the newest."),
-        click.Option(["--title"], metavar="TEXT", help="Title of the page."),
+        click.Option(["--title"], metavar="TEXT", help="Title at the top of the page."),
         gate_option(),
     ],
     "Output": [

@@ -25,14 +25,21 @@ from ndcg_spark.cli.options import (
     table_to_write,
 )
 from ndcg_spark.conventions import CHOICES
-from ndcg_spark.kernels.discounts import DISCOUNT_FORMS
-from ndcg_spark.kernels.gains import GAIN_FORMS
 from ndcg_spark.plan import DUPLICATE_CHECKS, SOURCES, STRATEGIES
 
 _CHOICE_HELP: dict[str, tuple[str, dict[str, str]]] = {
     "ties": ("Order of items with equal scores", {"input_order": "by --order-col", "expected": "average of all"}),
     "score_precision": ("Precision in which scores are compared", {}),
-    "ideal": ("Items of the ideal list", {"retrieved": "judged items of the list", "k_ones": "k of relevance 1"}),
+    "ideal": (
+        "Items of the ideal list",
+        {
+            "judged": "the best judged items",
+            "retrieved": "judged items of the list",
+            "k_ones": "k of relevance 1",
+            "as_many": "the best judged items, no more than were retrieved",
+            "unsorted": "judged items in the order of their array",
+        },
+    ),
     "unjudged": ("Items without judgment", {"zero": "gain 0", "condensed": "removed before ranking"}),
     "negative": ("Relevances below 0", {"clip": "to 0", "error": "bad rows"}),
     "no_relevant": ("NDCG of a query with nothing relevant", {"skip": "left out of the mean"}),
@@ -82,16 +89,16 @@ GROUPS: dict[str, list[click.Option]] = {
                      "query."),
         click.Option(["--order-col"], metavar="NAME", help="Position of a row in its source, for "
                      "--ties input_order and --duplicates first."),
-        click.Option(["--vector-col"], default="vector", show_default=True, metavar="NAME", help="Of --items: "
-                     "array of numbers, for ild and ils."),
-        click.Option(["--categories-col"], default="categories", show_default=True, metavar="NAME", help="Of "
-                     "--items: array of text, or one category."),
-        click.Option(["--first-seen-col"], default="first_seen", show_default=True, metavar="NAME", help="Of "
-                     "--items: date, for first_appearance; ages are counted on --run-date."),
-        click.Option(["--topics-col"], default="topics", show_default=True, metavar="NAME", help="Beside the "
-                     "relevances: array of text, or one topic, for alpha_ndcg."),
-        click.Option(["--user-col"], metavar="NAME", help="Of --interactions, and for first_new of the input.  "
-                     "[default: the query column]"),
+        click.Option(["--vector-col"], default="vector", show_default=True, metavar="NAME", help="Column of "
+                     "--items with an array of numbers, for ild and ils."),
+        click.Option(["--categories-col"], default="categories", show_default=True, metavar="NAME", help="Column "
+                     "of --items with an array of categories, or with one category."),
+        click.Option(["--first-seen-col"], default="first_seen", show_default=True, metavar="NAME", help="Column "
+                     "of --items with a date, for first_appearance; ages are counted on --run-date."),
+        click.Option(["--topics-col"], default="topics", show_default=True, metavar="NAME", help="Column beside "
+                     "the relevances with an array of topics, or with one topic, for alpha_ndcg."),
+        click.Option(["--user-col"], metavar="NAME", help="Column that identifies a user: of --interactions, and "
+                     "for first_new of the input.  [default: the query column]"),
     ],
     "Metric": [
         click.Option(["--k"], metavar="1,3,5,10", help="Cutoffs, computed in one pass; `all` is the whole list.  "
@@ -100,8 +107,11 @@ GROUPS: dict[str, list[click.Option]] = {
                      "ndcg@10,ap@100,p(rel=2)@5,rr; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
         click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Named set of the "
                      "rules below, each of which can be changed; `ndcg-spark conventions` lists them."),
-        click.Option(["--gain"], metavar="G", help=f"Gain of a relevance: {GAIN_FORMS}"),
-        click.Option(["--discount"], metavar="D", help=f"Discount of a rank: {DISCOUNT_FORMS}"),
+        click.Option(["--gain"], metavar="G", help="How a relevance becomes a gain: exponential "
+                     "(2^rel - 1), linear, or binary, each also as NAME:LEVEL with gain 0 below that level; power:P; "
+                     "or table:LEVEL=GAIN,... for a gain by level."),
+        click.Option(["--discount"], metavar="D", help="How the weight of a rank falls: log2, ln, log:BASE, or "
+                     "reciprocal (1 / rank); or table:D1,D2,... for a weight by rank."),
         *[_choice(name) for name in CHOICES],
         click.Option(["--pad-to-k"], metavar="REL", help="Relevance of the items that a list shorter than k misses; "
                      "off for none."),

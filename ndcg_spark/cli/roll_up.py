@@ -1,4 +1,4 @@
-"""The options of `roll-up`, in the groups that its help shows, and what they come to."""
+"""The options of `roll-up` by help group, and the settings that they are turned into."""
 
 from __future__ import annotations
 

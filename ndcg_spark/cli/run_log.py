@@ -102,7 +102,7 @@ class RunLog:
         ------
         OutputRefusedError
         """
-        readings = _other_places(self._spark, options)
+        readings = other_places(self._spark, options)
         found = check_output(
             self._spark, self.reference, self._target.kind, RUN_LOG_SCHEMA, name="--run-log", readings=readings
         )
@@ -191,7 +191,7 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, date | datetime) else str(value)
 
 
-def _other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Reading]:
+def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Reading]:
     """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
     found = []
     for name in tables_read(options):

@@ -111,22 +111,56 @@ class ClickModel(NamedTuple):
 
 
 def sum_unit(n_shown: int) -> float:
-    """Unit of sums over cells of so many impressions; a power of two."""
+    """Unit in which sums over all cells are counted: with it they fit into 64 bits.
+
+    Parameters
+    ----------
+    n_shown : int
+        Impressions of all cells.
+
+    Returns
+    -------
+    float
+        A power of two.
+
+    Examples
+    --------
+    >>> sum_unit(1000) == 2.0**-51
+    True
+    """
     return 2.0 ** (n_shown.bit_length() - _SUM_BITS)
 
 
 def log_unit(n_shown: int) -> float:
-    """Unit of log-likelihoods; a power of two."""
+    """Unit in which log-likelihoods are counted, which are up to 2^10 times as large as impressions.
+
+    Parameters
+    ----------
+    n_shown : int
+        Impressions of all cells.
+
+    Returns
+    -------
+    float
+        A power of two.
+
+    Examples
+    --------
+    >>> log_unit(1000) == 2.0**-41
+    True
+    """
     return sum_unit(n_shown) * 2.0**_LOG_BITS
 
 
-def totals_of(cells: Cells, n_positions: int) -> Totals:
+def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS) -> Totals:
     """Count impressions and clicks by position, and find which positions share items.
 
     Parameters
     ----------
     cells : Cells
     n_positions : int
+    block_cells : int
+        Cells that are counted at once; any number gives the same totals.
 
     Returns
     -------
@@ -141,7 +175,7 @@ def totals_of(cells: Cells, n_positions: int) -> Totals:
     """
     nothing = np.zeros(n_positions, dtype=np.int64)
     totals = Totals(nothing, nothing, np.arange(n_positions))
-    for its in _blocks(cells):
+    for its in _blocks(cells, block_cells):
         pairs = its.pairs[its.pattern]
         shown, clicked = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
         same = its.pattern[1:] == its.pattern[:-1]
@@ -152,7 +186,24 @@ def totals_of(cells: Cells, n_positions: int) -> Totals:
 
 
 def add_totals(first: Totals, second: Totals) -> Totals:
-    """Totals of two parts of the cells, of the same positions."""
+    """Add up the totals of two parts of the cells.
+
+    Parameters
+    ----------
+    first, second : Totals
+        Of the same positions.
+
+    Returns
+    -------
+    Totals
+        Positions are linked if a chain through items of both parts links them.
+
+    Examples
+    --------
+    >>> one = np.ones(3, dtype=np.int64)
+    >>> add_totals(Totals(one, one, np.array([0, 0, 2])), Totals(one, one, np.array([0, 1, 1]))).chain.tolist()
+    [0, 0, 0]
+    """
     position = np.arange(len(first.chain))
     begin, end = np.r_[position, position], np.r_[first.chain, second.chain]
     chain = _chains(begin, end, len(position))
@@ -189,10 +240,20 @@ class Expectation:
         Impressions of all cells, of all workers: it decides the unit of sums.
     attractive : float64, shape (n_patterns,), or None
         g; None starts at 0.5.
+    block_cells : int
+        Cells that are computed at once; any number gives the same sums.
     """
 
-    def __init__(self, cells: Cells, n_positions: int, n_shown: int, attractive: FloatArray | None = None) -> None:
-        self._blocks = list(_blocks(cells))
+    def __init__(
+        self,
+        cells: Cells,
+        n_positions: int,
+        n_shown: int,
+        attractive: FloatArray | None = None,
+        *,
+        block_cells: int = BLOCK_CELLS,
+    ) -> None:
+        self._blocks = list(_blocks(cells, block_cells))
         self._n_positions = n_positions
         self._per_unit, self._per_log_unit = 1 / sum_unit(n_shown), 1 / log_unit(n_shown)
         self.attractive = np.full(len(cells.pairs), 0.5) if attractive is None else attractive.copy()
@@ -246,11 +307,11 @@ class _Block(NamedTuple):
     pairs: FloatArray
 
 
-def _blocks(cells: Cells) -> Iterator[_Block]:
+def _blocks(cells: Cells, block_cells: int) -> Iterator[_Block]:
     n_cells, begin = len(cells.pattern), 0
     while begin < n_cells:
         # A block ends where a pattern ends.
-        first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + BLOCK_CELLS, n_cells) - 1])
+        first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + block_cells, n_cells) - 1])
         end = int(np.searchsorted(cells.pattern, last, side="right"))
         patterns, rows = slice(first, last + 1), slice(begin, end)
         columns = (cells.position[rows], cells.shown[rows], cells.clicked[rows])
@@ -343,7 +404,7 @@ def pair_sums(cells: Cells, n_positions: int) -> IntArray:
         parts of the cells add up.
     """
     found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
-    for its in _blocks(cells):
+    for its in _blocks(cells, BLOCK_CELLS):
         rate, at_first = its.clicked / its.shown, its.position == 0
         of_first = np.full(len(its.pairs), np.nan)
         of_first[its.pattern[at_first]] = rate[at_first]

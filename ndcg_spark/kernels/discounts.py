@@ -55,14 +55,14 @@ def _log_base(text: str) -> float:
     return base
 
 
-def check_discount(spec: str | DiscountFunction, longest: int | None) -> None:
-    """Raise unless `spec` is a discount that covers `longest` ranks.
+def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
+    """Raise unless `spec` is a discount that covers `max_k` ranks.
 
     Parameters
     ----------
     spec : str or callable
         As for `discount_table`.
-    longest : int or None
+    max_k : int or None
         The largest cutoff; None when whole lists are scored.
 
     Raises
@@ -81,8 +81,8 @@ def check_discount(spec: str | DiscountFunction, longest: int | None) -> None:
         return
     if form == "table" and argument:
         have = len(parse_discount_table(argument))
-        if longest is None or have < longest:
-            want = "all ranks" if longest is None else f"k={longest}"
+        if max_k is None or have < max_k:
+            want = "all ranks" if max_k is None else f"k={max_k}"
             raise InvalidParameterError(f"discount table has {have} ranks, too few for {want}.")
         return
     raise InvalidParameterError(f"discount must be one of {DISCOUNT_FORMS}; got {spec!r}.")

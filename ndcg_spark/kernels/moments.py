@@ -12,6 +12,9 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
+import numpy as np
+
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exact import (
     LIMB_BITS,
     LOWEST_BIT,
@@ -31,6 +34,8 @@ STATE_SIZE = N_MOMENTS * N_LIMBS
 _W, _WV, _WW, _WWV, _WWVV = range(N_MOMENTS)
 _ONE = -LOWEST_BIT // LIMB_BITS
 """The limb that counts ones."""
+_LIGHTEST_SUM = Fraction(1, 2**80)
+"""Weights and their squares are cut off below 2^-256: too few digits would be left of the error of lighter groups."""
 
 
 class Estimate(NamedTuple):
@@ -51,16 +56,23 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
     values : float64, shape (n_queries,)
         Finite.
     weights : float64, shape (n_queries,), or None
-        Finite and not negative; None counts every query once.
+        Finite and not negative; None counts every query once. What is below 2^-256, but not 0, counts as
+        2^-256: nothing beside other weights, and `estimate` refuses a group of nothing else.
 
     Returns
     -------
     dict from int to int64, shape (n_queries,)
         By the place in a state; what is zero for every query may be left out. Without weights the places of v and
         v^2 alone: `fill_unweighted` gives a sum of them the others.
+
+    Raises
+    ------
+    InputRefusedError
+        For a weight or value that is not finite, or too large.
     """
     if weights is None:
         return placed({_WV: to_limbs(values), _WWVV: product_limbs(values, values)})
+    weights = np.where(weights > 0, np.maximum(weights, 2.0**LOWEST_BIT), weights)
     w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
     product, error = two_product(weights, values)  # w v = product + error, exactly
     moments = {
@@ -92,6 +104,11 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
         its error is sqrt(C / (C - 1) * sum((Y - mean A)^2)) / sum(w), with C - 1 degrees of freedom. None below two
         days.
 
+    Raises
+    ------
+    InputRefusedError
+        When weights sum to less than 2^-80, but not to 0.
+
     References
     ----------
     Cochran, Sampling Techniques, 3rd ed. 1977, section 9A.1 (clusters of unequal sizes).
@@ -101,6 +118,7 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     total = sum((w for w, _ in clusters), Fraction(0))
     if not clusters:
         return Estimate(None, 0.0, None, None, None)
+    _refuse_light(total)
     mean = sum((wv for _, wv in clusters), Fraction(0)) / total
     value, n = float(mean), len(clusters)
     if n < 2:
@@ -109,6 +127,14 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     std_error = math.sqrt(float(spread / (total * total)))
     half = quantiles[n - 2] * std_error
     return Estimate(value, float(total), std_error, value - half, value + half)
+
+
+def _refuse_light(weight_sum: Fraction) -> None:
+    if weight_sum < _LIGHTEST_SUM:
+        raise InputRefusedError(
+            f"weights of queries sum to {float(weight_sum):.3g}, too small for an exact mean (limit 2^-80); multiply "
+            "all weights by the same number."
+        )
 
 
 def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
@@ -143,6 +169,11 @@ def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
         sqrt(n / (n - 1) * sum(w^2 (v - mean)^2)) / sum(w): with equal weights, the sample standard
         deviation over sqrt(n). None for the mean of nothing, and for the error of fewer than two queries.
 
+    Raises
+    ------
+    InputRefusedError
+        When weights sum to less than 2^-80, but not to 0.
+
     References
     ----------
     Cochran, Sampling Techniques, 3rd ed. 1977, section 6.4 (ratio estimates).
@@ -159,6 +190,7 @@ def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
     w, wv, ww, wwv, wwvv = moments
     if n_queries == 0 or w == 0:
         return Estimate(None, float(w), None, None, None)
+    _refuse_light(w)
     mean = wv / w
     value = float(mean)
     if n_queries == 1:

@@ -276,14 +276,38 @@ def paired_estimate(
 
 
 def error_of_difference(sums: dict[str, Fraction], squares: Squares) -> float:
-    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w)."""
+    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w).
+
+    Parameters
+    ----------
+    sums : dict from str to Fraction
+        `w`, the sum of the weights, above 0; `wx` and `wy`, the weighted sums of both runs.
+    squares : Squares
+        Of the units, at least two.
+
+    Returns
+    -------
+    float
+    """
     w = sums["w"]
     difference = (sums["wy"] - sums["wx"]) / w
     return math.sqrt(float(squares.spread(Fraction(-1), Fraction(1), -difference) / (w * w)))
 
 
 def lift_error(sums: dict[str, Fraction], squares: Squares) -> float:
-    """Standard error of the lift by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx)."""
+    """Standard error of the lift by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx).
+
+    Parameters
+    ----------
+    sums : dict from str to Fraction
+        `wx` and `wy`, the weighted sums of both runs; R = wy / wx, and `wx` is not 0.
+    squares : Squares
+        Of the units, at least two.
+
+    Returns
+    -------
+    float
+    """
     wx = sums["wx"]
     return math.sqrt(float(squares.spread(-sums["wy"] / wx, Fraction(1), Fraction(0)) / (wx * wx)))
 

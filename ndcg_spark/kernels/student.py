@@ -22,7 +22,13 @@ def _scipy_stats() -> Any:
 
 
 def require_scipy() -> None:
-    """Raise `MissingPackageError`, which names the extra to install, where SciPy is missing."""
+    """Raise now if SciPy is missing, rather than in the middle of a job.
+
+    Raises
+    ------
+    MissingPackageError
+        Names the extra to install.
+    """
     _scipy_stats()
 
 

@@ -10,7 +10,6 @@ from datetime import date
 from typing import Any
 
 MINUS = "\u2212"
-DASH = "\u2013"
 NOTHING = "\u2014"
 """Shown in place of a number that is null."""
 _FEWEST, _MOST, _USUAL = 2, 6, 4

@@ -27,10 +27,18 @@ from ndcg_spark.worker.ranking.canonical import (
 
 _PLAIN = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
 Reasons = list[tuple[str, Column]]
+TOPICS = "topics"
+"""Topics of a row's item, beside the canonical columns where a metric reads them; workers hand them on untouched."""
 
 
 def run_rows(
-    frame: DataFrame, plan: EvaluationPlan, *, judged: bool, parse_text: bool = False, original: bool = False
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    *,
+    judged: bool,
+    parse_text: bool = False,
+    original: bool = False,
+    topics: Column | None = None,
 ) -> DataFrame:
     """Select the canonical columns of the main table.
 
@@ -45,6 +53,8 @@ def run_rows(
         Whether text columns are read as numbers, for csv and the TREC formats.
     original : bool
         Add `row`: the row as it came, as a struct or as JSON.
+    topics : Column or None
+        Add `topics`.
 
     Returns
     -------
@@ -77,11 +87,18 @@ def run_rows(
     if judged:
         part = ("relevance-col", "input", "relevance")
         selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
+    if topics is not None:
+        selected[TOPICS] = topics
     return select_canonical(frame, selected, reasons, original=original)
 
 
 def judgment_rows(
-    frame: DataFrame, plan: EvaluationPlan, *, parse_text: bool = False, original: bool = False
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    *,
+    parse_text: bool = False,
+    original: bool = False,
+    topics: Column | None = None,
 ) -> DataFrame:
     """Select the canonical columns of a judgments table. A row with a null relevance judges nothing.
 
@@ -90,7 +107,7 @@ def judgment_rows(
     frame : DataFrame
         One row per (query, item).
     plan : EvaluationPlan
-    parse_text, original : bool
+    parse_text, original, topics
         As for `run_rows`.
 
     Returns
@@ -112,6 +129,8 @@ def judgment_rows(
         selected[ORDER] = _order(frame, order, parse_text)
     part = ("relevance-col", "judgments", "relevance")
     selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
+    if topics is not None:
+        selected[TOPICS] = topics
     return select_canonical(frame, selected, reasons, original=original)
 
 
@@ -122,10 +141,10 @@ def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
         return "joining judgments"
     if plan.lists_items:
         return f"metric {plan.metric_with(plan.needs[0])!r}"
-    ranks_anew = plan.columns.rank is None or convention.unjudged == "condensed"
+    ranks_anew = not plan.ranks_given
     if ranks_anew and convention.ties in ("item_asc", "item_desc"):
         return f"ties={convention.ties}"
-    if convention.duplicates != "error" or plan.check_duplicates == "all":
+    if plan.resolves_duplicates:
         return f"duplicates={convention.duplicates}"
     return None
 

@@ -42,7 +42,7 @@ def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     DataFrame
         `reason`, `key`, `n`, and `row` where it was there: a row for each bad one, and rows without a reason that
         stand for `n` valid ones each. A row with several scores comes once for each. Lazy; one pass through Python
-        workers, which send back next to nothing of valid rows.
+        workers, which send back only counts of valid rows.
     """
     fields = [
         T.StructField("reason", T.StringType()),

@@ -24,7 +24,6 @@ from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
-CHANGES = ("gained", "lost")
 _UNIT = 2.0**32
 
 
@@ -55,12 +54,12 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: no shuffle, no action, one pass through Python workers.
     """
-    longest = _longest(plan)
+    max_k = _max_k(plan)
     added = [T.StructField(name, T.DoubleType()) for name in LOSSES]
     added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
-    added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, longest + 1)]
+    added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
     schema = T.StructType([*per_query_schema(rankings, plan), *added])
-    return rankings.mapInArrow(make_loss_scorer(scoring_task(rankings.columns, plan), longest), schema=schema)
+    return rankings.mapInArrow(make_loss_scorer(scoring_task(rankings.columns, plan), max_k), schema=schema)
 
 
 def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -82,7 +81,7 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: as for `summarize`.
     """
-    metrics, weighted = loss_metrics(_longest(plan)), plan.columns.weight is not None
+    metrics, weighted = loss_metrics(_max_k(plan)), plan.columns.weight is not None
     task = SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=metrics)
     found = finished(losses.mapInArrow(make_partial_summer(task), schema=PARTIAL_SCHEMA), plan.confidence)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
@@ -91,7 +90,7 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     )
 
 
-def _longest(plan: EvaluationPlan) -> int:
+def _max_k(plan: EvaluationPlan) -> int:
     k = plan.max_k
     if k is None or plan.metrics or plan.tie_bounds or plan.convention.pad_to_k is not None:
         raise InvalidParameterError(

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.metrics.base import (
+    CATALOGUE,
     CATEGORIES,
     FIRST_SEEN,
     INTERACTIONS,
@@ -20,9 +21,10 @@ from ndcg_spark.metrics.base import (
     VECTOR,
 )
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of, named, number, require_column
+from ndcg_spark.spark.canonical import TOPICS as TOPICS_COLUMN
+from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.vectors import vector_column
-from ndcg_spark.worker.ranking.canonical import RUN
+from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, canonical_names
 
 _TABLES = {
     ITEMS: ("item table", "items=DataFrame, or --items"),
@@ -42,12 +44,16 @@ class ItemTables:
         The table that has the relevances, as the user gave it: judgments, or the main table.
     of_runs : bool
         Whether that table is the main table.
+    rows_with_topics : DataFrame or None
+        Its canonical rows that are ranked or judge, with their `topics`, if metrics read topics. Rows that are
+        rejected, and copies that are left out, are not among them.
     """
 
     items: DataFrame | None
     interactions: DataFrame | None
     relevances: DataFrame
     of_runs: bool
+    rows_with_topics: DataFrame | None = None
 
 
 def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
@@ -70,7 +76,7 @@ def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
         if given[table] is not None and not needs:
             example = "ild@10" if table == ITEMS else "novelty@10"
             raise InvalidParameterError(f"no metric reads the {name}; name one, such as {example}, or leave it out.")
-    item, columns = str(plan.columns.item), plan.item_columns
+    item = str(plan.columns.item)
     for table, frame in given.items():
         if frame is not None:
             require_column(frame, item, "item-col", _TABLES[table][0])
@@ -79,10 +85,7 @@ def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
     if tables.interactions is not None:
         require_column(tables.interactions, user_column(plan), "user-col", "interactions table")
     if TOPICS in plan.needs:
-        require_column(
-            tables.relevances, columns.topics, "topics-col", "judgments" if not tables.of_runs else "input"
-        )
-        _texts(tables.relevances, columns.topics, "topics-col", "table with the relevances")
+        topics_column(plan, tables)
     known = {*plan.columns.query, *plan.segment_columns}
     if SEEN in plan.needs and user_column(plan) not in known:
         raise InvalidParameterError(
@@ -94,6 +97,19 @@ def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
 def user_column(plan: EvaluationPlan) -> str:
     """Name of the column with users."""
     return plan.item_columns.user or plan.columns.query[0]
+
+
+def topics_column(plan: EvaluationPlan, tables: ItemTables) -> Column:
+    """Topics of each row of the table with the relevances, as an array of text. Reads schemas, runs no action."""
+    frame, column = tables.relevances, plan.item_columns.topics
+    relevance = plan.columns.relevance
+    if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; arrays of "
+            "relevances have none."
+        )
+    require_column(frame, column, "topics-col", "input" if tables.of_runs else "judgments")
+    return _texts(frame, column, "topics-col", "table with the relevances")
 
 
 def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
@@ -121,11 +137,12 @@ def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTa
     -----
     Spark cost: no action. Features: a join of K rows per query with each table, which Spark may broadcast, and a
     shuffle of these rows by query. Interactions are counted per item before. Topics: one more scan of the table with
-    the relevances, and a join by query. Nothing where metrics need items alone.
+    the relevances, a shuffle of its relevant rows, and a join by query; where rows are rejected or copies left out,
+    one more pass through Python workers, and of copies one more shuffle. Nothing where metrics need items alone.
     """
     found = rankings
-    if TOPICS in plan.needs:
-        found = _with_topics(found, plan, tables)
+    if TOPICS in plan.needs and tables.rows_with_topics is not None:
+        found = _with_topics(found, plan, tables.rows_with_topics)
     if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(plan.needs):
         found = _with_features(found, plan, tables)
     if POPULARITY in plan.needs and tables.interactions is not None:
@@ -133,6 +150,35 @@ def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTa
         met = tables.interactions.where(named(str(plan.columns.item)).isNotNull())
         totals = met.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
         found = found.crossJoin(F.broadcast(totals))
+    return found
+
+
+def item_costs(plan: EvaluationPlan, tables: ItemTables) -> list[str]:
+    """What metrics of items cost beside ranking, in clauses for a person. Runs no action."""
+    found, needs = [], set(plan.needs)
+    joined = [need for need in plan.needs if need in (VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN)]
+    if joined:
+        read = ", ".join(map(str, joined))
+        found.append(
+            f"a join of the first K items of each query with what metrics read ({read}), and a shuffle by query"
+        )
+    if POPULARITY in needs:
+        found.append("shuffles of the interactions, counted by item and in all")
+    if SEEN in needs:
+        found.append("a shuffle of the interactions by user and item")
+    if CATALOGUE in needs:
+        found.append("a shuffle of counts of the listed items, and a join of them with the items of the catalogue")
+    if TOPICS in needs:
+        table = "input" if tables.of_runs else "judgments"
+        chosen = ""
+        if plan.convention.duplicates != "error":
+            chosen = " through Python workers, a shuffle of all of them by (query, item) for duplicates"
+        elif plan.on_invalid == "reject":
+            chosen = " through Python workers"
+        found.append(
+            f"a second scan of the {table} for topics{chosen}, a shuffle of the relevant rows and a join, both by "
+            "query"
+        )
     return found
 
 
@@ -268,32 +314,25 @@ def _same_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
     return met
 
 
-def _with_topics(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
+def _with_topics(rankings: DataFrame, plan: EvaluationPlan, rows: DataFrame) -> DataFrame:
     """Add the judged items of each query that reach the lowest relevance asked for, and their topics."""
-    columns, frame = plan.columns, tables.relevances
-    by_run = tables.of_runs and columns.run is not None
-    keys = {name: named(name).cast(rankings.schema[name].dataType) for name in columns.query}
-    if by_run:
-        keys[RUN] = named(str(columns.run)).cast("string")
-    part = ("relevance-col", "table with the relevances")
-    relevance = number(frame, columns.relevance, *part, parse_text=True)
+    keys = dict(canonical_names(plan).query)
+    if RUN in rows.columns:  # rows of one run may be left out where those of another are not
+        keys[RUN] = RUN
     of_topics = [one.metric for one in plan.metrics if TOPICS in one.metric.needs]
     level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
-    kind = item_type(rankings)
-    topics = _texts(frame, plan.item_columns.topics, "topics-col", part[1])
+    relevance, topics = F.col(RELEVANCE).cast("double"), F.col(TOPICS_COLUMN)
     entry = F.struct(
-        named(str(columns.item)).cast(kind).alias("item"), relevance.alias("relevance"), topics.alias("topics")
+        F.col(ITEM).cast(item_type(rankings)).alias("item"), relevance.alias("relevance"), topics.alias("topics")
     )
-    judged = frame.where(relevance.isNotNull() & ~F.isnan(relevance) & (relevance >= level)).where(
-        named(str(columns.item)).isNotNull() & (F.size(topics) > 0)
-    )
-    labels = {f"__key_{at}": name for at, name in enumerate(keys)}
+    # Only now: a copy of an item that is not relevant may be the one that was kept.
+    judged = rows.where((relevance >= level) & (F.size(topics) > 0))
+    labels = {f"__key_{at}": name for at, name in enumerate(keys)}  # rankings have names of the user
+    typed = [named(name).cast(rankings.schema[keys[name]].dataType).alias(label) for label, name in labels.items()]
     of_query = (
-        judged.select(*[keys[name].alias(label) for label, name in labels.items()], entry.alias("entry"))
+        judged.select(*typed, entry.alias("entry"))
         .groupBy(*labels)
         .agg(F.collect_list("entry").alias("topics_of_items"))
     )
-    matched = rankings.join(
-        of_query, [named(name).eqNullSafe(F.col(label)) for label, name in labels.items()], "left"
-    )
-    return matched.drop(*labels)
+    same = [named(keys[name]).eqNullSafe(F.col(label)) for label, name in labels.items()]
+    return rankings.join(of_query, same, "left").drop(*labels)

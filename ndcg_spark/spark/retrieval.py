@@ -334,7 +334,7 @@ def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
 
 def _vector(frame: DataFrame, plan: RetrievalPlan) -> Column:
     found = None if plan.metric == "hamming" else vector_column(frame, plan.vector_column)
-    return named(plan.vector_column) if found is None else found  # what is no vector is refused by `_kind`
+    return named(plan.vector_column) if found is None else found  # `_kind` refuses columns of other types
 
 
 def _comparable(frame: DataFrame, other: DataFrame, column: str) -> Column:

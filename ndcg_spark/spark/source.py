@@ -31,13 +31,11 @@ from ndcg_spark.worker.files.footers import (
     read_footers,
 )
 from ndcg_spark.worker.files.listing import column_of_folders, fitting, list_files
-from ndcg_spark.worker.files.parquet import parts_of
+from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes, parts_of
 from ndcg_spark.worker.files.stores import address_of, reason_of
 from ndcg_spark.worker.ranking.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import FilesTask
 
-WANTED_PARTS, SMALLEST_PART, LARGEST_PART = 8, 2**22, 2**28
-"""Of all files, and bytes of one: a part is a task, which takes some hundredths of a second to start."""
 BYTES_OF_A_PARTITION = 2**25
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
@@ -119,6 +117,7 @@ def choose_source(
     *,
     path: str | None = None,
     judged: bool = True,
+    sizes: PartSizes = PART_SIZES,
 ) -> Source:
     """Decide who reads the main table. Reads footers where a path was given.
 
@@ -136,6 +135,8 @@ def choose_source(
         The path that the user gave, if it was one of Parquet files.
     judged : bool
         Whether relevances are taken from this table.
+    sizes : PartSizes
+        How files that workers read are divided.
 
     Returns
     -------
@@ -153,9 +154,10 @@ def choose_source(
         obstacle = "source=spark was asked for" if plan.source == "spark" else _plan_obstacle(plan)
         obstacle = obstacle or _session_obstacle(spark, path, plan)
     columns = obstacle or _columns(frame, plan, judged=judged)
-    found = (
-        columns if isinstance(columns, str) else _parquet_source(frame, plan, rows, str(path), columns, judged=judged)
-    )
+    if isinstance(columns, str):
+        found: ParquetSource | str = columns
+    else:
+        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, sizes=sizes)
     if isinstance(found, ParquetSource):
         return found
     require_spark_allowed(plan, found)
@@ -171,16 +173,22 @@ def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:
-    convention = plan.convention
     found = {
-        "duplicates are resolved among all rows": convention.duplicates != "error" or plan.check_duplicates == "all",
+        "duplicates are resolved among all rows": plan.resolves_duplicates,
         "a sample is taken": plan.sample < 1,
     }
     return next((reason for reason, holds in found.items() if holds), None)
 
 
 def _parquet_source(
-    frame: DataFrame, plan: EvaluationPlan, rows: DataFrame, path: str, columns: dict[str, str], *, judged: bool
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    rows: DataFrame,
+    path: str,
+    columns: dict[str, str],
+    *,
+    judged: bool,
+    sizes: PartSizes,
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
@@ -196,14 +204,14 @@ def _parquet_source(
     if isinstance(read, str):
         return read
     identities = [one.identity for one in read]
-    parts = parts_of(identities, WANTED_PARTS, SMALLEST_PART, LARGEST_PART)
+    parts = parts_of(identities, sizes)
     single_key = len(plan.columns.query) == 1 and plan.columns.run is None
     complete = judged and not plan.needs  # what else a query is scored by comes from another table
     bounds = bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
     what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
-    in_order = ", sorted by query: for means, complete queries are scored where they are read" if bounds else ""
+    in_order = ", sorted by query" if bounds else ""
     return ParquetSource(
         rows=rows,
         files=files,

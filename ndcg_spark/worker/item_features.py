@@ -113,10 +113,10 @@ class _Features:
         return pc.struct_field(self._rows, name)
 
     def vectors(self) -> tuple[Vectors, BoolArray]:
-        """Vectors of all items, zeros where there is none; and where there is one.
+        """Read the vectors of all items (zeros for an item without vector), and which items have one.
 
-        They are filled up with zeros to a power of two: sums by halves then do not depend on the other vectors of a
-        batch, which may be longer.
+        Vectors are filled up with zeros to a power of two: sums by halves then do not depend on the other vectors
+        of a batch, which may be longer.
         """
         column = self.column(VECTOR.what)
         known, offsets = flags_of(column.is_valid()), list_offsets(column)

@@ -25,13 +25,13 @@ def rank_column(rank: int) -> str:
     return f"ndcg_rank_{rank}"
 
 
-def loss_metrics(longest: int) -> tuple[SummedMetric, ...]:
-    """The columns whose means are taken, for cutoffs up to `longest`."""
-    names = ("ndcg", "dcg", "idcg", *LOSSES, *(rank_column(rank) for rank in range(1, longest + 1)))
+def loss_metrics(max_k: int) -> tuple[SummedMetric, ...]:
+    """The columns whose means are taken, for cutoffs up to `max_k`."""
+    names = ("ndcg", "dcg", "idcg", *LOSSES, *(rank_column(rank) for rank in range(1, max_k + 1)))
     return tuple(SummedMetric(name, name) for name in names)
 
 
-def make_loss_scorer(task: ScoringTask, longest: int) -> BatchFunction:
+def make_loss_scorer(task: ScoringTask, max_k: int) -> BatchFunction:
     """Build the function from rankings to metrics of queries and what they lose, one batch a cutoff.
 
     All of it is null for a query without a relevant item, also under rules that give it an NDCG.
@@ -41,13 +41,13 @@ def make_loss_scorer(task: ScoringTask, longest: int) -> BatchFunction:
         for batch in batches:
             lists = read_lists(batch, task.convention, task.keys)
             for k, scored in zip(task.cutoffs, score_batch(batch, task), strict=True):
-                yield _with_losses(scored, lists, task, k, longest)
+                yield _with_losses(scored, lists, task, k, max_k)
 
     return batch_function(score)
 
 
 def _with_losses(
-    scored: pa.RecordBatch, lists: RankedLists, task: ScoringTask, k: int | None, longest: int
+    scored: pa.RecordBatch, lists: RankedLists, task: ScoringTask, k: int | None, max_k: int
 ) -> pa.RecordBatch:
     assert k is not None
     assert task.discount is not None
@@ -69,17 +69,17 @@ def _with_losses(
         ranks = groups.start[at] + 1 if len(groups.start) else at
         columns[name] = pa.array(ranks.astype(np.int32), mask=~swaps)
     shares = gain_by_rank(lists.ranked, groups, lists.offsets, discount, k=k) / safe[:, None]
-    columns |= _by_rank(shares, known, longest)
+    columns |= _by_rank(shares, known, max_k)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _by_rank(shares: FloatArray, known: BoolArray, longest: int) -> dict[str, pa.Array]:
+def _by_rank(shares: FloatArray, known: BoolArray, max_k: int) -> dict[str, pa.Array]:
     """A column for each rank; null beyond the cutoff."""
     n, k = shares.shape
     nothing = pa.nulls(n, pa.float64())
     return {
         rank_column(rank): float_column(np.ascontiguousarray(shares[:, rank - 1]), known) if rank <= k else nothing
-        for rank in range(1, longest + 1)
+        for rank in range(1, max_k + 1)
     }
 
 

@@ -54,6 +54,7 @@ class SummingTask:
     weighted: bool  # batches have a column `weight`
     metrics: tuple[SummedMetric, ...]
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
+    most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
@@ -81,7 +82,7 @@ def _add_up(
             _add_totals(totals.setdefault(group, {}), numbers)
         for names in task.segment_sets if alone else sets:
             _hold(held, names, _group(pa.table({**keys, **numbers}), names))
-            if held[names].num_rows > MOST_GROUPS_HELD:
+            if held[names].num_rows > task.most_groups:
                 yield from _partial_batches(held.pop(names), names, task)
         if task.listed is not None:
             chosen = {names: {name: keys[name] for name in (*_ALWAYS, *map(_key, names))} for names in sets}

@@ -125,8 +125,8 @@ def _discounts(lists: RankedLists, task: ScoringTask) -> FloatArray:
     if task.discount is not None:
         return task.discount
     cutoffs = [k for k in task.cutoffs if k is not None]
-    longest = max(lists.lengths.max(initial=0), lengths_of(lists.ideal_offsets).max(initial=0), *cutoffs, 0)
-    return discount_table(task.convention.discount, int(longest))
+    n_ranks = max(lists.lengths.max(initial=0), lengths_of(lists.ideal_offsets).max(initial=0), *cutoffs, 0)
+    return discount_table(task.convention.discount, int(n_ranks))
 
 
 def _query_status(batch: pa.RecordBatch) -> IntArray:

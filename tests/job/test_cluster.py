@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from support.cluster import Cluster, Gate, Submitted, kill, wait_for
 from support.disks import small_disk
 from support.main_job import Ended, assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
+from support.object_store import SECRET, Server, s3_server
 from support.oracle import Row
 from support.processes import ROOT, build_package, make_bare_python
 
@@ -242,3 +244,53 @@ def test_executors_that_fill_a_disk(stage, tables, tmp_path, in_local_mode):
         with stage.cluster.submit(JOB, *flags(tables[1], disk.folder), folder=tmp_path / "again") as job:
             assert job.wait().code == 0
         assert bits(disk.folder) == in_local_mode
+
+
+# ------------------------------------------------------------------------------------------------------ object stores
+
+
+@pytest.fixture(scope="module")
+def store(tables: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An S3 server with the newer table, as s3://data/rows, which nobody reads without credentials."""
+    if find_spec("moto") is None:
+        pytest.skip("moto[server], an S3 server, is not installed")
+    with s3_server(tmp_path_factory.mktemp("store")) as server:
+        server.put("data")
+        server.put_folder(tables[1], "data/rows")
+        yield server
+
+
+def at_the_store(stage: Stage, store: Server, folder: Path, *, credentials: bool) -> Ended:
+    """Run the job on `s3://data/rows`; the driver has credentials, and executors as is said.
+
+    Executors of a standalone cluster have the environment of their worker, so only `spark.executorEnv` tells them.
+    """
+    told = store.settings()
+    if not credentials:
+        told = {name: value for name, value in told.items() if "KEY" not in name}
+    settings = {f"spark.executorEnv.{name}": value for name, value in told.items()}
+    arguments = [*flags("s3://data/rows", folder), "--source", "parquet", "--json", "answer.json"]
+    with stage.cluster.submit(JOB, *arguments, folder=folder / "job", settings=settings, **store.settings()) as job:
+        return job.wait()
+
+
+@pytest.mark.cluster("object stores are checked every time with local Spark")
+def test_executors_read_an_object_store(stage, store, tmp_path, in_local_mode):
+    before = len(store.requests())
+    ended = at_the_store(stage, store, tmp_path, credentials=True)
+    assert ended.code == 0, ended.out[-3000:] + ended.err[-3000:]
+    assert [one for one in store.requests()[before:] if one.startswith("GET data/rows/")]
+    assert SECRET not in ended.out
+    assert bits(tmp_path) == in_local_mode
+
+
+@pytest.mark.cluster("object stores are checked every time with local Spark")
+def test_executors_without_credentials_of_an_object_store_are_refused(stage, store, tmp_path):
+    """What the driver has is not passed on: the line names the object and why, and nothing is written."""
+    ended = at_the_store(stage, store, tmp_path, credentials=False)
+    # spark-submit puts what a Python job writes to standard error on standard output.
+    assert_refused(
+        Ended(ended.code, "", ended.out), "source=parquet is not available", "s3://data/rows/", "ACCESS_DENIED"
+    )
+    assert SECRET not in ended.out
+    assert not (tmp_path / "metrics").exists()

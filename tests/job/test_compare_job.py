@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.comparing import example_1
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
+from support.numbers import near
 
 from ndcg_spark.cli.compare_config import ComparisonGate
 from ndcg_spark.errors import InvalidParameterError
@@ -16,10 +17,6 @@ from ndcg_spark.errors import InvalidParameterError
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 FAST = ("--flips", "200", "--replicates", "100")
 TYPES = {"k": pa.int32(), "ndcg": pa.float64(), "dcg": pa.float64(), "weight": pa.float64()}
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def run(*arguments):

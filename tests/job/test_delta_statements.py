@@ -157,8 +157,7 @@ def test_a_writer_who_commits_between_our_look_and_our_commit_keeps_its_rows(dat
     assert any("VERSION AS OF 8" in statement for statement in databricks.said)
 
 
-def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows, monkeypatch):
-    monkeypatch.setattr("ndcg_spark.tables.commits._PAUSE", 0)
+def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows):
     lost = iter([True, True, False])
 
     def meanwhile():
@@ -196,6 +195,19 @@ class History:
         return SimpleNamespace(collect=lambda: self.entries[: self.limits[-1]])
 
 
+class WrittenError(Exception):
+    """Rows were about to be written."""
+
+
+def unwritten_rows():
+    """Rows that raise when they are to be written: without Spark, nothing can be."""
+
+    def write(_):
+        raise WrittenError
+
+    return SimpleNamespace(writeTo=write)
+
+
 @pytest.mark.parametrize(
     ("newer", "conflicts"),
     [
@@ -217,19 +229,17 @@ class History:
 )
 def test_which_commits_of_others_are_conflicts(newer, conflicts):
     log = DeltaLog(History([*newer, entry(7)]), TABLE, [OURS], None)
-    rows = SimpleNamespace(writeTo=lambda _: pytest.fail("written"))
     assert log.version() == 7 + len(newer)
-    found = any(one.touches([OURS]) for one in log._since(7))
-    assert found == conflicts
-    if conflicts:
-        with pytest.raises(ConflictError):
-            log.replace(rows, 7, "mark")
+    with pytest.raises(ConflictError if conflicts else WrittenError):
+        log.replace(unwritten_rows(), 7, "mark")
 
 
 def test_a_long_history_is_read_as_far_as_needed():
-    history = History([entry(version) for version in range(500, -1, -1)])
-    assert [one.version for one in DeltaLog(history, TABLE, [OURS], None)._since(250)] == list(range(500, 250, -1))
+    history = History([entry(version, mark=f"of {version}") for version in range(500, -1, -1)])
+    log = DeltaLog(history, TABLE, [OURS], None)
+    assert log.find("of 251", 250) == Commit(version=251, before=250, alone=False)
     assert history.limits == [100, 1000]
+    assert log.find("of 250", 250) is None
 
 
 def logged(folder, version, *actions):
@@ -278,7 +288,8 @@ def test_files_of_other_slices_in_our_commit_show(log, tmp_path):
 )
 def test_conflicts_show_in_the_files_of_the_log(log, tmp_path, actions, conflicts):
     logged(tmp_path, 2, said("theirs"), *actions)
-    assert any(one.touches([OURS]) for one in log._since(1)) == conflicts
+    with pytest.raises(ConflictError if conflicts else WrittenError):
+        log.replace(unwritten_rows(), 1, "mark")
 
 
 def test_no_history_and_no_files_are_a_refusal():

@@ -22,6 +22,8 @@ from ndcg_spark.cli.make_report import GROUPS as REPORT_GROUPS
 from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import GROUPS, mean_ndcg
 from ndcg_spark.cli.position_bias import ESTIMATE_GROUPS, JUDGMENT_GROUPS, PROPENSITY_GROUPS, position_bias
+from ndcg_spark.cli.retrieve import GROUPS as RETRIEVE_GROUPS
+from ndcg_spark.cli.retrieve import retrieve
 from ndcg_spark.cli.roll_up import GROUPS as ROLL_UP_GROUPS
 from ndcg_spark.cli.roll_up import roll_up
 from ndcg_spark.conventions import CHOICES
@@ -40,6 +42,7 @@ JOBS = {
     "compare-runs": (compare_runs, COMPARISON_GROUPS),
     "diagnose nights": (between_nights, NIGHT_GROUPS),
     "diagnose runs": (between_runs, RUN_GROUPS),
+    "retrieve": (retrieve, RETRIEVE_GROUPS),
 }
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
 
@@ -53,8 +56,12 @@ def test_every_option_is_in_one_group(job, groups) -> None:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_has_a_sentence(option) -> None:
-    assert len(option.help.split()) >= 3
-    assert option.help[0].isupper()
+    """Up to a default that click does not show by itself."""
+    sentence = option.help.partition("  [default")[0]
+    assert len(sentence.split()) >= 5
+    assert sentence[0].isupper()
+    assert sentence.endswith(".")
+    assert not sentence.endswith("..")  # as of a bare list
 
 
 @pytest.mark.parametrize("job", JOBS)

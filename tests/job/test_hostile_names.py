@@ -159,14 +159,31 @@ def test_evaluate_gives_the_numbers_of_the_definition(spark, strategy):
     assert found == {key: pytest.approx(one.ndcg, abs=1e-12) for key, one in expected.items()}
 
 
-@pytest.mark.parametrize("name", ["a.b", "a`b"])
-def test_keys_that_cannot_be_handed_to_workers_are_refused(name):
-    for options in ({"query": name}, {"segments": [name]}):
-        with pytest.raises(InvalidParameterError, match="dot or backtick"):
-            evaluation_plan(**options)
-    for options in ({"query": (name,)}, {"item": name}):
-        with pytest.raises(InvalidParameterError, match="dot or backtick"):
-            RatingColumns(**options)
+@pytest.mark.parametrize(("name", "quoted"), [("a.b", "`a.b`"), ("a`b", "`a``b`")])
+def test_keys_that_cannot_be_handed_to_workers_are_refused(name, quoted):
+    told = f'dot or backtick in its name; rename it where it is read: --input "SELECT *, {quoted} AS a_b FROM ..."'
+    for make in (
+        lambda: evaluation_plan(query=name),
+        lambda: evaluation_plan(segments=[name]),
+        lambda: RatingColumns(query=(name,)),
+        lambda: RatingColumns(item=name),
+    ):
+        with pytest.raises(InvalidParameterError, match=re.escape(told)) as refused:
+            make()
+        assert str(refused.value).endswith(f", or .withColumnRenamed({name!r}, 'a_b').")
+
+
+@pytest.mark.parametrize(("name", "quoted"), [("a.b", "`a.b`"), ("a`b", "`a``b`")])
+def test_the_ways_out_for_such_keys_work(spark, tmp_path, name, quoted):
+    """The column of a table that nobody may change is renamed where it is read."""
+    cells = [{name: one, "item_id": "i", "score": 1.0, "relevance": 1.0} for one in ("x", "y")]
+    pq.write_table(pa.Table.from_pylist(cells), tmp_path / "rows.parquet")
+    source = f"SELECT *, {quoted} AS a_b FROM parquet.`{tmp_path}/rows.parquet`"
+    ended = done("--input", source, "--query-col", "a_b", "--segment-cols", "a_b", "--json", "-")
+    renamed_frame = spark.read.parquet(str(tmp_path / "rows.parquet")).withColumnRenamed(name, "a_b")
+    found = evaluate(renamed_frame, query="a_b").per_query.collect()
+    assert {row["segment"] for row in ended.json["metrics"] if row["segment_by"]} == {row["a_b"] for row in found}
+    assert len(found) == 2
 
 
 def test_the_extremes_of_int64(spark):

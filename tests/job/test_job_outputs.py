@@ -13,7 +13,7 @@ import pytest
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 
-from ndcg_spark.cli.job import _evaluate
+from ndcg_spark.cli.job import evaluate_and_write
 from ndcg_spark.cli.outputs import write_text
 from ndcg_spark.cli.progress import Progress
 
@@ -252,7 +252,7 @@ def test_rows_that_were_kept_are_let_go_of_whatever_fails_next():
     ranking = SimpleNamespace(fell_back=False, per_query=lambda: rows, summary=fail)
     inputs, config = SimpleNamespace(plan=None, ranking=ranking), SimpleNamespace(per_query_output="queries")
     with pytest.raises(RuntimeError, match="no means"):
-        _evaluate(None, inputs, config, Progress())
+        evaluate_and_write(None, inputs, config, Progress())
     assert calls == ["kept", "let go"]
 
 

@@ -27,7 +27,10 @@ class ConnectSession:
 
 
 class ClassicSession(ConnectSession):
+    refused = 0
+
     def registerProgressHandler(self, handler: Any) -> None:  # noqa: N802
+        self.refused += 1
         raise RuntimeError("[ONLY_SUPPORTED_WITH_SPARK_CONNECT]")
 
 
@@ -66,10 +69,13 @@ def test_the_handler_goes_when_a_job_fails() -> None:
     assert session.handlers == []
 
 
-@pytest.mark.usefixtures("at_a_terminal")
-def test_a_classic_session_has_its_own_bar() -> None:
-    with Progress().watching(ClassicSession()):
-        pass
+def test_a_classic_session_has_its_own_bar(at_a_terminal: list[str]) -> None:
+    """Its refusal of a handler ends no job, and the spinner counts no tasks beside the bar of the session."""
+    session, progress, ran = ClassicSession(), Progress(), []
+    with progress.watching(session), progress.step("ranking"):
+        ran.append("ranking")
+    assert ran == [what for what, _ in progress.steps] == ["ranking"]
+    assert (session.refused, session.handlers, at_a_terminal) == (1, [], [])
 
 
 def test_a_log_file_gets_no_handler() -> None:
@@ -127,14 +133,14 @@ SNAPSHOT = "SELECT snapshot_id FROM prod.t.snapshots ORDER BY committed_at DESC 
 class Catalog:
     """A session whose catalog has one table."""
 
-    def __init__(self, **answers: list[tuple[Any, ...]]) -> None:
-        self.answers, self.asked = answers, []
+    def __init__(self, files: list[str] | None = None, **answers: list[tuple[Any, ...]]) -> None:
+        self.files, self.answers, self.asked = files, answers, []
 
     def sql(self, statement: str) -> Any:
         self.asked.append(statement)
         rows = next(rows for name, rows in self.answers.items() if name in statement)
         result = SimpleNamespace(collect=lambda: rows, first=lambda: rows[0] if rows else None)
-        result.select = lambda *_: result
+        result.select, result.inputFiles = lambda *_: result, lambda: self.files
         return result
 
 
@@ -155,7 +161,8 @@ def test_tables_with_versions(provider: str, answers: dict, facts: dict, stateme
     assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
 
-def test_a_query_is_its_own_identity() -> None:
+@pytest.mark.parametrize(("files", "facts"), [([], {}), (["b", "a"], {"files": 2, "digest": "7e18f737311b2dc3"})])
+def test_a_query_is_known_by_its_text_and_the_names_of_its_files(files: list[str], facts: dict) -> None:
     options = {"input": "SELECT 1 WHERE token = 'S3CRET'", "input_format": None, "input_option": ()}
-    (found,) = input_identities(Catalog(), options)
-    assert found == {"option": "input", "reference": "SELECT 1 WHERE token = '***'", "format": "sql"}
+    (found,) = input_identities(Catalog(files, SELECT=[]), options)
+    assert found == {"option": "input", "reference": "SELECT 1 WHERE token = '***'", "format": "sql", **facts}

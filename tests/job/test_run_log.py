@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from support.main_job import assert_refused, command, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 from support.spark_rankings import since_spark
@@ -47,13 +48,13 @@ def run(place: Path, *more: object, table: str = "in.parquet") -> Any:
 
 def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something in the middle of the job."""
-    evaluate = job._evaluate
+    evaluate = job.evaluate_and_write
 
     def first_act(*arguments: Any) -> Any:
         act()
         return evaluate(*arguments)
 
-    monkeypatch.setattr(job, "_evaluate", first_act)
+    monkeypatch.setattr(job, "evaluate_and_write", first_act)
 
 
 def test_a_run_that_succeeds(place: Path) -> None:
@@ -155,7 +156,8 @@ def test_a_run_has_a_row_while_it_runs_and_tags_its_spark_jobs(place: Path, monk
     """This is what stays of a run that is killed."""
     seen: list[Any] = []
     spark.addTag("mine")
-    during(monkeypatch, lambda: seen.extend([logged(place), spark.getTags()]))
+    # On Connect each client of a session has tags of its own; those of the job are on the active one.
+    during(monkeypatch, lambda: seen.extend([logged(place), spark.getTags() | SparkSession.active().getTags()]))
     try:
         assert run(place).code == 0
         assert spark.getTags() == {"mine"}
@@ -315,7 +317,7 @@ def test_without_options_nothing_new_is_said(place: Path) -> None:
 def test_a_run_log_in_the_place_of_an_output_is_found(monkeypatch: pytest.MonkeyPatch, output, kind, log) -> None:
     monkeypatch.setattr(run_log, "spark_path", lambda _, reference: reference)
     monkeypatch.setattr(run_log, "place_of_table", lambda _, table: f"/warehouse/{table.partition('.')[2]}")
-    (place,) = run_log._other_places(None, {"output": output, "output_format": kind})
+    (place,) = run_log.other_places(None, {"output": output, "output_format": kind})
     assert place.touches(canonical(log))
     assert not place.touches(canonical("/warehouse/log"))
 

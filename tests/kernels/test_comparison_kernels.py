@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import stats
+from support.numbers import near
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
 from ndcg_spark.errors import MissingPackageError
@@ -16,13 +17,8 @@ from ndcg_spark.kernels import paired, replicates, resampling, student
 from ndcg_spark.kernels.exact import to_limbs
 from ndcg_spark.kernels.many_tests import benjamini_hochberg, holm
 
-TWELVE = 5.1e-13
 DE = np.array(COUNTRIES) == "DE"
 US = np.array(COUNTRIES) == "US"
-
-
-def near(value):
-    return pytest.approx(value, abs=TWELVE)
 
 
 # ------------------------------------------------------------------------------------------------------ hashes

@@ -7,6 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from support.numbers import near
 
 from ndcg_spark.kernels.lost_gain import best_swap, gain_by_rank, retrieved_ideal
 from ndcg_spark.kernels.mix import SegmentSums, mix_and_within
@@ -15,10 +16,6 @@ from ndcg_spark.kernels.ties import tie_groups
 DISCOUNT = 1 / np.log2(np.arange(2, 22))
 NIGHT_A = {"DE": (700, "0.52"), "US": (250, "0.44"), "JP": (50, "0.31")}
 NIGHT_B = {"DE": (600, "0.51"), "US": (380, "0.45"), "FR": (120, "0.30")}
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def sums(night, names):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
-from ndcg_spark.kernels.moments import N_MOMENTS, STATE_SIZE, estimate, fill_unweighted, query_states
+from ndcg_spark.kernels.moments import N_MOMENTS, STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 
 GRID = Fraction(1, 2**256)
 LARGEST = 2.0**159
@@ -218,3 +218,20 @@ def test_states_of_disjoint_queries_merge(pairs, cut):
 @given(st.lists(values_between_0_and_1, max_size=12))
 def test_a_state_without_weights_is_that_of_weights_of_one(values):
     assert state_of(values).tolist() == state_of(values, [1.0] * len(values)).tolist()
+
+
+@pytest.mark.parametrize("weight", [1e-30, 1e-40, 1e-70, 1e-100, 5e-324])
+def test_light_weights_are_refused_where_nothing_outweighs_them(weight):
+    """Cut off at 2^-256, their squares would give an error of 0 and a wrong mean, or none."""
+    values, light = np.array([0.3, 0.7, 0.123]), np.array([weight, weight, 3 * weight])
+    state = totals(query_states(values, light), STATE_SIZE)
+    for make in (
+        lambda: estimate(state, 3, confidence=0.95),
+        lambda: day_estimate(np.array([state, state]), quantiles=[1.0]),
+    ):
+        with pytest.raises(InputRefusedError, match="too small for an exact mean"):
+            make()
+    beside = totals(query_states(np.append(values, 0.5), np.append(light, 1.0)), STATE_SIZE)
+    assert estimate(beside, 4, confidence=0.95)[:2] == (0.5, 1.0)
+    nothing = totals(query_states(values, np.zeros(3)), STATE_SIZE)
+    assert estimate(nothing, 3, confidence=0.95) == (None, 0.0, None, None, None)

@@ -10,7 +10,6 @@ import pytest
 from support.clicks import N_ITEMS, N_QUERIES, simulation, u
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.kernels import click_model
 from ndcg_spark.kernels.click_model import (
     Cells,
     Expectation,
@@ -206,16 +205,15 @@ def split(cells, part):
 
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 16])
-def test_two_workers_in_any_order_and_blocks_of_any_size_give_the_same_bits(monkeypatch, block):
+def test_two_workers_in_any_order_and_blocks_of_any_size_give_the_same_bits(block):
     cells = simulation().cells()
     expected = fit(cells, max_iter=50)
-    monkeypatch.setattr(click_model, "BLOCK_CELLS", block)
     order = np.random.default_rng(block).permutation(len(cells.pairs))  # pattern p becomes order[p]
     moved = np.argsort(order[cells.pattern], kind="stable")
     turned = Cells(order[cells.pattern][moved], *(column[moved] for column in cells[1:4]), cells.pairs)
     parts = split(turned, (np.arange(len(order)) % 3 == 0).astype(int))
-    totals = add_totals(*(totals_of(its, N_ITEMS) for its in parts))
-    workers = [Expectation(its, N_ITEMS, int(totals.shown.sum())) for its in parts]
+    totals = add_totals(*(totals_of(its, N_ITEMS, block_cells=block) for its in parts))
+    workers = [Expectation(its, N_ITEMS, int(totals.shown.sum()), block_cells=block) for its in parts]
 
     def step(examined):
         first, second = (worker.step(examined) for worker in workers)

@@ -172,6 +172,7 @@ def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[st
 
 
 @pytest.mark.spark  # it starts Java
+@pytest.mark.classic("a client has no spark-submit")
 @pytest.mark.parametrize(
     ("script", "master", "program"),
     [

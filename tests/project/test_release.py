@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -115,9 +116,31 @@ def test_the_sdist_holds_what_tests_and_docs_need(dist):
     assert wanted | {"tests/conftest.py", "jobs/mean_ndcg.py", "ndcg_spark/py.typed"} <= held
 
 
+def declared_distributions(wheel):
+    """What the metadata of a wheel ask for, with Spark, of the distributions that are installed here.
+
+    Other extras would bring packages that the job imports, so that it would not matter whether it declares them.
+    """
+    script = importlib.util.spec_from_file_location("check_dependencies", ROOT / "scripts" / "check_dependencies.py")
+    module = importlib.util.module_from_spec(script)
+    script.loader.exec_module(module)
+    with zipfile.ZipFile(wheel) as archive:
+        found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
+    return module.installed_closure(("spark",), [str(one) for one in found.requires_dist])
+
+
+def link_packages(found, folder):
+    """Make what distributions have installed importable from another folder, by links to files and top folders."""
+    for one in found.values():
+        for path in one.files or ():
+            top = path.parts[0]
+            if top not in ("..", "__pycache__") and not (folder / top).exists():
+                (folder / top).symlink_to(one.locate_file(top))
+
+
 @pytest.mark.spark
 def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
-    """With the packages that are installed here, but this one: a path in a .pth file, whose own .pth are not read."""
+    """With the distributions that its metadata ask for and nothing else, so that every import has to be declared."""
     if not Path(click.__file__).is_relative_to(sysconfig.get_path("purelib")):
         pytest.skip("this environment has packages of another one")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
@@ -125,7 +148,10 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     installing = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel]
     subprocess.run([*map(str, installing), "--quiet", "--disable-pip-version-check"], check=True, capture_output=True)
     (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    link_packages(declared_distributions(wheel), packages)
+    there = {path.name for path in packages.iterdir()}
+    assert {"click", "pyspark"} <= there
+    assert not {"pytest", "scipy", "sklearn"} & there
     (tmp_path / "rows.csv").write_text("query_id,item_id,score,relevance\nq,a,2,0\nq,b,1,1\n")
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR") if name in os.environ}
 
@@ -137,7 +163,9 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
         [python, "-c", "import ndcg_spark; print(ndcg_spark.__file__)"], cwd=tmp_path, env=kept, capture_output=True
     )
     assert str(packages) in where.stdout.decode()
-    assert run("--version").stdout.split()[-1] == __version__
+    told = run("--version")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.split()[-1] == __version__
     ended = run("mean-ndcg", "--input", "rows.csv", "--k", "2", "--json", "-")
     assert ended.returncode == 0, ended.stderr
     (row,) = [one for one in json.loads(ended.stdout.splitlines()[-1])["metrics"] if one["metric"] == "ndcg"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
+from support.numbers import approx
 from support.refusals import refusal
 
 from ndcg_spark import LinkPlan, business_link
@@ -25,10 +26,6 @@ def linked(spark, metrics, clicks, plan=None):
     found = {(row["run"], row["segment"], row["metric"], row["rate"]): row for row in rows}
     assert len(found) == len(rows)
     return found
-
-
-def approx(value):
-    return pytest.approx(value, abs=1e-12)
 
 
 def test_two_weeks_of_a_shop(spark):

@@ -5,17 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 from support.comparing import example_1
+from support.numbers import near
 from support.paired import X, Y, Z, estimate, key_hash
 
 from ndcg_spark import compare, evaluate, plain_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.spark.comparison import COMPARISON_SCHEMA
 from ndcg_spark.spark.comparison import key_hash as spark_hash
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
-
 
 NAMES = ("a", "b", "c")
 SCHEMA = "run string, query_id string, k int, ndcg double, dcg double, weight double, country string, user string"

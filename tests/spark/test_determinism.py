@@ -18,7 +18,7 @@ from support.oracle import Choices, Row, rows_by_query
 from support.oracle import evaluate as by_definition
 from support.oracle import mean as mean_by_definition
 from support.random_rankings import random_rows
-from support.spark_rankings import SHORT_LIVED_PLANS, scored_table, session_settings, shuffled
+from support.spark_rankings import SHORT_LIVED_PLANS, evaluate_small_parts, scored_table, session_settings, shuffled
 
 from ndcg_spark import evaluate, merge_summaries, rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.errors import find_refusal
@@ -56,10 +56,10 @@ def weighted_table(spark, rows: Sequence[Row]):
 
 def bits(summary) -> dict[tuple, tuple]:
     """Every number of a summary as text that two doubles share only when they are the same bits."""
-    return bits_of(summary.collect())
+    return summary_bits(summary.collect())
 
 
-def bits_of(rows) -> dict[tuple, tuple]:
+def summary_bits(rows) -> dict[tuple, tuple]:
     found = {}
     for row in rows:
         key = tuple(row[name] for name in KEYS)
@@ -90,7 +90,7 @@ def collected(spark):
 
 @pytest.fixture(scope="module")
 def reference(collected) -> dict[tuple, tuple]:
-    return bits_of(collected[0])
+    return summary_bits(collected[0])
 
 
 # --- Whoever ranks, wherever rows lie
@@ -172,7 +172,7 @@ def evaluations(spark, stored: dict[str, str], ties: str) -> dict[str, object]:
     for order, path in stored.items():
         frame = spark.read.parquet(path)
         found[f"engine by Spark, {order}"] = evaluate(frame, strategy="engine", **long)
-        found[f"engine by files, {order}"] = evaluate(path, source="parquet", **long)
+        found[f"engine by files, {order}"] = evaluate_small_parts(path, source="parquet", **long)
         found[f"window, {order}"] = evaluate(frame, strategy="window", **long)
         if ties in ("item_asc", "input_order"):
             rows = shuffled(tied_rows(), 7) if order == "shuffled" else tied_rows()
@@ -206,10 +206,9 @@ def first_bits() -> dict[str, tuple]:
     ],
 )
 def test_strategy_source_order_and_partitions_do_not_change_a_bit(
-    spark, stored, first_bits, monkeypatch, partitions, adaptive, ties
+    spark, stored, first_bits, partitions, adaptive, ties
 ):
     """Of any query, and of any mean; equal scores, items and order values among the rows."""
-    monkeypatch.setattr("ndcg_spark.spark.source.SMALLEST_PART", 1)
     settings = {"spark__sql__shuffle__partitions": partitions, "spark__sql__adaptive__enabled": str(adaptive).lower()}
     with session_settings(spark, **{**SHORT_LIVED_PLANS, **settings}):
         found = evaluations(spark, stored, ties)
@@ -231,11 +230,10 @@ def test_strategy_source_order_and_partitions_do_not_change_a_bit(
 
 
 @pytest.mark.classic("Python workers read files themselves")
-def test_the_files_are_read_as_the_test_above_says(spark, stored, monkeypatch):
+def test_the_files_are_read_as_the_test_above_says(spark, stored):
     """By workers, in several parts; complete queries of sorted files are scored where they are read."""
-    monkeypatch.setattr("ndcg_spark.spark.source.SMALLEST_PART", 1)
     for order, path in stored.items():
-        source = evaluate(path).ranking.steps.source
+        source = evaluate_small_parts(path).ranking.steps.source
         assert source.name == "parquet"
         assert len(source.files.parts) >= 8
         assert (source.files.bounds is not None) == (order == "sorted")

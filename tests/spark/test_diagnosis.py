@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import functions as F
+from support.numbers import near
 
 from ndcg_spark import (
     changed_queries,
@@ -20,10 +21,6 @@ SEGMENTS = {
     "a": {"DE": (700, 0.52), "US": (250, 0.44), "JP": (50, 0.31)},
     "b": {"DE": (600, 0.51), "US": (380, 0.45), "FR": (120, 0.30)},
 }
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def night(spark, name):

@@ -111,7 +111,7 @@ def world():
     return World(1)
 
 
-def bits_of(evaluation) -> tuple[dict, dict]:
+def evaluation_bits(evaluation) -> tuple[dict, dict]:
     """Every value of every query, and every row of the summary, to the last bit."""
     plan = evaluation.plan
     per_query = {
@@ -155,7 +155,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         "judgments": evaluate(run, judgments=judgments, **renamed),
         "judgments, window": evaluate(run, judgments=judgments, strategy="window", **renamed),
     }
-    values = {name: bits_of(evaluation) for name, evaluation in found.items()}
+    values = {name: evaluation_bits(evaluation) for name, evaluation in found.items()}
     for name, its in values.items():
         assert its == values["Spark"], name
     per_query, summary = values["Spark"]
@@ -192,12 +192,12 @@ def test_arrays_and_given_ranks_give_the_same(spark, world):
     tables = world.tables(spark)
     tables["interactions"] = tables["interactions"].withColumnRenamed("user", "query_id")
     evaluate = partial(ndcg_spark.evaluate, metrics=metrics, convention=CONVENTION, as_of=AS_OF, **tables)
-    wanted = bits_of(evaluate(table, null_score="unretrieved"))
+    wanted = evaluation_bits(evaluate(table, null_score="unretrieved"))
     ranked = table.where("score is not null").selectExpr(
         "query_id", "item_id", "row_number() over (partition by query_id order by score desc, item_id) as rank"
     )
     judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance", "topics")
-    assert bits_of(evaluate(ranked, rank="rank", judgments=judgments)) == wanted
+    assert evaluation_bits(evaluate(ranked, rank="rank", judgments=judgments)) == wanted
     simple = [name for name in metrics if not name.startswith("alpha")]
     item = F.struct((-F.col("score")).alias("at"), F.col("item_id").alias("item"), "relevance")
     lists = table.groupBy("query_id").agg(
@@ -205,7 +205,7 @@ def test_arrays_and_given_ranks_give_the_same(spark, world):
         F.collect_list("relevance").alias("all"),
     )
     found = evaluate(lists, relevance="ranked", ideal="all", metrics=simple)
-    assert bits_of(found) == bits_of(evaluate(table, null_score="unretrieved", metrics=simple))
+    assert evaluation_bits(found) == evaluation_bits(evaluate(table, null_score="unretrieved", metrics=simple))
 
 
 def test_metrics_of_items_change_nothing_of_the_others(spark, world):
@@ -242,6 +242,93 @@ def test_weights_and_nights_of_a_metric_that_some_queries_lack(spark):
     merged = {one["metric"]: one for one in ndcg_spark.merge_summaries(nights[0].unionAll(nights[1])).collect()}
     assert merged["ild"].asDict() == row.asDict()
     assert (merged["coverage"]["value"], merged["coverage"]["n_queries"]) == (None, 3)
+
+
+# ------------------------------------------------------------------- topics of the rows that are ranked, no others
+
+NAN, INFINITE = math.nan, math.inf
+JUDGED_SCHEMA = "query_id string, item_id string, score double, relevance double, topics array<string>, at int"
+NEW, OLD = ["1"], ["2", "3"]
+
+
+def alpha_of(spark, rows, *, schema=JUDGED_SCHEMA, apart=False, convention=CONVENTION, **options):
+    """Alpha-NDCG of each run and query."""
+    table = spark.createDataFrame(rows, schema).coalesce(1)
+    judgments = table.drop("score") if apart else None
+    run = table.drop("relevance", "topics") if apart else table
+    asked = {"metrics": ["alpha_ndcg@3"], "convention": convention, "judgments": judgments, **options}
+    found = ndcg_spark.evaluate(run, **asked).per_query.where("k = 3").collect()
+    return {(row["run"], row["query_id"]): row["alpha_ndcg"] for row in found}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_alpha_ndcg_a_rejected_row_is_not_in_the_ideal_list(spark, apart):
+    good = [(query, item, score, 1.0, NEW, 0) for query in "pqr" for item, score in (("a", 3.0), ("b", 2.0))]
+    bad = [("q", "c", 1.0, INFINITE, OLD, 0), ("r", "c", 1.0 if apart else NAN, INFINITE if apart else 1.0, OLD, 0)]
+    found = alpha_of(spark, [*good, *bad, ("p", "c", 1.0, 1.0, OLD, 0)], apart=apart, on_invalid="reject")
+    of_p = item_lists.defined_alpha_ndcg(["a", "b", "c"], [("a", 1, NEW), ("b", 1, NEW), ("c", 1, OLD)], 0.5, 1, 3)
+    assert of_p < 1
+    assert found == pytest.approx({("", "p"): of_p, ("", "q"): 1.0, ("", "r"): 1.0}, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("apart", "rule", "score", "relevance", "at"),
+    [
+        (False, "best", 1.0, 3.0, 1),  # a lower score
+        (False, "first", 9.0, 3.0, 3),  # a higher score, which is not the first
+        (True, "best", 2.0, 1.0, 1),  # a judgment of a lower relevance
+        (True, "first", 2.0, 3.0, 3),  # a judgment of a higher relevance, which is not the first
+    ],
+)
+def test_alpha_ndcg_a_copy_that_was_left_out_adds_no_topics(spark, apart, rule, score, relevance, at):
+    rows = [("q", "a", 3.0, 1.0, NEW, 0), ("q", "b", 2.0, 2.0, NEW, 2), ("q", "b", score, relevance, OLD, at)]
+    # Of copies that differ in topics alone those that sort first count, in whatever order the rows come.
+    same = [("b", 2.0, 1.0, NEW, 1), ("b", 2.0, 1.0, OLD, 1)]
+    rows += [("x", "a", 1.0, 1.0, OLD, 0), *(("x", *row) for row in same)]
+    rows += [("y", "a", 1.0, 1.0, OLD, 0), *(("y", *row) for row in same[::-1])]
+    found = alpha_of(spark, rows, apart=apart, convention=f"{CONVENTION};duplicates={rule}", order="at")
+    of_x = (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3))  # b has one topic, and a two others
+    assert found == pytest.approx({("", "q"): 1.0, ("", "x"): of_x, ("", "y"): of_x}, abs=1e-12)
+
+
+def test_alpha_ndcg_a_copy_of_no_relevance_may_be_the_one_that_was_kept(spark):
+    rows = [("q", "a", 3.0, 0.0, OLD, 0), ("q", "a", 1.0, 1.0, OLD, 0), ("q", "b", 2.0, 1.0, NEW, 0)]
+    for strategy in ("engine", "window"):
+        found = alpha_of(spark, rows, convention=f"{CONVENTION};duplicates=best", strategy=strategy)
+        assert found == pytest.approx({("", "q"): 1 / math.log2(3)}, abs=1e-12)
+
+
+def test_alpha_ndcg_each_run_has_the_ideal_list_of_its_own_rows(spark):
+    rows = [("x", "a", 3.0), ("x", "b", 2.0), ("x", "c", NAN), ("y", "a", 3.0), ("y", "b", 2.0), ("y", "c", None)]
+    topics = {"a": NEW, "b": NEW, "c": ["2"]}
+    table = [("q", item, score, 1.0, topics[item], 0, run) for run, item, score in rows]
+    table.append(("q", "d", 1.0, None, ["4"], 0, "x"))  # not judged, and so of no topic
+    found = alpha_of(
+        spark, table, schema=f"{JUDGED_SCHEMA}, ranker string", run="ranker", on_invalid="reject",
+        null_score="unretrieved",
+    )  # fmt: skip
+    ideal = 1 + 1 / math.log2(3) + 0.5 / 2
+    assert found == pytest.approx({("x", "q"): 1.0, ("y", "q"): (1 + 0.5 / math.log2(3)) / ideal}, abs=1e-12)
+
+
+def test_alpha_ndcg_each_score_column_has_the_ideal_list_of_its_own_rows(spark):
+    rows = [("q", "a", 3.0, 1.0, NEW, 0, 3.0), ("q", "b", 2.0, 1.0, NEW, 0, 2.0), ("q", "c", NAN, 1.0, OLD, 0, 1.0)]
+    rows += [("p", "a", 3.0, 1.0, NEW, 0, 3.0), ("p", "b", 2.0, 1.0, NEW, 0, 2.0)]
+    columns = {"schema": f"{JUDGED_SCHEMA}, other double", "score": ["score", "other"]}
+    found = alpha_of(spark, rows, **columns, on_invalid="reject")
+    # OLD has two topics, so that the greedy list begins with it.
+    of_other = (1 + 0.5 / math.log2(3) + 2 / 2) / (2 + 1 / math.log2(3) + 0.5 / 2)
+    of_p = {("score", "p"): 1.0, ("other", "p"): 1.0}
+    assert found == pytest.approx({("score", "q"): 1.0, ("other", "q"): of_other, **of_p}, abs=1e-12)
+    assert alpha_of(spark, rows[3:], **columns) == of_p
+
+
+def test_alpha_ndcg_of_arrays_is_refused_before_anything_runs(spark):
+    lists = spark.createDataFrame([("q", [("a", 1.0)], ["1"])],
+                                  "query_id string, relevance array<struct<item: string, relevance: double>>, "
+                                  "topics array<string>")  # fmt: skip
+    with pytest.raises(InvalidParameterError, match="'alpha_ndcg@5' needs a row for each judged item"):
+        _ = ndcg_spark.evaluate(lists, metrics=["alpha_ndcg@5"], convention=CONVENTION).summary
 
 
 # ----------------------------------------------------------------------------------------------------- refusals

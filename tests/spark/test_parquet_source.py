@@ -23,6 +23,7 @@ from support.spark_rankings import (
     assert_same_results,
     collect_cases,
     convention_of,
+    evaluate_small_parts,
     ranks_of,
     session_settings,
 )
@@ -51,12 +52,6 @@ def _short_lived_plans(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files have several parts, too."""
-    monkeypatch.setattr("ndcg_spark.spark.source.SMALLEST_PART", 1)
-
-
 def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, of_a_group: int = 7) -> str:
     """Files of small row groups, so that queries lie across groups and files."""
     folder.mkdir(parents=True)
@@ -78,7 +73,7 @@ def by_query(rows: Sequence[Row]) -> list[Row]:
 
 def source_of(path: str, **options: Any) -> ParquetSource:
     """The source that is chosen for a path, which must be that of files."""
-    source = ndcg_spark.evaluate(path, **options).ranking.steps.source
+    source = evaluate_small_parts(path, **options).ranking.steps.source
     assert isinstance(source, ParquetSource), source
     return source
 
@@ -111,7 +106,7 @@ def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
 
 
 def summary_of(data: Any, **options: Any) -> list[tuple]:
-    found = ndcg_spark.evaluate(data, k=[1, 5], null_score="unretrieved", **options).summary.collect()
+    found = evaluate_small_parts(data, k=[1, 5], null_score="unretrieved", **options).summary.collect()
     return sorted((tuple(row) for row in found), key=str)
 
 
@@ -234,12 +229,11 @@ def stored(folder: Path, *files: Sequence[Any], **options: Any) -> str:
     ],
 )
 @pytest.mark.usefixtures("spark")
-def test_queries_between_the_ends_of_other_files_are_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files, expected
-) -> None:
+def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path, files, expected) -> None:
     """A part a file; of each, the highest query before it and the lowest behind it."""
-    monkeypatch.setattr("ndcg_spark.spark.source.SMALLEST_PART", 2**22)
-    assert source_of(stored(tmp_path / "rows", *files)).files.bounds == expected
+    source = ndcg_spark.evaluate(stored(tmp_path / "rows", *files)).ranking.steps.source
+    assert isinstance(source, ParquetSource), source
+    assert source.files.bounds == expected
 
 
 @pytest.mark.usefixtures("spark")
@@ -256,7 +250,8 @@ def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSess
     frame = spark.read.parquet(path)
     alone = source_of(path)
     judged = source_of(path, judgments=frame.select("query_id", "item_id", "relevance"))
-    joined = source_of(path, metrics="novelty@1", interactions=frame.selectExpr("'u' user_id", "item_id"))
+    options = {"metrics": "novelty@1", "convention": "default;ties=item_asc"}
+    joined = source_of(path, interactions=frame.select("query_id", "item_id"), **options)
     assert (alone.files.bounds is None, "complete queries" in alone.reason) == (False, True)
     for one in (judged, joined):
         assert (one.files.bounds is None, "complete queries" in one.reason) == (True, False)
@@ -370,7 +365,7 @@ def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp
         options = {"k": 2, "segments": ["country"] if name == "segments" else []}
         path = write(tmp_path / name, its, n_files=1, of_a_group=100)
         said = [
-            refusal(getattr(ndcg_spark.evaluate(data, **options), output))
+            refusal(getattr(evaluate_small_parts(data, **options), output))
             for data in (path, spark.read.parquet(path))
             for output in ("summary", "rankings")
         ]
@@ -380,7 +375,7 @@ def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp
 
 def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "rows", file_rows(random_rows(3)))
-    found = ndcg_spark.evaluate(path, null_score="unretrieved")
+    found = evaluate_small_parts(path, null_score="unretrieved")
     assert refusal(found.rankings) is None
     changed("score", lambda column: column)(Path(path))
     assert "changed after the evaluation was planned; evaluate again" in str(refusal(found.summary))

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
+from support.numbers import approx
 from support.refusals import refusal
 
 from ndcg_spark import RollUpPlan, compare, evaluate, roll_up
@@ -18,10 +19,6 @@ KEYS = ("run", "segment_by", "segment", "metric", "k")
 MEANS = ("n_queries", "n_no_relevant", "n_rows", "value", "weight_sum", "std_error", "ci_low", "ci_high", "state")
 NIGHTS = [date(2026, 1, day) for day in (26, 27, 28, 30, 31)] + [date(2026, 2, day) for day in (1, 2, 3)]
 """A Monday to a Tuesday eight days later, without the 29th; two ISO weeks, two months."""
-
-
-def approx(value):
-    return pytest.approx(value, abs=1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -192,7 +192,7 @@ def test_expected_ties_are_those_of_scikit_learn(spark):
         assert row["ndcg"] == pytest.approx(expected, rel=0, abs=EXACT), (row["query_id"], row["k"])
 
 
-def bits_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], str]:
+def mean_bits(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], str]:
     """Each value by what it is the value of; a number by its bits."""
     keys, values = ("segment", "metric", "k"), ("value", "std_error", "ci_low", "ci_high")
     return {
@@ -218,7 +218,7 @@ def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
         plan = replace(case.plan, segment_sets=(("query_id",),))
         frames[name] = summarize_rankings(rank_queries(case.data, plan, judgments=case.judgments), plan)
     with session_settings(spark, spark__sql__shuffle__partitions=3):
-        found = {name: bits_of(its) for name, its in together(frames).items()}
+        found = {name: mean_bits(its) for name, its in together(frames).items()}
     assert len(found["one"]) >= 2 * 6 * 12  # cutoffs, metrics, queries that count
     assert found["one"] == found["seven"] == found["judgments"]
 

@@ -26,11 +26,11 @@ def convention_of(choices: Choices) -> Convention:
 
 
 def rankings(
-    rows: Sequence[Row], choices: Choices, *, longest: Cutoff = None, ranks: bool = False, seed: int = 0
+    rows: Sequence[Row], choices: Choices, *, max_k: Cutoff = None, ranks: bool = False, seed: int = 0
 ) -> pa.RecordBatch:
     """One row a query: relevances by rank, judged relevances in any order, counts.
 
-    `longest` cuts both lists, the ideal one after putting the largest gains first. What is empty is null in
+    `max_k` cuts both lists, the ideal one after putting the largest gains first. What is empty is null in
     some queries. `ranks` adds the 1-based rank of each item, without gaps.
     """
     random_ = random.Random(seed)
@@ -45,9 +45,9 @@ def rankings(
         ideal = [relevance for relevance in ideal if relevance is not None]
         ranked = [row.relevance for row in listed]
         random_.shuffle(ideal)
-        if longest is not None:
-            ranked = ranked[:longest]
-            ideal = sorted(ideal, key=lambda relevance: gain_of(relevance, choices), reverse=True)[:longest]
+        if max_k is not None:
+            ranked = ranked[:max_k]
+            ideal = sorted(ideal, key=lambda relevance: gain_of(relevance, choices), reverse=True)[:max_k]
         found.append(
             {
                 "query_id": query,
@@ -101,13 +101,13 @@ def batch_of(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 def task_of(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tuple[str, ...] = ()) -> ScoringTask:
     """What the driver sends to workers."""
-    longest = cutoffs[-1]
+    max_k = cutoffs[-1]
     return ScoringTask(
         convention=convention,
         cutoffs=cutoffs,
         keys=KEYS,
         carried=(*COUNTED, *carried),
-        discount=None if longest is None else discount_table(convention.discount, longest),
+        discount=None if max_k is None else discount_table(convention.discount, max_k),
     )
 
 

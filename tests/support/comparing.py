@@ -11,7 +11,7 @@ from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.comparing.finishing import make_family, make_finisher
 from ndcg_spark.worker.comparing.pairing import make_unifier
-from ndcg_spark.worker.comparing.summing import make_summer
+from ndcg_spark.worker.comparing.summing import SummingLimits, make_summer
 from ndcg_spark.worker.comparing.totals import GROUP_KEYS, make_merger
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
 
@@ -79,15 +79,18 @@ def through(function, parts: list[pa.Table], *, rows_per_batch: int = 1000) -> p
     return pa.Table.from_batches(found) if found else None
 
 
-def compared(rows: list[dict], plan: ComparisonPlan, *, n_partitions: int = 3, rows_per_batch: int = 5) -> list[dict]:
-    """Rows of a comparison, in the order of pairs, segments, metrics, k."""
+def compared(
+    rows: list[dict], plan: ComparisonPlan, *, n_partitions: int = 3, rows_per_batch: int = 5, **limits: int
+) -> list[dict]:
+    """Rows of a comparison, in the order of pairs, segments, metrics, k; `limits` are those of `SummingLimits`."""
+    sizes = SummingLimits(**limits)
     table, sort = canonical(rows, plan), ["unit"]
     if plan.cluster is not None:
         parts = shuffled(table, ["query"], n_partitions, sort=["query"])
-        table = through(make_unifier(plan), parts, rows_per_batch=rows_per_batch)
+        table = through(make_unifier(plan, chunk_rows=sizes.chunk_rows), parts, rows_per_batch=rows_per_batch)
         sort = ["unit", "solo", "query"]
     parts = shuffled(table, ["unit"], n_partitions, sort=sort)
-    partial = through(make_summer(plan), parts, rows_per_batch=rows_per_batch)
+    partial = through(make_summer(plan, sizes), parts, rows_per_batch=rows_per_batch)
     if partial is None:
         return []
     merged = through(make_merger(), shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))

@@ -116,14 +116,15 @@ def run_workers(
 
 
 def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, k: int, *, kind: str = "doubles",
-                rows: int = 1000, **choices: Any) -> dict[Any, list[tuple[Any, float]]]:  # fmt: skip
+                rows: int = 1000, sent_rows: int = 2**17,
+                **choices: Any) -> dict[Any, list[tuple[Any, float]]]:  # fmt: skip
     """The k best items of each query with their scores, in order."""
     label_kind = None
     if queries.get("labels") is not None:
         label_kind = "array" if isinstance(queries["labels"][0], list) else "value"
         choices.setdefault("labels", "labels")
     plan = RetrievalPlan(metric=metric, **choices)
-    task = RetrievalTask(plan=plan, k=k, kind=kind, item_kind=kind, label_kind=label_kind)
+    task = RetrievalTask(plan=plan, k=k, kind=kind, item_kind=kind, label_kind=label_kind, sent_rows=sent_rows)
     found: dict[Any, list[tuple[Any, float]]] = {}
     for batch in run_workers(queries, items, task, rows=rows):
         for row in batch.to_pylist():
@@ -133,7 +134,7 @@ def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: st
 
 
 def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cutoffs: tuple[int | None, ...], *,
-           kind: str = "doubles", convention: str = "default", rows: int = 1000,
+           kind: str = "doubles", convention: str = "default", rows: int = 1000, sent_rows: int = 2**17,
            **choices: Any) -> list[dict[str, Any]]:  # fmt: skip
     """Metrics of each query and cutoff."""
     labels = queries["labels"][0]
@@ -141,6 +142,7 @@ def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cu
     task = RetrievalTask(
         plan=RetrievalPlan(metric=metric, labels="labels", **choices), k=cutoffs[-1], kind=kind, item_kind=kind,
         label_kind="array" if isinstance(labels, list | np.ndarray) else "value", evaluation=rules,
+        sent_rows=sent_rows,
     )  # fmt: skip
     k = cutoffs[-1]
     scoring = ScoringTask(

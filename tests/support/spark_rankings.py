@@ -10,17 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.version import Version
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.worker.files.parquet import PartSizes
 from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ndcg_spark.evaluation import Evaluation
 
 # Most plans of the tests run once: Java spends more on its second compiler than that compiler would save. Without it
 # the space for compiled code is 48 MB, which are full after a minute of tests; all that follows would be interpreted.
@@ -132,6 +135,22 @@ SHORT_LIVED_PLANS = {
 # --- Evaluations, together
 
 
+def evaluate_small_parts(
+    data: DataFrame | str,
+    *,
+    judgments: DataFrame | None = None,
+    interactions: DataFrame | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Evaluate as `evaluate` does, where small files, too, are read in several parts."""
+    from ndcg_spark.evaluation import Evaluation, evaluation_plan
+    from ndcg_spark.spark.ranking.rank import choose_ranking
+
+    plan, sizes = evaluation_plan(**options), PartSizes(smallest=1)
+    ranking = choose_ranking(data, plan, judgments=judgments, interactions=interactions, sizes=sizes)
+    return Evaluation(plan=plan, ranking=ranking)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One evaluation to be run."""
@@ -141,9 +160,10 @@ class Case:
     judgments: DataFrame | None = None
 
     def per_query(self) -> DataFrame:
-        from ndcg_spark import rank_queries, score_queries
+        from ndcg_spark.spark.ranking.rank import choose_ranking
 
-        return score_queries(rank_queries(self.data, self.plan, judgments=self.judgments), self.plan)
+        sizes = PartSizes(smallest=1)  # a small file, too, is read in several parts
+        return choose_ranking(self.data, self.plan, judgments=self.judgments, sizes=sizes).per_query()
 
 
 def every_strategy(

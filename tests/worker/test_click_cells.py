@@ -9,7 +9,6 @@ from support.clicks import simulation
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.click_model import fit_click_model
 from ndcg_spark.position_plan import MAX_POSITIONS, PropensityPlan
-from ndcg_spark.worker.clicks import click_cells
 from ndcg_spark.worker.clicks.click_cells import (
     known_positions,
     make_advancer,
@@ -42,10 +41,9 @@ def rows_of(found):
 
 
 @pytest.mark.parametrize("rows_per_batch", [7, 1000])
-def test_blocks_find_the_bits_of_one_worker(monkeypatch, rows_per_batch):
+def test_blocks_find_the_bits_of_one_worker(rows_per_batch):
     (expected,) = rows_of(make_fitter(PropensityPlan(max_iter=7))(batches(1000)))
-    monkeypatch.setattr(click_cells, "BLOCK_CELLS", 100)
-    blocks = list(make_packer()(batches(rows_per_batch)))
+    blocks = list(make_packer(block_cells=100)(batches(rows_per_batch)))
     assert len(blocks) > 10 or rows_per_batch == 1000
     positions = known_positions([k for row in rows_of(blocks) for k in row["positions"]])
     totals, n_patterns, _ = totals_of_blocks(rows_of(make_totaller(positions, pairs=False)(iter(blocks))), 5)

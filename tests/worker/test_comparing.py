@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.comparing import by_segment, compared, example_1, overall, plan_of
+from support.numbers import near
 from support.paired import QUERIES, W, X, Y, estimate, example_2
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.comparing import pairing, summing
 
 BOTH = {"replicates": 1000, "flips": 9999}
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def test_example_1():
@@ -146,7 +142,7 @@ def test_example_2():
 @pytest.mark.parametrize(
     "changes", [{}, {"weight": "weight"}, {"cluster": "user"}, {"cluster": "user", "weight": "w"}]
 )
-def test_order_and_partitions_change_no_bit(changes, monkeypatch):
+def test_order_and_partitions_change_no_bit(changes):
     keys, x, y = example_2()
     rng = np.random.default_rng(5)
     weights, users = rng.random(500), [f"u{n}" for n in rng.integers(0, 60, 500)]
@@ -161,11 +157,9 @@ def test_order_and_partitions_change_no_bit(changes, monkeypatch):
     assert len(expected) == 6
     assert {row["n_clusters"] for row in expected if not row["segment_by"]} == ({60} if plan.cluster else {None})
     shuffled = [rows[at] for at in rng.permutation(len(rows))]
-    monkeypatch.setattr(pairing, "CHUNK_ROWS", 40)
-    monkeypatch.setattr(summing, "HELD_BYTES", 100_000)
-    assert compared(shuffled, plan, n_partitions=7, rows_per_batch=11) == expected
-    monkeypatch.setattr(summing, "FEW_UNITS", 2)
-    assert compared(shuffled, plan, n_partitions=7, rows_per_batch=11) == expected
+    sizes = {"n_partitions": 7, "rows_per_batch": 11, "chunk_rows": 40, "held_bytes": 100_000}
+    assert compared(shuffled, plan, **sizes) == expected
+    assert compared(shuffled, plan, **sizes, few_units=2) == expected
 
 
 def test_nulls_and_nan_are_left_out_of_their_metric():

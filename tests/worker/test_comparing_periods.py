@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.comparing import compared, plan_of, through
+from support.numbers import near
 from support.paired import key_hash, key_hashes
 
 from ndcg_spark.errors import InputRefusedError
@@ -25,10 +26,6 @@ MONDAY = date(2026, 1, 5)
 WEEK = {"period": "week", "period_start": MONDAY, "period_end": MONDAY + timedelta(days=6)}
 OF_FAMILY = {"p_holm", "p_bh", "family_size", "verdict"}
 OF_PERIOD = {"period", "period_start", "period_end", "n_days", "missing_days", "config_hash", "convention"}
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def day_rows(day, **more):

@@ -20,7 +20,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.summary import summing_task
-from ndcg_spark.worker.files.parquet import identify, parts_of, read_part
+from ndcg_spark.worker.files.parquet import PartSizes, identify, parts_of, read_part
 from ndcg_spark.worker.ranking.complete_queries import FilesTask, make_complete_sender
 from ndcg_spark.worker.ranking.exchange import PARTIALS, ROWS, SUMS, make_row_sender
 from ndcg_spark.worker.ranking.query_rows import RankingTask
@@ -37,7 +37,7 @@ def files_of(folder: Path, rows: pa.RecordBatch, *, n_files: int, of_a_group: in
         part = pa.Table.from_batches([rows.slice(at * step, step)])
         pq.write_table(part, folder / f"{at}.parquet", row_group_size=of_a_group)
     found = [identify(str(path)) for path in sorted(folder.iterdir())]
-    parts = parts_of(found, 4 * n_files, 1, 2**20)
+    parts = parts_of(found, PartSizes(wanted=4 * n_files, smallest=1))
     return FilesTask(parts=parts, columns={name: name for name in rows.schema.names}, schema=rows.schema)
 
 
@@ -167,7 +167,8 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
     canonical = canonical_rows([Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(100)], plan)
     files = files_of(tmp_path, canonical, n_files=2, of_a_group=9)
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
-        parts = parts_of([identify(str(path)) for path in sorted(tmp_path.iterdir())], 4, smallest, largest)
+        sizes = PartSizes(wanted=4, smallest=smallest, largest=largest)
+        parts = parts_of([identify(str(path)) for path in sorted(tmp_path.iterdir())], sizes)
         found = [
             query
             for part in parts

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ndcg_spark.worker.ranking.hashing import key_hashes, partition_of
+from ndcg_spark.worker.ranking.hashing import TEXTS_AT_ONCE, key_hashes, partition_of
 
 KEYS = {
     "numbers": pa.array([3, 7, 3, -1, 2**62, 0]),
@@ -29,11 +29,11 @@ def test_the_hash_of_a_query_is_its_own_wherever_it_lies(name: str) -> None:
     )
 
 
-def test_texts_are_hashed_alike_in_whatever_batch_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = pa.RecordBatch.from_pydict({"q": [f"{n}" * (n % 7) for n in range(100)]})
-    hashes = key_hashes(batch, ("q",)).tolist()
-    monkeypatch.setattr("ndcg_spark.worker.ranking.hashing._AT_ONCE", 7)
-    assert key_hashes(batch, ("q",)).tolist() == hashes
+def test_texts_are_hashed_alike_in_whatever_batch_they_lie() -> None:
+    """One batch is hashed in three parts, and in batches that divide it elsewhere."""
+    batch = pa.RecordBatch.from_pydict({"q": [f"{n}" * (n % 7) for n in range(2 * TEXTS_AT_ONCE + 5)]})
+    parts = [key_hashes(batch.slice(at, 1001), ("q",)) for at in range(0, batch.num_rows, 1001)]
+    assert key_hashes(batch, ("q",)).tolist() == np.concatenate(parts).tolist()
 
 
 def test_columns_of_a_key_do_not_change_places() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.numbers import near
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
@@ -12,10 +13,6 @@ from ndcg_spark.worker.lost_gain import make_loss_scorer, rank_column
 from ndcg_spark.worker.scoring import ScoringTask
 
 LISTS = pa.list_(pa.float64())
-
-
-def near(value):
-    return pytest.approx(value, abs=5.1e-13)
 
 
 def rankings(ranked, ideal, **more):

@@ -18,7 +18,6 @@ from support.sums import summary_rows
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
 from ndcg_spark.kernels.moments import STATE_SIZE
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.worker import partial_sums
 from ndcg_spark.worker.partial_sums import (
     COUNTS,
     GROUP_KEYS,
@@ -66,10 +65,12 @@ def to_batch(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(queries[0]))
 
 
-def partials(batches: Sequence[pa.RecordBatch], *, sets=SETS, weighted: bool = True) -> list[dict[str, Any]]:
+def partials(
+    batches: Sequence[pa.RecordBatch], *, sets=SETS, weighted: bool = True, **limits: int
+) -> list[dict[str, Any]]:
     results = list(
         make_partial_summer(
-            SummingTask(segment_sets=sets, weighted=weighted, metrics=EvaluationPlan().summed_metrics)
+            SummingTask(segment_sets=sets, weighted=weighted, metrics=EvaluationPlan().summed_metrics, **limits)
         )(iter(batches))
     )
     assert all(result.schema == PARTIAL_SCHEMA for result in results)
@@ -125,15 +126,15 @@ def test_every_group_has_the_mean_and_the_counts_of_its_queries(seed, weighted):
 
 @pytest.mark.parametrize("most_groups", [1, 50_000])
 @pytest.mark.parametrize("rows_per_batch", [1, 2, 1000])
-def test_neither_batches_nor_partitions_nor_order_change_a_bit(monkeypatch, rows_per_batch, most_groups):
+def test_neither_batches_nor_partitions_nor_order_change_a_bit(rows_per_batch, most_groups):
     queries = random_queries(1, 30)
     expected = summary_rows(partials([to_batch(queries)]))
-    monkeypatch.setattr(partial_sums, "MOST_GROUPS_HELD", most_groups)  # 1: hand on after every batch
     for seed in range(2):
         shuffled = random.Random(seed).sample(queries, len(queries))
         cut = 11 * seed
         parts = [to_batch(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
-        rows = [row for part in parts for row in partials(pieces(part, rows_per_batch))]
+        # most_groups=1: hand on after every batch
+        rows = [row for part in parts for row in partials(pieces(part, rows_per_batch), most_groups=most_groups)]
         assert summary_rows(rows) == expected
 
 

@@ -19,7 +19,6 @@ from support.retrieval import (
 
 import ndcg_spark.kernels.bits
 import ndcg_spark.kernels.screening
-import ndcg_spark.worker.retrieval.sending
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.bits import HAS_BIT_COUNT
@@ -154,13 +153,13 @@ def random_tables(seed: int, metric: str) -> tuple[dict[str, Any], dict[str, Any
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_best_items_are_those_of_loops(metric, seed, monkeypatch):
-    monkeypatch.setattr(ndcg_spark.worker.retrieval.sending, "_ROWS", 40)  # several blocks in each stripe
+def test_the_best_items_are_those_of_loops(metric, seed):
+    sizes = {"rows": 20, "sent_rows": 40}  # several blocks in each stripe
     queries, items, kind = random_tables(seed, metric)
     k = random.Random(seed).choice([1, 3, 10, 1000])
     has_filter = seed % 4 == 0
     found = found_items(queries, items, metric, k, kind=kind, parts=1 + seed % 3, block_bytes=4000, held_pairs=200,
-                        rows=20, **({"same": "same"} if has_filter else {}))  # fmt: skip
+                        **sizes, **({"same": "same"} if has_filter else {}))  # fmt: skip
     for at, query in enumerate(queries["id"]):
         allowed = [
             (item, score_by_loop(metric, queries["vector"][at].tolist(), items["vector"][place].tolist()))
@@ -180,13 +179,11 @@ def test_the_best_items_are_those_of_loops(metric, seed, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("metric", ["hamming", "euclidean"])
-def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed, monkeypatch):
-    monkeypatch.setattr(ndcg_spark.worker.retrieval.sending, "_ROWS", 40)
+def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed):
     queries, items, kind = random_tables(2 * seed + 1, metric)  # whole numbers: ties are ties in any arithmetic
     cutoffs = (1, 5, 40, None)
-    values = scored(
-        queries, items, metric, cutoffs, kind=kind, parts=1 + seed % 3, block_bytes=2000, held_pairs=100, rows=20
-    )
+    sizes = {"block_bytes": 2000, "held_pairs": 100, "rows": 20, "sent_rows": 40}
+    values = scored(queries, items, metric, cutoffs, kind=kind, parts=1 + seed % 3, **sizes)
     by_query = {(row["query_id"], row["k"]): row for row in values}
     assert len(by_query) == len(queries["id"]) * len(cutoffs)
     for at, query in enumerate(queries["id"]):
@@ -200,15 +197,20 @@ def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed, monkeypatch):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [7, None])
-def test_any_shape_of_blocks_gives_the_same_bits(metric, k, monkeypatch):
+def test_any_shape_of_blocks_gives_the_same_bits(metric, k):
     queries, items, kind = random_tables(6, metric)
     shapes = [(1, 2**25, 2**21, 1000), (3, 1, 1, 7), (2, 3000, 50, 64), (4, 9000, 1000, 3)]
     found = []
     for parts, block_bytes, held_pairs, rows in shapes:
-        monkeypatch.setattr(ndcg_spark.worker.retrieval.sending, "_ROWS", rows)
-        choices = {"parts": parts, "block_bytes": block_bytes, "held_pairs": held_pairs}
-        values = scored(queries, items, metric, (3, k), kind=kind, rows=rows, **choices)
-        best = found_items(queries, items, metric, k or 5, kind=kind, rows=rows, **choices)
+        choices = {
+            "rows": rows,
+            "sent_rows": rows,
+            "parts": parts,
+            "block_bytes": block_bytes,
+            "held_pairs": held_pairs,
+        }
+        values = scored(queries, items, metric, (3, k), kind=kind, **choices)
+        best = found_items(queries, items, metric, k or 5, kind=kind, **choices)
         found.append((sorted(values, key=lambda row: (row["query_id"], row["k"] or 0)), dict(sorted(best.items()))))
     assert all(one == found[0] for one in found)
 

@@ -52,8 +52,8 @@ def test_the_seeds_meet_every_value_of_every_choice():
 def test_every_query_scores_what_the_oracle_says(seed):
     choices, rows = choices_of(seed), rows_of(seed)
     cutoffs = ((1, 3, 5, 20), (LONGEST,), (2, 10))[seed % 3]
-    longest = cutoffs[-1] if seed % 2 else None  # cut as Spark does, or handed over whole
-    batch = rankings(rows, choices, longest=longest, seed=seed, ranks=seed % 7 == 0)
+    max_k = cutoffs[-1] if seed % 2 else None  # cut as Spark does, or handed over whole
+    batch = rankings(rows, choices, max_k=max_k, seed=seed, ranks=seed % 7 == 0)
     task = task_of(convention_of(choices), cutoffs)
     whole = scores([batch], task)
     assert_same(whole, evaluate(rows, choices, cutoffs))

@@ -57,6 +57,16 @@ class Arrays:
     plan: EvaluationPlan
     rows: DataFrame
 
+    @property
+    def cost(self) -> str:
+        """What `rankings` cost, for a person."""
+        return "no shuffle of rows, one pass through Python workers"
+
+    @property
+    def cost_of_means(self) -> str:
+        """What `summary` costs, for a person."""
+        return self.cost
+
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to its two lists. Lazy; no shuffle, one pass through Python workers."""
         task = RankingTask(

@@ -10,13 +10,9 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.canonical import TOPICS
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
-
-
-def resolves_duplicates(plan: EvaluationPlan) -> bool:
-    """Whether all rows are looked through for duplicates before they are ranked."""
-    return plan.convention.duplicates != "error" or plan.check_duplicates == "all"
 
 
 def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -24,8 +20,8 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
     Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
-    ones the highest relevance is kept, then the other of the two decides: the choice does not depend on row order.
-    Spark cost: one shuffle of all rows by (query, item).
+    ones the highest relevance is kept, then the other of the two decides, and at last topics: the choice does not
+    depend on row order. Spark cost: one shuffle of all rows by (query, item).
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
@@ -55,4 +51,5 @@ def _preference(rows: DataFrame, policy: str) -> list[Column]:
     first = {ORDER: F.col(ORDER)}
     relevance = {RELEVANCE: -F.col(RELEVANCE)}
     by = first | relevance | best if policy == "first" else best | relevance | first
+    by[TOPICS] = F.col(TOPICS)
     return [part for name, value in by.items() if name in rows.columns for part in (value.isNull(), value)]

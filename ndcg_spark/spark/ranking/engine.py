@@ -18,7 +18,7 @@ from ndcg_spark.worker.ranking.canonical import ITEM, RANKED_ITEMS, RANKED_LIST,
 from ndcg_spark.worker.ranking.complete_queries import make_complete_sender
 from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
 from ndcg_spark.worker.ranking.partial_ranking import COUNTS
-from ndcg_spark.worker.ranking.query_rows import RankingTask, ranks_given
+from ndcg_spark.worker.ranking.query_rows import RankingTask
 from ndcg_spark.worker.ranking.receiving import make_merger, make_merging_summer
 
 EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
@@ -52,9 +52,25 @@ class Engine:
         scoring, summing = scoring_task(columns, self.plan), summing_task(self.plan)
         send = None
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
-            send = make_complete_sender(self.source.files, task, scoring, summing)
+            send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
         merge = make_merging_summer(task, scoring, summing)
         return finished(self._exchanged(task, send).mapInArrow(merge, schema=PARTIAL_SCHEMA), self.plan.confidence)
+
+    @property
+    def cost(self) -> str:
+        """What `rankings` cost, for a person."""
+        rows = "all rows"
+        if self._task(counts_relevant=False).cuts_early:
+            rows = "about 2 K numbers a query and input partition, or of its rows where these are fewer"
+        judgments = "" if self.judgments is None else ", and of all judgments"
+        return f"one shuffle of {rows}{judgments}; two passes through Python workers"
+
+    @property
+    def cost_of_means(self) -> str:
+        """What `summary` costs, for a person."""
+        if isinstance(self.source, ParquetSource) and self.source.files.bounds:
+            return f"complete queries are scored where they are read; of the others, {self.cost}"
+        return self.cost
 
     def schema(self) -> T.StructType:
         """Columns of rankings; see `ndcg_spark.spark.ranking`."""
@@ -113,7 +129,7 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
                 break
     fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
     from_rows = RANKED_LIST not in known.names
-    if from_rows and ranks_given(plan):
+    if from_rows and plan.ranks_given:
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
     elif from_rows and plan.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))

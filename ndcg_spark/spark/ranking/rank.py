@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
-from ndcg_spark.spark.items import ItemTables, check_item_tables, with_item_features
+from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
-from ndcg_spark.spark.ranking.duplicates import resolve_duplicates, resolves_duplicates
+from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
+from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
@@ -46,6 +48,17 @@ class Ranking:
         """Whether workers were to read objects of a store, and Spark has to."""
         source = self.steps.source if isinstance(self.steps, Engine) else None
         return isinstance(source, SparkSource) and source.fell_back
+
+    def costs(self, *, means_only: bool) -> list[str]:
+        """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
+        plan = self.steps.plan
+        found = [self.steps.cost_of_means if means_only and not plan.needs else self.steps.cost]
+        if plan.resolves_duplicates and not isinstance(self.steps, Arrays):  # arrays are checked where they are read
+            tables = "all rows" if self.tables.of_runs else "all rows, and of all judgments,"
+            found.append(
+                f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
+            )
+        return found + item_costs(plan, self.tables)
 
     def rows(self) -> DataFrame:
         """Canonical rows of the main table, not checked yet; lazy."""
@@ -140,10 +153,12 @@ def choose_ranking(
     path: str | None = None,
     parse_text: bool = False,
     parse_judgment_text: bool = False,
+    sizes: PartSizes = PART_SIZES,
 ) -> Ranking:
     """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
 
-    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files.
+    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files,
+    which are divided into parts of `sizes`.
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
@@ -159,8 +174,11 @@ def choose_ranking(
     )
     check_item_tables(plan, tables)
     strategy, source, reason, steps = _chosen(
-        frame, plan, judgments, path, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+        frame, plan, judgments, path, sizes, parse_text=parse_text, parse_judgment_text=parse_judgment_text
     )
+    if TOPICS in plan.needs:
+        judged = _rows_with_topics(plan, tables, parse_text=parse_text if judgments is None else parse_judgment_text)
+        tables = replace(tables, rows_with_topics=judged)
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables)
 
 
@@ -169,6 +187,7 @@ def _chosen(
     plan: EvaluationPlan,
     judgments: DataFrame | None,
     path: str | None,
+    sizes: PartSizes,
     *,
     parse_text: bool,
     parse_judgment_text: bool,
@@ -195,7 +214,7 @@ def _chosen(
     if judgments is not None:
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
-    if resolves_duplicates(plan):
+    if plan.resolves_duplicates:
         rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES)
@@ -205,9 +224,26 @@ def _chosen(
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
         windows = Windows(plan=plan, rows=rows, judgments=judged)
         return "window", "spark", "the reference was asked for", windows
-    source = choose_source(frame, plan, rows, path=path, judged=judgments is None)
+    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, sizes=sizes)
     engine = Engine(plan=plan, source=source, judgments=judged)
     return "engine", source.name, source.reason, engine
+
+
+def _rows_with_topics(plan: EvaluationPlan, tables: ItemTables, *, parse_text: bool) -> DataFrame:
+    """Rows of the table with the relevances, and topics: those rows that are ranked or judge, and no others.
+
+    Where nothing is left out these are all rows, as they are: what is bad then is refused where it is ranked.
+    """
+    frame, topics = tables.relevances, topics_column(plan, tables)
+    chooses = plan.convention.duplicates != "error"
+    if tables.of_runs:
+        rows = run_rows(frame, plan, judged=True, parse_text=parse_text, topics=topics)
+    else:
+        rows = judgment_rows(frame, plan, parse_text=parse_text, topics=topics)
+    if chooses or plan.on_invalid == "reject":
+        rows = long_rows(rows, plan) if tables.of_runs else rows
+        rows = valid_only(rows, RowRules(plan, judgments=not tables.of_runs))
+    return resolve_duplicates(rows, plan) if chooses else rows
 
 
 def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:

@@ -16,7 +16,6 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.summary import summarize_rankings
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.worker.ranking.query_rows import ranks_given
 from ndcg_spark.worker.ranking.rankings import ADVICE
 
 IN_RUN = "in_run"
@@ -36,6 +35,19 @@ class Windows:
     plan: EvaluationPlan
     rows: DataFrame
     judgments: DataFrame | None = None
+
+    @property
+    def cost(self) -> str:
+        """What `rankings` cost, for a person."""
+        joined = ""
+        if self.judgments is not None:
+            joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
+        return f"{joined}three shuffles of all rows, two of them with a sort; two passes through Python workers"
+
+    @property
+    def cost_of_means(self) -> str:
+        """What `summary` costs, for a person."""
+        return self.cost
 
     def rankings(self) -> DataFrame:
         """Rank every query; lazy.
@@ -114,7 +126,7 @@ def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     ranks = retrieved & F.col(RELEVANCE).isNotNull() if plan.convention.unjudged == "condensed" else retrieved
     value = _value(rows, plan)
     within = Window.partitionBy(*keys, ranks)
-    if ranks_given(plan):
+    if plan.ranks_given:
         place, tied = F.col(RANK).cast("bigint"), F.lit(1)
     elif plan.convention.groups_ties:
         place = F.rank().over(within.orderBy(value.desc()))
@@ -168,7 +180,7 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     found["ranked"] = entries.getField("relevance")
     if plan.lists_items:
         found["items"] = entries.getField("item")
-    if ranks_given(plan):
+    if plan.ranks_given:
         found["ranks"] = entries.getField("place")
     elif plan.convention.groups_ties:
         # One entry for all items of one score and relevance: equal structs next to each other.
@@ -189,7 +201,7 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
 def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     """Items of both lists, of which none may come twice. Items tied at the end of a list are left out."""
     k = plan.max_k or NO_CUTOFF
-    end = k if ranks_given(plan) else k + 1
+    end = k if plan.ranks_given else k + 1
     times = F.coalesce("judged_copies", F.lit(1)).cast("int") if "judged_copies" in rows.columns else F.lit(1)
     items = F.when(F.col("place") + F.col("tied") - 1 <= end, F.array_repeat(ITEM, times))
     checked = {"checked": F.flatten(F.collect_list(items))}

@@ -209,15 +209,15 @@ BLOCK_SCHEMA = pa.schema([("payload", pa.binary()), ("attractive", pa.binary()),
 """A block of patterns: its arrays, the attractiveness of each pattern (null: not begun), and its positions."""
 
 
-def make_packer() -> BatchFunction:
-    """Build the function from patterns to rows of `BLOCK_SCHEMA`, of about `BLOCK_CELLS` counts."""
+def make_packer(*, block_cells: int = BLOCK_CELLS) -> BatchFunction:
+    """Build the function from patterns to rows of `BLOCK_SCHEMA`, of about `block_cells` counts."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held, n_cells = [], 0
         for batch in batches:
             held.append(batch)
             n_cells += len(batch.column(PATTERN).flatten())
-            if n_cells >= BLOCK_CELLS:
+            if n_cells >= block_cells:
                 yield _block(held)
                 held, n_cells = [], 0
         if n_cells:

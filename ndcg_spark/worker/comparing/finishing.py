@@ -124,7 +124,7 @@ def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], plan: ComparisonP
 
 
 def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
-    """One row of a comparison, but for its family."""
+    """Compute a row of a comparison. The columns that need its family of tests are added later."""
     baseline, run = plan.pairs[key.pair]
     names = ((), *plan.segment_sets)[key.segment_set]
     stored = None

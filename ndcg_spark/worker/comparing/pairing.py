@@ -28,6 +28,7 @@ UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
     "unit", "solo", "query", "cluster", "run", "k", "idcg", "weight", "missing",
 )  # fmt: skip
 CHUNK_ROWS = 2**17
+"""Rows that are put side by side at once."""
 _WHOLE_LIST = -1
 """Stands for a null k."""
 
@@ -77,14 +78,14 @@ class Queries:
     rows: pa.RecordBatch
 
 
-def make_unifier(plan: ComparisonPlan) -> BatchFunction:
+def make_unifier(plan: ComparisonPlan, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
     """Build the function that checks the rows of each query and gives all of them its cluster, weight and segments.
 
     Rows must come sorted by query; the result is to be sorted by unit.
     """
 
     def unify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in whole_units(batches, QUERY):
+        for rows in whole_units(batches, QUERY, chunk_rows):
             ids, chosen = _checked(rows, plan)
             columns = {name: rows.column(name) for name in rows.schema.names if name != CLUSTER}
             shared = [name for name in columns if name == WEIGHT or name.startswith("segment_")]
@@ -98,8 +99,10 @@ def make_unifier(plan: ComparisonPlan) -> BatchFunction:
     return batch_function(unify)
 
 
-def whole_units(batches: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
-    """Put batches together to chunks of about `CHUNK_ROWS` rows that end where a value of the key column ends."""
+def whole_units(
+    batches: Iterator[pa.RecordBatch], key: str, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Put batches together to chunks of about `chunk_rows` rows that end where a value of the key column ends."""
     held: list[pa.RecordBatch] = []
     n_held = 0
     for batch in batches:
@@ -107,7 +110,7 @@ def whole_units(batches: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.Reco
             continue
         held.append(plain_texts(batch))
         n_held += batch.num_rows
-        if n_held >= CHUNK_ROWS:
+        if n_held >= chunk_rows:
             rows = joined(held)
             keys = int_values(rows.column(key))
             end = int(np.flatnonzero(keys != keys[-1])[-1]) + 1 if keys[0] != keys[-1] else 0

@@ -185,7 +185,7 @@ def _finished(nights: Iterator[Night], plan: RollUpPlan) -> Iterator[dict[str, A
 
 
 def _row(key: tuple[Any, ...], period: Period, plan: RollUpPlan) -> dict[str, Any]:
-    """One row of a period, but for its family."""
+    """Compute a row of a period. The columns that need its family of tests are added later."""
     first = period.nights[0]
     series = {name: first[name] for name in SERIES_OF_PAIRS}
     _check(series, period.nights)

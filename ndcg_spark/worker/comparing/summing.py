@@ -21,25 +21,42 @@ from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.kernels.replicates import MOST_EXACT
 from ndcg_spark.kernels.resampling import WordArray, drawn_sums, flipped_sums
 from ndcg_spark.worker.batches import BatchFunction, batch_function
-from ndcg_spark.worker.comparing.pairing import UNIT, Queries, query_text, read_queries, whole_units
+from ndcg_spark.worker.comparing.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
 from ndcg_spark.worker.comparing.replicating import Units, drawn_columns, limb_columns, units_to_bytes
 from ndcg_spark.worker.comparing.totals import SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
 from ndcg_spark.worker.partial_sums import plain_values, segment_texts
 
-FEW_UNITS = 512
-"""A segment with fewer units in a chunk sends them as they are, in 24 bytes each, and not 208 kB of replicates."""
-HELD_BYTES = 2**28
-"""Sums of replicates that a worker holds before it sends all of them on."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummingLimits:
+    """Sizes that decide how a worker adds up, and change no sum.
+
+    Parameters
+    ----------
+    chunk_rows : int
+        Rows that are put side by side at once.
+    few_units : int
+        A segment with fewer units in a chunk sends them as they are, in 24 bytes each, and not 208 kB of replicates.
+    held_bytes : int
+        Sums of replicates that a worker holds before it sends all of them on.
+    """
+
+    chunk_rows: int = CHUNK_ROWS
+    few_units: int = 512
+    held_bytes: int = 2**28
 
 
-def make_summer(plan: ComparisonPlan) -> BatchFunction:
+_LIMITS = SummingLimits()
+
+
+def make_summer(plan: ComparisonPlan, limits: SummingLimits = _LIMITS) -> BatchFunction:
     """Build the function from canonical rows, sorted by unit, to `PARTIAL_SCHEMA`."""
 
     def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[GroupKey, Totals] = {}
-        for rows in whole_units(batches, UNIT):
-            _add_chunk(held, read_queries(rows, plan), plan)
-            if _size(held, plan) > HELD_BYTES:
+        for rows in whole_units(batches, UNIT, limits.chunk_rows):
+            _add_chunk(held, read_queries(rows, plan), plan, limits)
+            if _size(held, plan) > limits.held_bytes:
                 yield from partial_batches(held)
                 held = {}
         yield from partial_batches(held)
@@ -138,7 +155,7 @@ def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping
     return Grouping(number, texts, order, starts, np.append(at, n), np.searchsorted(at, starts), units[at])
 
 
-def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonPlan) -> None:
+def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonPlan, limits: SummingLimits) -> None:
     sets = ((), *plan.segment_sets)
     groupings = [_grouping(queries, number, names) for number, names in enumerate(sets)]
     compared = list(_pairs(queries, plan))
@@ -147,10 +164,10 @@ def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonP
         for grouping in groupings:
             _add_sums(held, one, limbs, grouping)
     # Without clusters the replicates of all queries are the sums of those of a segment set with large segments.
-    adds_up = queries.solo is None and len(groupings) > 1 and groupings[1].least_units >= FEW_UNITS
+    adds_up = queries.solo is None and len(groupings) > 1 and groupings[1].least_units >= limits.few_units
     for grouping in groupings[1:] if adds_up else groupings:
         to_all = adds_up and grouping.number == 1
-        _add_units(held, compared, grouping, plan, clustered=queries.solo is not None, to_all=to_all)
+        _add_units(held, compared, grouping, plan, limits, clustered=queries.solo is not None, to_all=to_all)
 
 
 def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
@@ -215,6 +232,7 @@ def _add_units(
     compared: list[Pairs],
     grouping: Grouping,
     plan: ComparisonPlan,
+    limits: SummingLimits,
     *,
     clustered: bool,
     to_all: bool,
@@ -241,7 +259,7 @@ def _add_units(
         flipped += [(number, place, limb) for place, limb in limb_columns(units.d)] if plan.flips else []
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
         inside = slice(start, end)
-        if grouping.number and end - start < FEW_UNITS:
+        if grouping.number and end - start < limits.few_units:
             _keep_units(held, grouping, group, shared, inside)
             continue
         _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, plan, to_all=to_all)

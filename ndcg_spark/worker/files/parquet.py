@@ -51,6 +51,26 @@ class OpenedFile:
     metadata: pq.FileMetaData
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSizes:
+    """How files are divided into parts. A part is a task, which takes some hundredths of a second to start.
+
+    Parameters
+    ----------
+    wanted : int
+        About how many parts all files are divided into.
+    smallest, largest : int
+        Bytes of a part. Only the last part of a file may be smaller.
+    """
+
+    wanted: int = 8
+    smallest: int = 2**22
+    largest: int = 2**28
+
+
+PART_SIZES = PartSizes()
+
+
 @contextmanager
 def opened(path: str) -> Iterator[OpenedFile]:
     """Open a Parquet file and read its footer; an OSError if it is none. Two requests to an object store."""
@@ -80,12 +100,10 @@ def identify(path: str) -> FileIdentity:
         return found.identity
 
 
-def parts_of(files: list[FileIdentity], n_wanted: int, smallest: int, largest: int) -> tuple[FilePart, ...]:
-    """Divide files into about `n_wanted` parts, of which each is a task.
-
-    Parts have `smallest` to `largest` bytes; the last of a file has what is left, and files are not put together.
-    """
-    step = max(smallest, min(largest, -(-sum(file.size for file in files) // n_wanted)))
+def parts_of(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[FilePart, ...]:
+    """Divide files into parts. A part never holds rows of two files."""
+    n_bytes = sum(file.size for file in files)
+    step = max(sizes.smallest, min(sizes.largest, -(-n_bytes // sizes.wanted)))
     return tuple(
         FilePart(file=file, start=start, end=min(start + step, file.size))
         for file in files

@@ -24,7 +24,7 @@ SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfss": "abfss", "
 """Schemes of object stores that Arrow reads; those of one store are spellings of one scheme."""
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/*(.*)", re.DOTALL)
 _LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/@:]*:(?!\d+(?:/|$))[^@]*@")
-"""Secret keys may have slashes in them; what is no login is a port."""
+"""Secret keys may contain slashes. Digits behind the colon, up to a slash or the end, are a port, not a key."""
 _TOKEN = re.compile(r"[?&](sig|sv|AWSAccessKeyId|X-Amz-\w+|X-Goog-\w+)=.*", re.IGNORECASE | re.DOTALL)
 _YES = ("1", "true", "yes", "on")
 _S3_SETTINGS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_NO_SIGN_REQUEST")

@@ -14,9 +14,8 @@ from ndcg_spark.kernels.top_k import ODD_NUMBERS
 
 HashArray = NDArray[np.uint64]
 _BASE, _MIX = ODD_NUMBERS
-_AT_ONCE = 2**14
-"""Texts, whose bytes take a word each."""
-
+TEXTS_AT_ONCE = 2**14
+"""Texts that are hashed at once, each byte as a word of 64 bits."""
 
 QUERY_BITS = 24
 """High bits of a hash that the query alone decides: all runs and judgments of a query share a partition."""
@@ -74,7 +73,7 @@ def sorted_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
 
 
 def _text_hashes(column: pa.Array) -> HashArray:
-    found = [_polynomials(column.slice(at, _AT_ONCE)) for at in range(0, len(column), _AT_ONCE)]
+    found = [_polynomials(column.slice(at, TEXTS_AT_ONCE)) for at in range(0, len(column), TEXTS_AT_ONCE)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
 
 

@@ -42,7 +42,7 @@ class RankingTask:
     @property
     def ranks_given(self) -> bool:
         """Whether ranks are taken as they are."""
-        return ranks_given(self.plan)
+        return self.plan.ranks_given
 
     @property
     def cuts_early(self) -> bool:
@@ -50,11 +50,6 @@ class RankingTask:
         convention = self.plan.convention
         needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
         return self.plan.max_k is not None and not (self.judgments is not None and needs_labels)
-
-
-def ranks_given(plan: EvaluationPlan) -> bool:
-    """Whether ranks are taken as they are; condensed lists are ranked anew."""
-    return plan.columns.rank is not None and plan.convention.unjudged != "condensed"
 
 
 @dataclass(slots=True)

@@ -121,7 +121,7 @@ class _Held:
             self._n_rows = self._n_bytes = 0
 
     def complete(self) -> Iterator[PartialRankings]:
-        """Yield rankings with all there is to know of their queries.
+        """Yield the rankings of complete queries: all of their parts have arrived.
 
         A few megabytes at once: arrays that do not fit into the processor's cache take several times as long.
         """

@@ -21,8 +21,6 @@ from ndcg_spark.worker.retrieval.task import ID, N_ITEMS, N_QUERIES, VECTOR, Ret
 QUERIES, ITEMS = range(2)
 N_BLOCKS = b"n_blocks"
 """Metadata of a payload: number of blocks of queries."""
-_ROWS, _BYTES = 2**17, 2**23
-"""Of what a worker packs at once, which bounds a payload."""
 
 
 def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
@@ -52,7 +50,8 @@ def _send(batches: Iterator[pa.RecordBatch], task: RetrievalTask, *, of_corpus: 
         rows = plain_texts(batch.select([name for name in batch.schema.names if name not in (N_QUERIES, N_ITEMS)]))
         held.append(packed_rows(rows, task, of_corpus=of_corpus))
         refuse_widths(VECTOR, width_of(held[0], VECTOR), width_of(held[-1], VECTOR))
-        if sum(one.num_rows for one in held) >= _ROWS or sum(one.nbytes for one in held) >= _BYTES:
+        n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+        if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
             yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
             held = []
     if held:

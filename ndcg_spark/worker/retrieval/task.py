@@ -15,6 +15,7 @@ N_QUERIES, N_ITEMS = "n_queries", "n_items"
 """Rows of the two tables, beside each row."""
 SUB_BLOCKS = 16
 """Parts of a block of queries that are merged by themselves."""
+_SENT_ROWS, _SENT_BYTES = 2**17, 2**23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class RetrievalTask:
         Of the item column of the result; None: as it comes, where whole numbers have 64 bits.
     levels : tuple of float
         Relevances of which metrics must know how many items of the corpus reach them.
+    sent_rows, sent_bytes : int
+        Rows and bytes that a worker packs at once, which bounds a payload.
     """
 
     plan: RetrievalPlan
@@ -52,6 +55,8 @@ class RetrievalTask:
     carried: tuple[str, ...] = ()
     item_type: pa.DataType | None = None
     levels: tuple[float, ...] = ()
+    sent_rows: int = _SENT_ROWS
+    sent_bytes: int = _SENT_BYTES
 
     @property
     def groups_ties(self) -> bool:

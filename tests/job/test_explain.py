@@ -1,0 +1,177 @@
+"""What `--explain` says a job costs: for each source, table of judgments and metric of items that which is true."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.main_job import mean_ndcg
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+CUT = "one shuffle of about 2 K numbers a query and input partition, or of its rows where these are fewer"
+PASSES = "; two passes through Python workers"
+TIES = ("--ties", "item_asc")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> dict[str, Path]:
+    """Tables of all forms, the long one in the order of queries."""
+    folder = tmp_path_factory.mktemp("explained")
+    long = {"query_id": ["a", "a", "b"], "item_id": ["x", "y", "x"], "score": [2.0, 1.0, 1.0]}
+    judged = {"relevance": [1, 0, 1], "topics": [["1"], ["2"], ["1"]]}
+    entries = [[{"item": "x", "relevance": 1.0}], [{"item": "y", "relevance": 0.0}]]
+    found = {
+        "long": long | judged,
+        "run": long,
+        "judgments": {name: long[name] for name in ("query_id", "item_id")} | judged,
+        "arrays": {"query_id": ["a", "b"], "relevance": entries},
+        "items": {
+            "item_id": ["x", "y"], "vector": [[1.0], [2.0]], "categories": [["1"], ["2"]],
+            "first_seen": [date(2026, 1, 1)] * 2,
+        },
+        "met": {"query_id": ["a", "b"], "item_id": ["x", "y"]},
+    }  # fmt: skip
+    for name, columns in found.items():
+        (folder / name).mkdir()
+        pq.write_table(pa.table(columns), folder / name / "rows.parquet")
+    return {name: folder / name for name in found}
+
+
+def explained(*arguments: object) -> dict[str, str]:
+    """The lines of `--explain`, by what they are about; the last has no name."""
+    ended = mean_ndcg(*arguments, "--run-date", "2026-01-31", "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    lines = ended.out.splitlines()
+    assert lines[-1] == "Nothing was evaluated or written."
+    return {line[:12].strip(): line[13:] for line in lines[:-1]}
+
+
+def cost(tables: dict[str, Path], form: str, *more: object) -> str:
+    """The cost of a job of one form, without its number of actions."""
+    judgments = ("--judgments", tables["judgments"]) if form == "run" else ()
+    return explained("--input", tables[form], *judgments, *more)["cost"].rpartition("; at least ")[0]
+
+
+RANKED = [
+    (("long", "--source", "spark"), CUT + PASSES),
+    (("run",), f"{CUT}, and of all judgments{PASSES}"),
+    (("arrays",), "no shuffle of rows, one pass through Python workers"),
+    # There is nothing to cut in whole lists, and before labels are known.
+    (("long", "--source", "spark", "--k", "all"), f"one shuffle of all rows{PASSES}"),
+    (("run", "--k", "all"), f"one shuffle of all rows, and of all judgments{PASSES}"),
+    (("run", "--unjudged", "condensed"), f"one shuffle of all rows, and of all judgments{PASSES}"),
+    (("run", "--convention", "default;ideal=retrieved"), f"one shuffle of all rows, and of all judgments{PASSES}"),
+    (("long", "--unjudged", "condensed", "--source", "spark"), CUT + PASSES),
+    (
+        ("long", "--strategy", "window"),
+        f"three shuffles of all rows, two of them with a sort{PASSES}",
+    ),
+    (
+        ("run", "--strategy", "window"),
+        "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); three shuffles "
+        f"of all rows, two of them with a sort{PASSES}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "told"), RANKED, ids=str)
+def test_what_ranking_costs(tables, form, told):
+    assert cost(tables, *form) == told
+
+
+DUPLICATES = "by (query, item) for duplicates, after a pass through Python workers"
+
+
+ALL, BEST = ("--check-duplicates", "all"), ("--duplicates", "best")
+
+
+@pytest.mark.parametrize(
+    ("form", "rule", "told"),
+    [
+        ("long", ALL, f"; a shuffle of all rows {DUPLICATES}"),
+        ("long", BEST, f"; a shuffle of all rows {DUPLICATES}"),
+        ("run", ALL, f"; a shuffle of all rows, and of all judgments, {DUPLICATES}"),
+        ("run", BEST, f"; a shuffle of all rows, and of all judgments, {DUPLICATES}"),
+        ("arrays", ALL, ""),  # they are looked through where they are, and copies in them are not resolved
+    ],
+    ids=str,
+)
+def test_what_it_costs_to_look_for_duplicates(tables, form, rule, told):
+    assert cost(tables, form, *rule) == cost(tables, form, "--source", "spark") + told
+
+
+COUNTED = "; a shuffle of counts of the listed items, and a join of them with the items of the catalogue"
+SECOND = "a shuffle of the relevant rows and a join, both by query"
+
+
+def joined(*read: str) -> str:
+    return (
+        f"; a join of the first K items of each query with what metrics read ({', '.join(read)}), and a shuffle by "
+        "query"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "given", "told"),
+    [
+        ("coverage@3,gini@3,entropy@3", ("items",), COUNTED),
+        ("ild@3", ("items",), joined("items: vector")),
+        ("ils(by=categories)@3", ("items",), joined("items: categories")),
+        ("first_appearance@3", ("items",), joined("items: first_seen")),
+        ("ild@3,coverage@3", ("items",), joined("items: vector") + COUNTED),
+        (
+            "novelty@3",
+            ("met",),
+            joined("interactions: counts") + "; shuffles of the interactions, counted by item and in all",
+        ),
+        (
+            "first_new@3",
+            ("met",),
+            joined("interactions: of the user") + "; a shuffle of the interactions by user and item",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["long", "run", "arrays"])
+def test_what_metrics_of_items_cost(tables, form, metrics, given, told):
+    options = {"items": ("--items", tables["items"]), "met": ("--interactions", tables["met"])}
+    more = [part for name in given for part in options[name]]
+    plain = cost(tables, form, *TIES, "--k", "3", "--source", "spark")
+    assert cost(tables, form, *TIES, "--metrics", metrics, *more) == plain + told
+
+
+@pytest.mark.parametrize(("form", "table"), [("long", "input"), ("run", "judgments")])
+def test_what_topics_cost(tables, form, table):
+    alpha = (*TIES, "--metrics", "alpha_ndcg@3")
+    plain = cost(tables, form, *TIES, "--k", "3", "--source", "spark")
+    scan = f"; a second scan of the {table} for topics"
+    assert cost(tables, form, *alpha) == f"{plain}{scan}, {SECOND}"
+    assert cost(tables, form, *alpha, "--on-invalid", "reject") == f"{plain}{scan} through Python workers, {SECOND}"
+    best = cost(tables, form, *alpha, "--duplicates", "best")
+    assert best.endswith(
+        f"{scan} through Python workers, a shuffle of all of them by (query, item) for duplicates, {SECOND}"
+    )
+
+
+def test_topics_of_arrays_are_refused(tables):
+    ended = mean_ndcg("--input", tables["arrays"], *TIES, "--metrics", "alpha_ndcg@3", "--explain")
+    assert (ended.code, ended.out) == (2, "")
+    assert "'alpha_ndcg@3' needs a row for each judged item" in ended.err
+
+
+@pytest.mark.classic("Python workers read files themselves")
+def test_complete_queries_of_sorted_files_are_scored_where_they_are_read_for_means_alone(tables, tmp_path):
+    plain = explained("--input", tables["long"])
+    assert plain["source"] == "parquet: 1 Parquet files under a local path, sorted by query"
+    in_place = f"complete queries are scored where they are read; of the others, {CUT}{PASSES}; at least 1 action"
+    assert plain["cost"] == in_place
+    queries = explained("--input", tables["long"], "--per-query-output", tmp_path / "queries")
+    assert queries["source"] == plain["source"]
+    assert queries["cost"] == f"{CUT}{PASSES}; at least 2 actions"
+    judged = explained("--input", tables["run"], "--judgments", tables["judgments"])
+    assert judged["source"] == "parquet: 1 Parquet files under a local path"
+    whole = explained("--input", tables["long"], "--k", "all")["cost"]
+    assert whole.startswith("complete queries are scored where they are read; of the others, one shuffle of all rows")
