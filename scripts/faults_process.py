@@ -159,8 +159,11 @@ def serve(spark: SparkSession) -> None:
 def main() -> None:
     """Be a writer."""
     scratch, settings = Path(sys.argv[1]) / f"writer-{os.getpid()}", json.loads(sys.argv[2])
-    spark = start_sail(scratch)[0] if sys.argv[3] == "sail" else session(scratch, settings)
+    # A server that nobody holds ends.
+    spark, server = start_sail(scratch) if sys.argv[3] == "sail" else (session(scratch, settings), None)
     serve(spark)
+    if server is not None:
+        server.stop()
 
 
 if __name__ == "__main__":
