@@ -1,14 +1,21 @@
 """Break writes of nightly tables on purpose, and look what is left of them.
 
-In each night two to four writers replace slices of one table, often the same ones, at the same time: a data set has
-three runs. At random some are broken by a row that raises or by a step of the write that fails, some are held up at
-such a step, some meet a full disk, some are killed (Python, its Java, or both); a cluster loses executors.
-After each night every slice must hold exactly the rows of one write: of the last one that said it was done, or of one
-that was killed. Then what did not get done is run again, which must heal: it is done, and leaves nothing behind.
+In each night two to four writers replace slices of a table, often the same ones, at the same time: a data set has
+three runs. Two thirds of the jobs write a second table with it. At random some are broken by a row that raises or by
+a step of the write that fails, some are held up at such a step, some meet a full disk, some are killed (Python, its
+Java, or both), by the clock or just before some step; a cluster loses executors.
+After each night every slice of every table must hold exactly the rows of one write: of the last one that said it was
+done, or of one that was killed. Then what did not get done is run again, which must heal: it is done, and leaves
+nothing behind.
 
 Of folders a reader checks the same all the time; `missed` counts files that were replaced between its listing and
 its opening them, which readers see as an error. Prints a table of outcomes; exits 1 if a slice was lost, doubled or
-mixed, or holds rows that it must not (`wrong`), or a re-run did not heal.
+mixed, or holds rows that it must not (`wrong`), or a re-run did not heal. `seconds` are those of all nights of a row,
+without the start of sessions before the first.
+
+Processes share tables of parquet, ORC and Hive by a metastore, which the session that looks serves on this machine.
+Delta has no Java, so that Python alone is killed. Full disks are tried with folders and those three, the cluster with
+folders and parquet tables.
 
 Iceberg runs on Spark 3.5 and Delta on Sail, as for scripts/formats, each in an environment of its own.
 
@@ -29,7 +36,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -44,16 +51,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # clu
 
 from faults_cluster import SETTINGS, cluster_below, losing_executors
 from faults_formats import FORMATS, Format, SliceKey, place_of
-from faults_process import Writers, session
+from faults_metastore import free_port, metastore_settings, serve_metastore
+from faults_process import Target, Writers, session
 from faults_rows import Reader, Task, broken_calls, judge, plan_fault, write
 from formats_places import start_sail
 from support.cluster import Cluster
 from support.disks import Disk, small_disk
 
+from ndcg_spark.tables.claims import HIDDEN
+
 DATASETS, RUNS = ("shop", "app"), ("a", "b", "c")
+TABLES = ((0,), (0, 1), (0, 1))
+"""A job writes the table of metrics, and often the one of queries with it."""
 OUTCOMES = ("done", "refused", "broken", "full", "killed")
 FAILURES = ("lost", "doubled", "mixed", "wrong", "unhealed")
-COLUMNS = ("nights", "writers", *OUTCOMES, "executors", "re-runs", "reads", "missed", *FAILURES)
+COLUMNS = ("nights", "writers", *OUTCOMES, "executors", "re-runs", "reads", "missed", *FAILURES, "seconds")
 
 
 class Running(Protocol):
@@ -65,20 +77,27 @@ class Running(Protocol):
 
 @dataclass
 class Leg:
-    """One table, and what was done to it; `known` is the version that each slice must hold, or one of several."""
+    """Two tables that jobs write together, and what was done to them.
+
+    `known` is the version that each slice of each of them must hold, or one of several.
+    """
 
     name: str
     kind: Format
-    place: str
-    known: dict[SliceKey, set[int]] = field(default_factory=dict)
+    places: tuple[str, ...]
+    known: dict[tuple[str, SliceKey], set[int]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
-    reader: Reader | None = None
+    readers: dict[str, Reader] = field(default_factory=dict)
+
+    def written(self, task: Task) -> list[tuple[str, SliceKey]]:
+        """What a task replaces."""
+        return [(self.places[at], one) for at in task.tables for one in task.slices]
 
     def settle(self, tasks: Sequence[Task], ended: Sequence[str]) -> None:
         """Learn from what the writers of a night say which versions their slices may hold now."""
-        for one in {one for task in tasks for one in task.slices}:
-            pairs = [(task, end) for task, end in zip(tasks, ended, strict=True) if one in task.slices]
+        for one in {one for task in tasks for one in self.written(task)}:
+            pairs = [(task, end) for task, end in zip(tasks, ended, strict=True) if one in self.written(task)]
             done = {task.version for task, end in pairs if end == "done"}
             killed = {task.version for task, end in pairs if end == "killed"}
             # Writers that were both done came one after the other; which was the later one, nobody knows here.
@@ -86,19 +105,20 @@ class Leg:
 
     def check(self, spark: SparkSession, night: date) -> None:
         """Judge every slice of a night, and remember what it holds."""
-        found = self.kind.read(spark, self.place, night)
-        for one, allowed in self.known.items():
+        found = {place: self.kind.read(spark, place, night) for place in self.places}
+        for (place, one), allowed in self.known.items():
             if one[0] != night.isoformat():
                 continue
-            verdict, version = judge(found.get(one, []), allowed)
+            rows = found[place].get(one, [])
+            verdict, version = judge(rows, allowed)
             if verdict != "whole":
                 self.counts[verdict] += 1
-                self.complaints.append(f"{self.name}: {one} is {verdict}: {found.get(one)}, not one of {allowed}")
-            self.known[one] = {version}
-            if self.reader is not None and version:
-                self.reader.settled |= {place_of(self.reader.root, one)}
+                self.complaints.append(f"{self.name}: {place} {one} is {verdict}: {rows}, not one of {allowed}")
+            self.known[place, one] = {version}
+            if place in self.readers and version:
+                self.readers[place].settled |= {place_of(self.readers[place].root, one)}
 
-    def heal(self, tasks: Iterable[Task], writers: Running) -> None:
+    def heal(self, tasks: Iterable[Task], writers: Running, spark: SparkSession | None = None) -> None:
         """Run tasks again, one after the other and without faults: they are done, and nothing is left over."""
         for task in tasks:
             (end,) = writers.run([task])
@@ -107,10 +127,11 @@ class Leg:
             if end != "done":
                 self.counts["unhealed"] += 1
                 self.complaints.append(f"{self.name}: run again, {task} is {end}")
-        hidden = Path(self.place) / ".ndcg-spark"
-        if self.kind.folder and hidden.exists():
-            self.counts["unhealed"] += 1
-            self.complaints.append(f"{self.name}: left over: {sorted(map(str, hidden.rglob('*')))[:9]}")
+        for place in self.places:
+            hidden = self.kind.root(spark, place) / HIDDEN
+            if hidden.exists():
+                self.counts["unhealed"] += 1
+                self.complaints.append(f"{self.name}: left over: {sorted(map(str, hidden.rglob('*')))[:9]}")
 
 
 def nights(
@@ -123,13 +144,14 @@ def nights(
         tasks = []
         for _ in range(rng.randint(2, most)):
             runs = tuple(sorted(rng.sample(RUNS, rng.randint(1, 3))))
-            tasks.append(Task(night, rng.choice(DATASETS), runs, next(versions), plan_fault(rng, kind)))
+            fault, tables = plan_fault(rng, kind), rng.choice(TABLES)
+            tasks.append(Task(night, rng.choice(DATASETS), runs, next(versions), fault, tables))
         yield rng, night, tasks
 
 
 def run_leg(spark: SparkSession, leg: Leg, writers: Running, count: int, seed: str, most: int = 4) -> None:
     """Break, check, heal, check, night for night."""
-    versions = itertools.count(1)
+    versions, began = itertools.count(1), time.monotonic()
     for rng, night, tasks in nights(count, f"{seed} {leg.name}", leg.kind, versions, most):
         ended = writers.run(tasks, rng)
         leg.counts.update(nights=1, writers=len(tasks))
@@ -142,8 +164,9 @@ def run_leg(spark: SparkSession, leg: Leg, writers: Running, count: int, seed: s
             if end not in ("done", "refused")
         ]
         if again:
-            leg.heal(again, writers)
+            leg.heal(again, writers, spark)
             leg.check(spark, night)
+    leg.counts["seconds"] += round(time.monotonic() - began)
 
 
 class Threads:
@@ -157,16 +180,27 @@ class Threads:
         if self._disk is not None and rng is not None and rng.random() < 0.5:
             self._disk.fill(left=rng.randrange(160) << 10)
         try:
-            return list(self._pool.map(lambda task: write(self._spark, self._leg.place, task), tasks))
+            return list(self._pool.map(lambda task: write(self._spark, self._leg.places, task), tasks))
         finally:
             if self._disk is not None:
                 self._disk.free()
 
 
+class Processes:
+    """Writers that are processes, which are killed."""
+
+    def __init__(self, writers: Writers, leg: Leg, name: str, roots: Sequence[Path] = ()) -> None:
+        self._writers, self._target = writers, Target(name, leg.places, tuple(map(str, roots)))
+
+    def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
+        """How each of them ended."""
+        return self._writers.run(self._target, tasks, rng)
+
+
 class OnCluster:
     """Writers that are processes, on a cluster that loses executors."""
 
-    def __init__(self, writers: Writers, cluster: Cluster, leg: Leg) -> None:
+    def __init__(self, writers: Processes, cluster: Cluster, leg: Leg) -> None:
         self._writers, self._cluster, self._leg = writers, cluster, leg
 
     def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
@@ -181,16 +215,17 @@ class OnCluster:
 
 @contextmanager
 def reading(leg: Leg) -> Iterator[None]:
-    """Read a folder all the time: what was there once must be there whole, in one version, always."""
+    """Read folders all the time: what was there once must be there whole, in one version, always."""
     if not leg.kind.folder:
         yield
         return
-    leg.reader = reader = Reader(Path(leg.place))
+    leg.readers = {place: Reader(Path(place)) for place in leg.places}
     stop = threading.Event()
 
     def run() -> None:
         while not stop.is_set():
-            reader.look()
+            for reader in leg.readers.values():
+                reader.look()
             time.sleep(0.02)
 
     thread = threading.Thread(target=run)
@@ -200,80 +235,111 @@ def reading(leg: Leg) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        leg.counts.update(reader.counts)
-        leg.complaints += reader.complaints
+        for reader in leg.readers.values():
+            leg.counts.update(reader.counts)
+            leg.complaints += reader.complaints
+
+
+@contextmanager
+def tables_of(spark: SparkSession, name: str, what: str, folder: Path, schema: str = "") -> Iterator[Leg]:
+    """Two tables of a format, in a schema of the catalog if one is named."""
+    kind = FORMATS[name]
+    words = what.replace(" ", "_")
+    places = tuple(schema + kind.reference(folder, one) for one in (words, f"{words}_queries"))
+    leg = Leg(f"{name}, {what}", kind, places)
+    for place in places:
+        kind.make(spark, place)
+    try:
+        with reading(leg):
+            yield leg
+    finally:
+        for place in places:
+            kind.drop(spark, place)
 
 
 def thread_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path) -> Leg:
-    """A table of a format, written by threads."""
-    kind = FORMATS[name]
-    leg = Leg(f"{name}, threads", kind, kind.reference(scratch, "threads"))
-    kind.make(spark, leg.place)
-    try:
-        with broken_calls(kind), reading(leg):
-            run_leg(spark, leg, Threads(spark, leg), count, seed)
-    finally:
-        kind.drop(spark, leg.place)
+    """Tables of a format, written by threads."""
+    with tables_of(spark, name, "threads", scratch) as leg, broken_calls(leg.kind):
+        run_leg(spark, leg, Threads(spark, leg), count, seed)
     return leg
 
 
-def disk_leg(spark: SparkSession, count: int, seed: str, scratch: Path) -> Leg | None:
-    """A folder on a disk that fills up; nothing where no disk can be mounted."""
-    kind = FORMATS["folder"]
+def disk_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path) -> Leg | None:
+    """Tables on a disk that fills up; nothing where no disk can be mounted."""
+    schema = "" if FORMATS[name].folder else f"faults_disk_{name}"
     try:
-        with small_disk(scratch / "disk", 4096) as disk:
-            leg = Leg("folder, full disk", kind, kind.reference(disk.folder, "table"))
-            with broken_calls(kind), reading(leg):
+        with small_disk(scratch / f"disk-{name}", 8192) as disk:
+            if schema:
+                spark.sql(f"CREATE SCHEMA {schema} LOCATION 'file:{disk.folder}/schema'")
+            qualified = schema and f"{schema}."
+            with tables_of(spark, name, "full disk", disk.folder, qualified) as leg, broken_calls(leg.kind):
                 run_leg(spark, leg, Threads(spark, leg, disk), count, seed)
-            return leg
+            return leg  # the schema goes with the metastore
     except pytest.skip.Exception as reason:
         print(f"no leg with full disks: {reason}", file=sys.stderr)
         return None
 
 
-def process_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path) -> Leg:
-    """A table that processes with sessions of their own share, and which are killed."""
-    kind = FORMATS[name]
-    leg = Leg(f"{name}, processes", kind, kind.reference(scratch, "processes"))
-    with Writers(4, name, leg.place, scratch, kind.settings(scratch)) as writers, reading(leg):
-        run_leg(spark, leg, writers, count, seed)
+def process_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path, writers: Writers) -> Leg:
+    """Tables that processes with sessions of their own share, and which are killed."""
+    with tables_of(spark, name, "processes", scratch) as leg:
+        roots = [leg.kind.root(spark, place) for place in leg.places] if name == "delta" else []
+        run_leg(spark, leg, Processes(writers, leg, name, roots), count, seed)
     return leg
 
 
-def cluster_leg(spark: SparkSession, count: int, seed: str, scratch: Path) -> Leg:
-    """A folder, written by drivers of a cluster; drivers and executors are killed."""
-    kind = FORMATS["folder"]
-    leg = Leg("folder, cluster", kind, kind.reference(scratch, "cluster-table"))
+def cluster_legs(
+    spark: SparkSession, names: Sequence[str], count: int, seed: str, scratch: Path, more: Mapping[str, str]
+) -> Iterator[Leg]:
+    """Tables of some formats, written by drivers of one cluster; drivers and executors are killed."""
     with cluster_below(scratch, writers=2) as cluster:
-        settings = {**SETTINGS, "spark.master": cluster.url}
-        with Writers(2, "folder", leg.place, scratch, settings) as writers, reading(leg):
-            run_leg(spark, leg, OnCluster(writers, cluster, leg), count, seed, most=2)
-    return leg
+        settings = {**more, **SETTINGS, "spark.master": cluster.url}
+        with Writers(2, scratch, settings) as writers:
+            for at, name in enumerate(names):
+                with tables_of(spark, name, "cluster", scratch) as leg:
+                    running = OnCluster(Processes(writers, leg, name), cluster, leg)
+                    share = count // len(names) + (at < count % len(names))
+                    run_leg(spark, leg, running, share, seed, most=2)
+                yield leg
 
 
 def run_legs(
-    spark: SparkSession, count: int, seed: str, scratch: Path, names: Sequence[str] = ("folder", "parquet")
+    spark: SparkSession,
+    count: int,
+    seed: str,
+    scratch: Path,
+    names: Sequence[str] = ("folder", "parquet"),
+    settings: Mapping[str, str] | None = None,
 ) -> list[Leg]:
     """Nights for each format and the cluster.
 
-    Some of those of the folder and of Iceberg go to processes that are killed, and to full disks. A cluster takes
-    long, so it has a quarter of the nights of a format.
+    Some of those of each format go to processes that are killed, and to full disks; to processes only where they can
+    share its tables, of which `settings` tells that they have one catalog. A cluster takes long, so it has a quarter
+    of the nights of a format.
     """
     weights = {name: 1 if name == "cluster" else 4 for name in names}
+    shares = {name: count * one // sum(weights.values()) for name, one in weights.items()}
+    shares[names[0]] += count - sum(shares.values())
+    catalog = [name for name in FORMATS if FORMATS[name].metastore]
     legs: list[Leg | None] = []
-    for at, name in enumerate(names):
-        share = count * weights[name] // sum(weights.values())
-        share += 0 if at else count - sum(count * one // sum(weights.values()) for one in weights.values())
-        if name == "cluster":
-            legs.append(cluster_leg(spark, share, seed, scratch))
-            continue
-        special = share // 4 if name in ("folder", "iceberg") else 0
-        disk = special if name == "folder" else 0
-        legs.append(thread_leg(spark, name, share - special - disk, seed, scratch))
-        if special:
-            legs.append(process_leg(spark, name, special, seed, scratch))
+    killed: list[tuple[str, int]] = []
+    for name in [one for one in names if one != "cluster"]:
+        alone = settings is None and name in catalog
+        # A real run has at least one night with kills for each format; tests give no settings.
+        special = 0 if alone else shares[name] // 4 or int(settings is not None and shares[name] > 1)
+        disk = shares[name] // 4 if name in ("folder", *catalog) and not (alone and name != "folder") else 0
+        legs.append(thread_leg(spark, name, shares[name] - special - disk, seed, scratch))
         if disk:
-            legs.append(disk_leg(spark, disk, seed, scratch))
+            legs.append(disk_leg(spark, name, disk, seed, scratch))
+        if special:
+            killed.append((name, special))
+    if killed:
+        # The sessions of these writers serve all formats, one after the other.
+        with Writers(4, scratch, settings or {}, sail="delta" in names) as writers:
+            legs += [process_leg(spark, name, share, seed, scratch, writers) for name, share in killed]
+    if "cluster" in names:
+        written = ["folder"] if settings is None else ["folder", "parquet"]
+        legs += cluster_legs(spark, written, shares["cluster"], seed, scratch, settings or {})
     return [leg for leg in legs if leg is not None]
 
 
@@ -291,10 +357,17 @@ def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
         server = None
         if "delta" in names:
             spark, server = start_sail(root)
+            settings: dict[str, str] = {}
         else:
-            spark = session(root, {key: value for kind in kinds for key, value in kind.settings(root).items()})
+            settings = {key: value for kind in kinds for key, value in kind.settings(root).items()}
+            shared = "cluster" in names or any(kind.metastore for kind in kinds)
+            port = free_port()
+            settings |= metastore_settings(root, port) if shared else {}
+            spark = session(root, settings)
+            if shared:
+                serve_metastore(spark, root, port)
         try:
-            legs = run_legs(spark, count, seed, root, names)
+            legs = run_legs(spark, count, seed, root, names, settings)
         finally:
             spark.stop()
             if server is not None:

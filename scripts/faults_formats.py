@@ -11,10 +11,11 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from formats_places import iceberg_settings
+from formats_places import iceberg_settings, location
 from pyspark.sql import SparkSession
 
 from ndcg_spark.tables import commits, folders, slice_name, table_writes
+from ndcg_spark.tables.claims import Claim
 from ndcg_spark.tables.delta import DeltaLog
 from ndcg_spark.tables.iceberg import IcebergLog
 
@@ -31,7 +32,7 @@ class Format:
     stands for the reference. `read` returns the rows of a night by slice. `steps` are functions that the writer calls
     on its way, as (owner, name). `folder` says that a table is a folder of Parquet files, which a reader watches.
     `settings` are those that its session needs below a scratch folder, if any. `environment` is the one in .venv that
-    it needs, if it is another one.
+    it needs, if it is another one. `metastore` says that processes share a table of it by a Hive metastore.
     """
 
     reference: Callable[[Path, str], str]
@@ -41,11 +42,18 @@ class Format:
     folder: bool = False
     settings: Callable[[Path], dict[str, str]] = lambda _: {}
     environment: str = ""
+    metastore: bool = False
 
     def make(self, spark: SparkSession, table: str) -> None:
         """Make a table before its first write, where the writer does not."""
         if self.create:
             spark.sql(self.create.format(table=table))
+
+    def root(self, spark: SparkSession | None, table: str) -> Path:
+        """Where its files are; a table that no writer has made yet has none."""
+        if self.folder or spark is None or not spark.catalog.tableExists(table):
+            return Path(table)
+        return location(spark, table)
 
     def drop(self, spark: SparkSession, table: str) -> None:
         """Forget a table of the catalog."""
@@ -60,6 +68,13 @@ def in_table(spark: SparkSession, table: str, night: date) -> dict[SliceKey, Row
         for row in spark.table(table).where(f"run_date = DATE'{night}'").collect():
             found.setdefault((night.isoformat(), row.dataset, row.run), []).append((row.version, row.i, row.n))
     return found
+
+
+def in_shared_table(spark: SparkSession, table: str, night: date) -> dict[SliceKey, Rows]:
+    """Rows of a night in a catalog table whose files others replace: a session remembers the files of before."""
+    if spark.catalog.tableExists(table):
+        spark.catalog.refreshTable(table)
+    return in_table(spark, table, night)
 
 
 def place_of(root: Path, key: SliceKey) -> Path:
@@ -81,6 +96,8 @@ def in_folder(spark: SparkSession | None, table: str, night: date) -> dict[Slice
     return found
 
 
+RELEASE = (Claim, "release")
+"""Called when the new rows are there and the old ones are not removed yet: a process can be killed there."""
 FILES = {"stage": (folders.FolderWrite, "stage"), "put": (folders.FolderWrite, "_put")}
 CATALOG = {**FILES, "register": (table_writes, "add_partitions"), "verify": (table_writes, "verify_counts")}
 COMMITS = {"stage": (commits.CommittedWrite, "stage"), "commit": (commits.CommittedWrite, "_commit")}
@@ -89,20 +106,26 @@ PARTITIONED = "PARTITIONED BY (run_date DATE, slice STRING)"
 
 FORMATS = {
     "folder": Format(reference=lambda folder, name: f"{folder}/{name}", read=in_folder, steps=FILES, folder=True),
-    "parquet": Format(reference=lambda _, name: f"faults_parquet_{name}", read=in_table, steps=CATALOG),
+    "parquet": Format(
+        reference=lambda _, name: f"faults_parquet_{name}",
+        read=in_shared_table,
+        steps=CATALOG,
+        metastore=True,
+    ),
     "orc": Format(
         reference=lambda _, name: f"faults_orc_{name}",
-        read=in_table,
+        read=in_shared_table,
         steps=CATALOG,
+        metastore=True,
         create=f"CREATE TABLE {{table}} ({COLUMNS}, run_date DATE, slice STRING) USING orc "
         "PARTITIONED BY (run_date, slice)",
     ),
     "hive": Format(
         reference=lambda _, name: f"faults_hive_{name}",
-        read=in_table,
+        read=in_shared_table,
         steps=CATALOG,
+        metastore=True,
         create=f"CREATE TABLE {{table}} ({COLUMNS}) {PARTITIONED} STORED AS PARQUET",
-        settings=lambda _: {"spark.sql.catalogImplementation": "hive"},
     ),
     "iceberg": Format(
         reference=lambda _, name: f"ice.db.{name}",

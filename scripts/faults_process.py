@@ -10,18 +10,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from faults_formats import FORMATS
-from faults_rows import Task, as_json, broken_calls, from_json, write
+from faults_rows import WAYS, Task, as_json, broken_calls, end, from_json, plan_kill, write
+from formats_places import start_sail
 from pyspark.sql import SparkSession
-from support.cluster import children_of
 
 Process: TypeAlias = "subprocess.Popen[str]"
-WAYS = ("python", "java", "both")
 
 
 def session(scratch: Path, more: Mapping[str, str] = {}) -> SparkSession:
@@ -46,24 +47,25 @@ def session(scratch: Path, more: Mapping[str, str] = {}) -> SparkSession:
     return SparkSession.builder.config(map=options).getOrCreate()
 
 
-def end(process: Process, how: str) -> None:
-    """Kill Python, its Java, or both at once, as when the machine is gone."""
-    pids = [process.pid] if how != "java" else []
-    if how != "python":
-        pids += [pid for pid, line in children_of([process.pid]).items() if "java" in line.split(" ")[0]]
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+@dataclass(frozen=True)
+class Target:
+    """Tables of a leg; of Delta also where they lie, as each server of Sail has a catalog of its own."""
+
+    kind: str
+    places: tuple[str, ...]
+    roots: tuple[str, ...] = ()
 
 
 class Writers:
-    """Processes that wait for tasks. One that was killed is replaced in the background."""
+    """Processes that wait for tasks, of any leg. One that was killed is replaced in the background."""
 
-    def __init__(self, count: int, kind: str, place: str, scratch: Path, settings: Mapping[str, str] = {}) -> None:
-        self._arguments = [kind, place, str(scratch), json.dumps(dict(settings))]
+    def __init__(self, count: int, scratch: Path, settings: Mapping[str, str] = {}, *, sail: bool = False) -> None:
+        self._arguments = [str(scratch), json.dumps(dict(settings)), "sail" if sail else "spark"]
+        self._ways = ("python",) if sail else WAYS  # there is no Java
         self._pool, self._tasks = ThreadPoolExecutor(count), ThreadPoolExecutor(count)
         self._started: list[Process] = []
         self._ready: list[Future[Process]] = [self._pool.submit(self._start) for _ in range(count)]
+        self._longest = 1.5
 
     def __enter__(self) -> Writers:
         return self
@@ -90,25 +92,38 @@ class Writers:
             raise RuntimeError("a writer did not start")
         return process
 
-    def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
-        """Run tasks at the same time; with random numbers one of the processes is killed in every other call."""
+    def run(self, target: Target, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
+        """Run tasks at the same time; with random numbers one of the processes is killed in every other call.
+
+        Half of these are killed by the clock, somewhere in as long as such a write takes; the others when they are
+        about to take a step, as the time between two renames or commits is too short to be met by chance.
+        """
         for ready in self._ready[: len(tasks)]:
             ready.result()  # so that all begin together
+        tasks = list(tasks)
         kills: list[tuple[float, str] | None] = [None] * len(tasks)
         if rng is not None and rng.random() < 0.5:
-            kills[rng.randrange(len(tasks))] = rng.uniform(0, 1.5), rng.choice(WAYS)
-        return list(self._tasks.map(self._write, range(len(tasks)), tasks, kills))
+            at, way = rng.randrange(len(tasks)), rng.choice(self._ways)
+            if rng.random() < 0.5:
+                kills[at] = rng.uniform(0, self._longest), way
+            else:
+                tasks[at] = replace(tasks[at], fault=plan_kill(rng, FORMATS[target.kind], way))
+        began = time.monotonic()
+        ended = list(self._tasks.map(self._write, range(len(tasks)), tasks, kills, [target] * len(tasks)))
+        if set(ended) == {"done"}:
+            self._longest = time.monotonic() - began
+        return ended
 
-    def _write(self, at: int, task: Task, kill: tuple[float, str] | None) -> str:
+    def _write(self, at: int, task: Task, kill: tuple[float, str] | None, target: Target) -> str:
         process = self._ready[at].result()
         killed: list[bool] = []
         timer = None
         if kill is not None:
             after, how = kill
-            timer = threading.Timer(after, lambda: (killed.append(True), end(process, how)))
+            timer = threading.Timer(after, lambda: (killed.append(True), end(process.pid, how)))
             timer.start()
         try:
-            process.stdin.write(json.dumps(as_json(task)) + "\n")
+            process.stdin.write(json.dumps([vars(target), as_json(task)]) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline().strip()
         except BrokenPipeError:
@@ -118,7 +133,7 @@ class Writers:
             timer.join()
         if answer and not killed:  # a process may still answer when it is being killed
             return answer
-        if not killed:
+        if not killed and not (task.fault and task.fault.kill):
             raise RuntimeError(f"a writer crashed with {task}")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what is left of it
@@ -127,14 +142,29 @@ class Writers:
         return answer or "killed"
 
 
-def serve(kind: str, place: str, scratch: Path, settings: Mapping[str, str]) -> None:
+def serve(spark: SparkSession) -> None:
     """Run tasks from standard input until it ends."""
-    spark = session(scratch / f"writer-{os.getpid()}", settings)
+    known: set[str] = set()
     print("ready", flush=True)
-    with broken_calls(FORMATS[kind]):
-        for line in sys.stdin:
-            print(write(spark, place, from_json(json.loads(line))), flush=True)
+    for line in sys.stdin:
+        parts, task = json.loads(line)
+        for place, root in zip(parts["places"], parts["roots"], strict=False):
+            if place not in known:
+                spark.sql(f"CREATE TABLE {place} USING {parts['kind']} LOCATION '{root}'")
+                known.add(place)
+        with broken_calls(FORMATS[parts["kind"]]):
+            print(write(spark, parts["places"], from_json(task)), flush=True)
+
+
+def main() -> None:
+    """Be a writer."""
+    scratch, settings = Path(sys.argv[1]) / f"writer-{os.getpid()}", json.loads(sys.argv[2])
+    # A server that nobody holds ends.
+    spark, server = start_sail(scratch) if sys.argv[3] == "sail" else (session(scratch, settings), None)
+    serve(spark)
+    if server is not None:
+        server.stop()
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4]))
+    main()

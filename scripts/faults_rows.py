@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from faults_formats import FORMATS, Format, Rows, SliceKey
+from faults_formats import RELEASE, Format, Rows, SliceKey
 from pyspark.sql import SparkSession
+from support.cluster import children_of
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, replace_partition
+from ndcg_spark.tables import RunPartition, stage_partition, swap_in
 
 COMPUTE = "compute"
 FULL = "No space left on device"
+WAYS = ("python", "java", "both")
+"""What of a process is killed."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Where a write breaks, and at which row or at which of its slices; with `seconds` it only waits there."""
+    """Where a write breaks, and at which row or at which of its slices and outputs.
+
+    With `seconds` it only waits there; with `kill`, one of `WAYS`, its process is killed there.
+    """
 
     point: str
     at: int
     seconds: float = 0.0
+    kill: str = ""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One write: of some runs of a night and data set, in a version of its own."""
+    """One write: of some runs of a night and data set, in a version of its own.
+
+    It writes all `tables` of its leg that it names by their numbers, together, as a job with several outputs does.
+    """
 
     night: date
     dataset: str
     runs: tuple[str, ...]
     version: int
     fault: Fault | None = None
+    tables: tuple[int, ...] = (0,)
 
     @property
     def slices(self) -> list[SliceKey]:
@@ -63,6 +76,11 @@ def plan_fault(rng: random.Random, kind: Format) -> Fault | None:
     return Fault(point, rng.randrange(3), rng.uniform(0.05, 0.5) if waits else 0.0)
 
 
+def plan_kill(rng: random.Random, kind: Format, way: str) -> Fault:
+    """Kill a process when it is about to take some step."""
+    return Fault(rng.choice([*kind.steps, "release"]), rng.randrange(4), kill=way)
+
+
 _plan = threading.local()
 
 
@@ -75,6 +93,9 @@ def broken_calls(kind: Format) -> Iterator[None]:
             fault = getattr(_plan, "fault", None)
             if fault is not None and fault.point == point:
                 _plan.fault = replace(fault, at=fault.at - 1) if fault.at else None
+                if fault.at == 0 and fault.kill:
+                    end(os.getpid(), fault.kill)
+                    return call(*arguments)  # without Java, if that is what was killed
                 if fault.at == 0 and not fault.seconds:
                     raise OSError(5, f"injected at {point}")
                 if fault.at == 0:
@@ -83,40 +104,62 @@ def broken_calls(kind: Format) -> Iterator[None]:
 
         return run
 
-    kept = {point: getattr(owner, name) for point, (owner, name) in kind.steps.items()}
+    steps = {**kind.steps, "release": RELEASE}
+    kept = {point: getattr(owner, name) for point, (owner, name) in steps.items()}
     try:
-        for point, (owner, name) in kind.steps.items():
+        for point, (owner, name) in steps.items():
             setattr(owner, name, breaking(point, kept[point]))
         yield
     finally:
-        for point, (owner, name) in kind.steps.items():
+        for point, (owner, name) in steps.items():
             setattr(owner, name, kept[point])
 
 
-def write(spark: SparkSession, place: str, task: Task) -> str:
-    """Run a task; `done`, `refused` as somebody else writes the slice, `broken` by the planned fault, or `full`."""
+def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
+    """Run a task; `done`, `refused` as somebody else writes the slice, `broken` by the planned fault, or `full`.
+
+    All its tables are staged before any of them is swapped, as the jobs do.
+    """
     fault = task.fault or Fault("", 0)
-    _plan.fault = fault if fault.point == "put" else replace(fault, at=0)
+    # Of all steps only this one is taken for each slice; the others are taken once for each table.
+    _plan.fault = fault if fault.point == "put" else replace(fault, at=fault.at % len(task.tables))
     n = n_rows(task.version)
     rows = [(run, task.version, i, n) for run in task.runs for i in range(n)]
-    frame = spark.createDataFrame(rows, "run string, version int, i int, n int").repartition(2)
-    if fault.point == COMPUTE:
-        broken = f"run = '{task.runs[-1]}' AND i = {fault.at % n}"
-        frame = frame.selectExpr(
-            "run", f"CAST(IF({broken}, raise_error('injected'), version) AS INT) version", "i", "n"
-        )
+    whole = spark.createDataFrame(rows, "run string, version int, i int, n int").repartition(2)
+    breaking = f"run = '{task.runs[-1]}' AND i = {fault.at % n}"
+    broken = whole.selectExpr(
+        "run", f"CAST(IF({breaking}, raise_error('injected'), version) AS INT) version", "i", "n"
+    )
     partition = RunPartition(run_date=task.night, dataset=task.dataset)
     try:
-        replace_partition(frame, place, None, partition, task.runs)
+        with ExitStack() as stack:
+            staged = []
+            for at, table in enumerate(task.tables):
+                is_broken = fault.point == COMPUTE and at == fault.at % len(task.tables)
+                one = stage_partition(broken if is_broken else whole, places[table], None, partition, task.runs)
+                staged.append(stack.enter_context(closing(one)))
+            swap_in(staged)
     except OutputRefusedError as error:
         told = {"injected": "broken", FULL: "full", "being written by": "refused"}
-        for sign, end in told.items():
+        for sign, end_ in told.items():
             if sign in str(error):
-                return end
+                return end_
         raise
     finally:
         _plan.fault = None
     return "done"
+
+
+def end(pid: int, how: str) -> None:
+    """Kill Python, its Java, or both at once, as when the machine is gone; Python last, as it may be this one."""
+    pids = []
+    if how != "python":
+        pids += [one for one, line in children_of([pid]).items() if "java" in line.split(" ")[0]]
+    if how != "java":
+        pids.append(pid)
+    for one in pids:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
 
 
 # ------------------------------------------------------------------------------------------------- what is there
@@ -180,7 +223,5 @@ def from_json(parts: dict[str, object]) -> Task:
     """A task from another process."""
     task = Task(**parts)  # type: ignore[arg-type]  # JSON, of `as_json`
     fault = None if task.fault is None else Fault(**task.fault)
-    return replace(task, night=date.fromisoformat(str(task.night)), runs=tuple(task.runs), fault=fault)
-
-
-__all__ = ["COMPUTE", "FORMATS", "FULL", "Fault", "Reader", "Task", "broken_calls", "judge", "plan_fault", "write"]
+    night = date.fromisoformat(str(task.night))
+    return replace(task, night=night, runs=tuple(task.runs), tables=tuple(task.tables), fault=fault)

@@ -13,6 +13,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.tables import (
@@ -27,6 +28,8 @@ from ndcg_spark.tables import (
 )
 from ndcg_spark.tables.delta import DeltaLog
 
+METASTORE = "metastore-port"
+"""File below the folder of a session that tells the port of its metastore to writers in other processes."""
 LEGS = ("spark", "iceberg", "delta")
 NIGHT, BEFORE = date(2026, 1, 31), date(2026, 1, 30)
 SCHEMA = "run string, k int, value int, night date"
@@ -102,6 +105,8 @@ class Place:
         """Sorted (night, data set, run, value, number of rows)."""
         if not self.exists():
             return []
+        if self.kind == "table":  # a session remembers the files that another process has replaced since
+            self.spark.catalog.refreshTable(self.reference)
         counted = self.frame().groupBy("run_date", "dataset", "run", "value").count().collect()
         return sorted((str(row[0]), *row[1:]) for row in counted)
 
@@ -189,9 +194,17 @@ def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any
     builder = SparkSession.builder.master("local[2]")
     if leg == "iceberg":
         settings |= iceberg_settings(root)
-    elif hive:
-        builder = builder.enableHiveSupport()
+    shared = root / METASTORE  # where another process serves it, this is its writer
+    port = 0
+    if leg == "spark" and shared.exists():
+        settings |= metastore_settings(root, int(shared.read_text()))
+    elif leg == "spark" and hive:
+        port = free_port()
+        settings |= metastore_settings(root, port)
     spark = builder.config(map=settings).getOrCreate()
+    if port:
+        serve_metastore(spark, root, port)
+        shared.write_text(str(port))
     if leg == "iceberg":
         spark.sql("CREATE NAMESPACE IF NOT EXISTS ice.db")
     return spark, None
@@ -235,12 +248,13 @@ def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -
             Place(spark, "Delta", "delta", "one", root),
             Place(spark, "Delta, files out of reach", "delta", "far", root, reached=False),
         ]
+    shared = (root / METASTORE).exists()  # a writer in another process finds the tables in it
     found = [
         Place(spark, "parquet folder", "parquet", str(root / "folder"), root),
-        Place(spark, "parquet table", "table", "formats_table", root, shared=False),
+        Place(spark, "parquet table", "table", "formats_table", root, shared=shared),
     ]
-    if hive:
+    if hive or shared:
         partitions = "PARTITIONED BY (run_date DATE, slice STRING)"
         ddl = f"CREATE TABLE formats_hive ({SCHEMA}, dataset string) {partitions} STORED AS PARQUET"
-        found.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=False, ddl=ddl))
+        found.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=shared, ddl=ddl))
     return found

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -11,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
 
 import faults
+import faults_formats
 import faults_rows
 
 
@@ -63,8 +68,43 @@ class Ending:
     ("end", "left_over", "unhealed"), [("done", False, 0), ("broken", False, 1), ("done", True, 1)]
 )
 def test_a_run_that_does_not_heal_is_noticed(tmp_path, end, left_over, unhealed):
-    leg = faults.Leg("a folder", faults.FORMATS["folder"], str(tmp_path))
+    leg = faults.Leg("a folder", faults.FORMATS["folder"], (str(tmp_path),))
     if left_over:
         (tmp_path / ".ndcg-spark").mkdir()
     leg.heal([faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 7)], Ending(end))
     assert (leg.counts["re-runs"], leg.counts["unhealed"], len(leg.complaints)) == (1, unhealed, unhealed)
+
+
+def test_each_table_of_a_job_is_judged_on_its_own():
+    leg = faults.Leg("two tables", faults.FORMATS["folder"], ("metrics", "queries"))
+    one = faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 7, tables=(0, 1))
+    leg.settle([one, faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 8)], ["done", "killed"])
+    (key,) = one.slices
+    assert leg.known == {("metrics", key): {7, 8}, ("queries", key): {7}}
+
+
+def test_a_task_comes_whole_to_another_process():
+    fault = faults_rows.Fault("put", 1, kill="both")
+    task = faults_rows.Task(date(2026, 1, 1), "shop", ("a", "b"), 7, fault, (0, 1))
+    assert faults_rows.from_json(json.loads(json.dumps(faults_rows.as_json(task)))) == task
+
+
+@pytest.mark.parametrize("step", ["register", "release"])
+def test_a_process_is_killed_before_the_step_that_was_planned(monkeypatch, step):
+    killed, called = [], []
+    kind = faults.FORMATS["parquet"]
+    owner, name = {**kind.steps, "release": faults_formats.RELEASE}[step]
+    monkeypatch.setattr(faults_rows, "end", lambda pid, how: killed.append((pid, how, list(called))))
+    monkeypatch.setattr(owner, name, called.append)
+    with faults_rows.broken_calls(kind):
+        faults_rows._plan.fault = faults_rows.Fault(step, 1, kill="both")
+        for call in ("first", "second", "third"):
+            getattr(owner, name)(call)
+    assert killed == [(os.getpid(), "both", ["first"])]
+    assert called == ["first", "second", "third"]
+
+
+def test_a_process_that_is_killed_is_gone():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        faults_rows.end(process.pid, "both")
+        assert process.wait(60) == -signal.SIGKILL
