@@ -7,9 +7,9 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.closeness import near
 from support.comparing import example_1
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
-from support.numbers import near
 
 from ndcg_spark.cli.compare_config import ComparisonGate
 from ndcg_spark.errors import InvalidParameterError

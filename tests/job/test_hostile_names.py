@@ -432,7 +432,7 @@ def test_arguments_that_are_no_text_are_refused():
 def test_credentials_are_not_stored_or_shown(spark, good, tmp_path):
     spark.read.parquet(str(good)).createOrReplaceTempView("credentials_input")
     query = "SELECT * FROM credentials_input WHERE 'password=hunter2' <> ''"
-    ended = done("--input", query, "--output", tmp_path / "metrics", "--json", "-")
+    ended = done("--input", query, "--dataset", "web", "--output", tmp_path / "metrics", "--json", "-")
     spark.catalog.dropTempView("credentials_input")
     (stored,) = {row["input"] for row in stored_rows(tmp_path / "metrics")}
     assert stored.startswith("sql:SELECT * FROM credentials_input")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from support.numbers import approx
+from support.closeness import approx
 
 from ndcg_spark.kernels.association import midranks, paired_days, pearson, spearman
 from ndcg_spark.kernels.window_change import WindowChange, window_change

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import stats
-from support.numbers import near
+from support.closeness import near
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
 from ndcg_spark.errors import MissingPackageError

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from support.numbers import near
+from support.closeness import near
 
 from ndcg_spark.kernels.lost_gain import best_swap, gain_by_rank, retrieved_ideal
 from ndcg_spark.kernels.mix import SegmentSums, mix_and_within

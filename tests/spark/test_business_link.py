@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.closeness import approx
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
-from support.numbers import approx
 from support.refusals import refusal
 
 from ndcg_spark import LinkPlan, business_link

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import functions as F
+from support.closeness import near
 from support.comparing import example_1
-from support.numbers import near
 from support.paired import X, Y, Z, estimate, key_hash
 
 from ndcg_spark import compare, evaluate, plain_refusals

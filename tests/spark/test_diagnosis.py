@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import functions as F
-from support.numbers import near
+from support.closeness import near
 
 from ndcg_spark import (
     changed_queries,

@@ -252,9 +252,9 @@ def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSess
     judged = source_of(path, judgments=frame.select("query_id", "item_id", "relevance"))
     options = {"metrics": "novelty@1", "convention": "default;ties=item_asc"}
     joined = source_of(path, interactions=frame.select("query_id", "item_id"), **options)
-    assert (alone.files.bounds is None, "complete queries" in alone.reason) == (False, True)
+    assert (alone.files.bounds is None, "sorted by query" in alone.reason) == (False, True)
     for one in (judged, joined):
-        assert (one.files.bounds is None, "complete queries" in one.reason) == (True, False)
+        assert (one.files.bounds is None, "sorted by query" in one.reason) == (True, False)
 
 
 # --- Who reads

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
-from support.numbers import approx
+from support.closeness import approx
 from support.refusals import refusal
 
 from ndcg_spark import RollUpPlan, compare, evaluate, roll_up

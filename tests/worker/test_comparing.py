@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.closeness import near
 from support.comparing import by_segment, compared, example_1, overall, plan_of
-from support.numbers import near
 from support.paired import QUERIES, W, X, Y, estimate, example_2
 
 from ndcg_spark.errors import InputRefusedError

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.closeness import near
 from support.comparing import compared, plan_of, through
-from support.numbers import near
 from support.paired import key_hash, key_hashes
 
 from ndcg_spark.errors import InputRefusedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.numbers import near
+from support.closeness import near
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
