@@ -45,8 +45,10 @@ def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds:
     lines = ["| contender | seconds | to a bare read | to the evaluation |", "| --- | ---: | ---: | ---: |"]
     lines += [f"| {name} | {one:.2f} | {one / bare:.2f} | {one / alone:.2f} |" for name, one in found.items()]
     shares = [1 - found[one] / found[run] for one, run in ((ALONE, RUN_LOG), (TABLE_ALONE, TABLE_RUN_LOG))]
-    lines += ["", "Checks, accounts, metric table and run log together, of the run: {:.0%} where workers read the files, "
-              "{:.0%} where Spark reads a table.".format(*shares)]  # fmt: skip
+    share = (
+        "Checks, accounts, metric table and run log, of the run: {:.0%} where workers read, {:.0%} where Spark does."
+    )
+    lines += ["", share.format(*shares)]
     lines += ["", f"Parts of '{RUN_LOG}', medians:", "", "| part | seconds | of the run |", "| --- | ---: | ---: |"]
     for name in parts[0]:
         seconds = statistics.median(one[name] for one in parts)
