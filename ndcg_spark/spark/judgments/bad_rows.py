@@ -57,7 +57,7 @@ def first_reason(reasons: Reasons) -> Column:
     return found
 
 
-def valid_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
+def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
     """Keep valid rows; under `on_invalid=fail` the action raises for a bad one, with its first reason and key.
 
     Parameters

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.judgment_plans import EventPlan
 from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named, require_column
-from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, valid_rows
+from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.spark.timestamps import TimeColumn, time_column
 
 TABLE = "events"
@@ -84,7 +84,7 @@ def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, p
     plan = EventPlan() if plan is None else plan
     time, reasons = _checks(events, plan, parse_text)
     keys = [*plan.columns.query, plan.columns.item]
-    valid = valid_rows(_in_window(events, time, plan), reasons, keys, plan.on_invalid)
+    valid = without_bad_rows(_in_window(events, time, plan), reasons, keys, plan.on_invalid)
     rows = valid.select(
         *columns_of([*keys, *_dedup_columns(plan)]), _code(plan).alias(_CODE), time.micros.alias(_MICROS)
     )

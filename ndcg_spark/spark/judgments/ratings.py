@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.judgment_plans import MAX_WEIGHT, RatingPlan
 from ndcg_spark.spark.expressions import columns_of, named, number, require_column
-from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, valid_rows
+from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.worker.ratings import RATINGS, make_judge
 
 TABLE = "ratings"
@@ -101,7 +101,9 @@ def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> Da
         The keys and `ratings`. Lazy; one shuffle.
     """
     columns, keys = plan.columns, [*plan.columns.query, plan.columns.item]
-    valid = valid_rows(ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid)
+    valid = without_bad_rows(
+        ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
+    )
     relevance = number(ratings, columns.relevance, "relevance-col", TABLE, parse_text=parse_text)
     weight = F.lit(1.0)
     if columns.weight is not None:

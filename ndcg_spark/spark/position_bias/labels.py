@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.position_plan import WeightPlan
 from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named
-from ndcg_spark.spark.judgments.bad_rows import valid_rows
+from ndcg_spark.spark.judgments.bad_rows import without_bad_rows
 from ndcg_spark.spark.position_bias.impressions import Impressions, weighted_impressions
 
 N_LIMBS, HIGHEST = 4, 1
@@ -108,7 +108,7 @@ def weighted_rows(found: Impressions, plan: WeightPlan, kept: list[str]) -> Data
         Lazy.
     """
     keys = [*plan.columns.query, plan.columns.item]
-    valid = valid_rows(found.frame, found.reasons, keys, plan.on_invalid)
+    valid = without_bad_rows(found.frame, found.reasons, keys, plan.on_invalid)
     weight, clipped = found.weight, F.lit(0)
     if plan.clip is not None:
         limit = F.lit(float(plan.clip))

@@ -10,7 +10,7 @@ from ndcg_spark.kernels.click_model import StepSums, fit_click_model
 from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.position_plan import MAX_POSITIONS, PropensityPlan
 from ndcg_spark.spark.expressions import columns_of, named
-from ndcg_spark.spark.judgments.bad_rows import valid_rows
+from ndcg_spark.spark.judgments.bad_rows import without_bad_rows
 from ndcg_spark.spark.position_bias.impressions import counted_impressions
 from ndcg_spark.worker.clicks.click_cells import (
     PAIRS,
@@ -131,7 +131,7 @@ def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: 
     """
     found = counted_impressions(impressions, plan, parse_text=parse_text)
     keys = [*plan.columns.query, plan.columns.item]
-    valid = valid_rows(found.frame, found.reasons, keys, plan.on_invalid)
+    valid = without_bad_rows(found.frame, found.reasons, keys, plan.on_invalid)
     if plan.method == "randomized":
         keys = []
     rows = valid.select(
