@@ -166,7 +166,9 @@ def run_leg(spark: SparkSession, leg: Leg, writers: Running, count: int, seed: s
         if again:
             leg.heal(again, writers, spark)
             leg.check(spark, night)
-    leg.counts["seconds"] += round(time.monotonic() - began)
+    seconds = round(time.monotonic() - began)
+    leg.counts["seconds"] += seconds
+    print(f"{leg.name}: {count} nights in {seconds} s", file=sys.stderr, flush=True)
 
 
 class Threads:

@@ -30,8 +30,8 @@ _CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
 """Schemes whose connectors Spark publishes together."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
-_UNEXPLAINED = "[TASK_WRITE_FAILED]"
-"""A condition that says where, not why; that is the last of its causes."""
+_UNEXPLAINED = re.compile(r"\[TASK_WRITE_FAILED\]|^Boxed Exception$")
+"""Lines that say where something failed, or in what it was wrapped, not why; that is the last of the causes."""
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
@@ -70,7 +70,7 @@ def first_line(error: Exception) -> str:
         found = _JAVA_LINE.search(str(error))
         text = found.group(1) if found else str(error)
     line = text.strip().splitlines()[0]
-    causes = _CAUSE.findall(str(error)) if _UNEXPLAINED in line else []
+    causes = _CAUSE.findall(str(error)) if _UNEXPLAINED.search(line) else []
     return _SQLSTATE.sub("", causes[-1] if causes else line).strip()
 
 

@@ -56,6 +56,16 @@ def test_a_write_that_failed_says_why() -> None:
     assert first_line(OldError(ON_A_CLUSTER.split("\n")[0], None)).startswith("Job aborted due to stage failure")
 
 
+def test_an_error_that_scala_has_boxed_says_what_is_in_it() -> None:
+    """As of a disk that fills up while a query runs adaptively."""
+    boxed = "o1.save.\n: java.util.concurrent.ExecutionException: Boxed Exception\n\tat x\n"
+    causes = "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat x\n"
+    assert first_line(Py4JError(f"An error occurred while calling {boxed}{causes}")).endswith(
+        "No space left on device"
+    )
+    assert first_line(Py4JError(f"An error occurred while calling {boxed}")) == "Boxed Exception"
+
+
 def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
     raised = mark_refusal("an item comes twice in the ranking of query q=1.")
     error = Py4JError(
