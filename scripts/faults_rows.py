@@ -140,7 +140,7 @@ def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
                 staged.append(stack.enter_context(closing(one)))
             swap_in(staged)
     except OutputRefusedError as error:
-        told = {"injected": "broken", FULL: "full", "being written by": "refused"}
+        told = {"injected": "broken", FULL: "full", "being written by": "refused", "meanwhile; run again": "refused"}
         for sign, end_ in told.items():
             if sign in str(error):
                 return end_

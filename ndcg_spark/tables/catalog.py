@@ -30,6 +30,7 @@ _WIDER = {"int": ("bigint",), "float": ("double",)}
 _PER_STATEMENT = 500
 _QUOTED = r"`(?:[^`]|``)*`"
 """A part of a name that may hold any character, dots too."""
+_GONE = "TABLE_OR_VIEW_NOT_FOUND"
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
 
@@ -165,6 +166,8 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
         # A commit of Delta replaces any rows, so that such a table may be clustered instead.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
     except SPARK_ERRORS as error:
+        if _GONE in str(error):  # it was made for rows that did not come
+            return None
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
     if kind not in ("table", provider):
         raise OutputRefusedError(f"table {table!r} is of provider {provider!r}, not {kind!r}; name another table.")

@@ -27,6 +27,8 @@ from ndcg_spark.tables.slices import PARTITIONS, ManyNights, RunPartition, refus
 from ndcg_spark.tables.table_writes import LocalTableWrite, RemoteTableWrite
 
 _log = logging.getLogger(__name__)
+_ATTEMPTS = 3
+"""To claim slices of a table that others make and drop at the same time."""
 
 
 class _Write(Protocol):
@@ -169,16 +171,34 @@ def _open(
             return Staged(reference, RemoteFolderWrite(place, folders, reference), None)
         return Staged(reference, FolderWrite(spark, folder, folders, reference, tell), None)
     stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
+    for _ in range(_ATTEMPTS):
+        staged = _open_table(spark, stored, reference, kind, folders, tell)
+        if staged is not None:
+            return staged
+    raise OutputRefusedError(f"table {reference!r} was dropped by somebody else meanwhile; run again.")
+
+
+def _open_table(
+    spark: SparkSession, stored: T.StructType, reference: str, kind: str, folders: Mapping[str, str], tell: Tell
+) -> Staged | None:
+    """Claim slices of a table, made first if it is not there; None where it was dropped before they were claimed.
+
+    A writer drops the table that it has made if its rows do not come, unless others have claimed slices of it.
+    """
     check_table(spark, reference, stored, kind)
     created = create_table(spark, reference, stored, kind)
     on_failure = None
     try:
         facts = check_table(spark, reference, stored, kind)
         if facts is None:
-            raise OutputRefusedError(f"table {reference!r} was dropped by somebody else meanwhile; run again.")
+            return None
         root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
         on_failure = partial(_drop_created, spark, facts, root) if created else None
-        return Staged(reference, _table_write(spark, facts, folders, root, tell), on_failure)
+        write = _table_write(spark, facts, folders, root, tell)
+        if created or spark.catalog.tableExists(reference):
+            return Staged(reference, write, on_failure)
+        write.release()
+        return None
     except BaseException:
         if on_failure is not None:
             on_failure()
