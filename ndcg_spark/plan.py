@@ -376,7 +376,7 @@ def refuse_marks(what: str, names: Iterable[str]) -> None:
         quoted, other = f"`{name.replace('`', '``')}`", name.replace(".", "_").replace("`", "_")
         raise InvalidParameterError(
             f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: --input "
-            f'"SELECT *, {quoted} AS {other} FROM ...", or .withColumnRenamed({name!r}, {other!r}).'
+            f"'SELECT *, {quoted} AS {other} FROM ...', or .withColumnRenamed({name!r}, {other!r})."
         )
 
 

@@ -21,8 +21,8 @@ from ndcg_spark.redaction import redacted
 
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
-_NIGHT = re.compile(r"[^=]+=.*|\d{4}-?\d{2}-?\d{2}")
-"""Folders of one night: their names differ every night, which names of data sets must not."""
+_NIGHT = re.compile(r"([^=]+=)?\d{4}-?\d{2}-?\d{2}")
+"""Files and folders of one night: their names differ every night, which names of data sets must not."""
 CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
 
 
@@ -358,6 +358,5 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
             )
         return "query"
     reference = redacted(source.reference).rstrip("/")  # the name is stored
-    parts = [part for part in reference.split("/") if part]
-    name = next((part for part in reversed(parts) if not _NIGHT.fullmatch(part)), source.reference)
-    return without_ending(name) or name
+    names = [without_ending(part) or part for part in reversed(reference.split("/")) if part]
+    return next((name for name in names if not _NIGHT.fullmatch(name)), names[0] if names else source.reference)

@@ -39,8 +39,9 @@ def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[di
     -------
     list of dict
         `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one of
-        them; for remote files and for queries `files` and `digest`, a hash of their sorted names, as names of files
-        that Spark writes never come again; for Delta and Iceberg tables `version`. What is not known is left out.
+        them; for remote files and for queries `files` and `digest`, a hash of the sorted names that Spark lists, as
+        those of files that it writes never come again; for Delta and Iceberg tables `version`. What is not known is
+        left out.
     """
     return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
 
@@ -58,7 +59,7 @@ def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
         if kind == "table":
             return found | _table_facts(spark, source.reference)
         here = file_facts(source.reference)
-        remote = not here and "://" in source.reference
+        remote = not here and "://" in source.reference and not source.reference.startswith("file:")
         # As text no file is opened to find out its columns.
         return found | (_digest_of_names(spark.read.format("text").load(source.reference)) if remote else here)
     return found

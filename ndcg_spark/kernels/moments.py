@@ -118,7 +118,7 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     total = sum((w for w, _ in clusters), Fraction(0))
     if not clusters:
         return Estimate(None, 0.0, None, None, None)
-    _refuse_light(total)
+    refuse_light(total)
     mean = sum((wv for _, wv in clusters), Fraction(0)) / total
     value, n = float(mean), len(clusters)
     if n < 2:
@@ -129,7 +129,13 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     return Estimate(value, float(total), std_error, value - half, value + half)
 
 
-def _refuse_light(weight_sum: Fraction) -> None:
+def refuse_light(weight_sum: Fraction) -> None:
+    """Raise `InputRefusedError` for weights whose squares exact sums would cut off; they sum to more than 0.
+
+    Parameters
+    ----------
+    weight_sum : Fraction
+    """
     if weight_sum < _LIGHTEST_SUM:
         raise InputRefusedError(
             f"weights of queries sum to {float(weight_sum):.3g}, too small for an exact mean (limit 2^-80); multiply "
@@ -190,7 +196,7 @@ def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
     w, wv, ww, wwv, wwvv = moments
     if n_queries == 0 or w == 0:
         return Estimate(None, float(w), None, None, None)
-    _refuse_light(w)
+    refuse_light(w)
     mean = wv / w
     value = float(mean)
     if n_queries == 1:

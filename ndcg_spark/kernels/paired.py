@@ -27,6 +27,7 @@ from ndcg_spark.kernels.exact import (
     to_limbs,
     two_product,
 )
+from ndcg_spark.kernels.moments import refuse_light
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 from ndcg_spark.kernels.student import t_quantile, two_sided_p
 
@@ -250,6 +251,7 @@ def paired_estimate(
     w = sums["w"]
     if w == 0:
         return PairedEstimate()
+    refuse_light(w)
     x, y = sums["wx"] / w, sums["wy"] / w
     found = {"value": float(y), "baseline_value": float(x), "difference": float(y - x), "weight_sum": float(w)}
     ratio = y / x if x > 0 else None

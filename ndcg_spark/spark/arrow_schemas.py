@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ndcg_spark.spark.settings import setting
+from ndcg_spark.spark.settings import session_time_zone
 
 _TAKES_ZONE = "timezone" in signature(to_arrow_schema).parameters
 
 
 def arrow_schema(schema: T.StructType, spark: SparkSession) -> pa.Schema:
     """Translate a schema as Spark does for its workers: timestamps are in the time zone of the session."""
-    zone = setting(spark, "spark.sql.session.timeZone", "UTC")
+    zone = session_time_zone(spark)
     options: dict[str, Any] = {"timezone": zone} if _TAKES_ZONE else {}
     found = to_arrow_schema(schema, **options)
     return pa.schema([field.with_type(_in_zone(field.type, zone)) for field in found])

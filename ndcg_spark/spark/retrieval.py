@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import MAX_K, EvaluationPlan
 from ndcg_spark.retrieval_plan import RetrievalPlan
+from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.expressions import named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
 from ndcg_spark.spark.vectors import is_ml_vector, vector_column
@@ -278,6 +278,7 @@ def _task(
         _comparable(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
     for label in (carried or {}).values():
         require_column(queries, label, "segment-cols", "query table")
+    item = T.StructType([corpus.schema[plan.item]])
     return RetrievalTask(
         plan=plan,
         k=k,
@@ -286,7 +287,7 @@ def _task(
         label_kind=_label_kind(queries, corpus, plan),
         evaluation=None if evaluation is None else evaluation.convention,
         carried=tuple(carried or {}),
-        item_type=to_arrow_type(corpus.schema[plan.item].dataType),
+        item_type=arrow_schema(item, corpus.sparkSession).field(0).type,
         levels=() if evaluation is None else evaluation.levels,
     )
 

@@ -22,6 +22,14 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
         return default
 
 
+def session_time_zone(spark: SparkSession) -> str:
+    """Time zone of a session; where none is set, that of Java, which only a question without a default tells."""
+    try:
+        return str(spark.conf.get("spark.sql.session.timeZone"))
+    except SPARK_ERRORS:
+        return "UTC"
+
+
 def shuffle_partitions(spark: SparkSession) -> int:
     """Number of partitions that a shuffle begins with; Databricks also takes `auto` for it, which names none."""
     found = setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.table_folders import is_there
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.tables.claims import ThreadClaim
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS
+
+_PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
+"""Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
 
 
 class RemoteFolderWrite:
@@ -44,8 +48,7 @@ class RemoteFolderWrite:
         try:
             writer.partitionBy(*PARTITIONS).format(self._kind).save(self.place)
         except SPARK_ERRORS as error:
-            now = self._files()
-            changed = [folder for folder, files in self._before.items() if now[folder] != files]
+            changed = self._changed()
             if changed:
                 raise RuntimeError(
                     f"{self.reference!r} was half written: rows of {', '.join(changed)} are incomplete until the job "
@@ -58,15 +61,26 @@ class RemoteFolderWrite:
                 nothing = self._rows.drop(*PARTITIONS).limit(0)
                 nothing.write.mode("overwrite").format(self._kind).save(f"{self.place}/{folder}")
 
+    def _changed(self) -> list[str]:
+        """Slices that are no longer as they were; all of them where nobody can tell."""
+        try:
+            now = self._files()
+        except SPARK_ERRORS:
+            return list(self._before)
+        return [folder for folder, files in self._before.items() if now[folder] != files]
+
     def _files(self) -> dict[str, set[str]]:
-        """Files of each slice; Spark gives those of each write names of their own."""
+        """Files of each slice, by one look-up; Spark gives those of each write names of their own."""
+        folders = set(self.folders.values())
+        pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(folders))}}}"
         reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self._kind)
-        nights = [f"{self.place}/{night}" for night in {folder.partition("/")[0] for folder in self.folders.values()}]
-        there = [night for night in nights if is_there(self._rows.sparkSession, night)]
-        files = reader.load(there).inputFiles() if there else []
-        return {
-            folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in self.folders.values()
-        }
+        try:
+            files = reader.load(pattern).inputFiles()
+        except PySparkException as error:
+            if "PATH_NOT_FOUND" not in condition_of(error):
+                raise
+            files = []
+        return {folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in folders}
 
     def undo(self) -> None:
         """Nothing can be undone."""

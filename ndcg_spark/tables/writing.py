@@ -241,10 +241,10 @@ def swap_in(staged: Sequence[Swappable]) -> None:
     Raises
     ------
     OutputRefusedError
-        Nothing has been written then, except that a remote folder may be half replaced if it is what failed.
+        Nothing has been written then.
     RuntimeError
-        When another output failed and one that was written could not be taken back: a remote folder, or one whose
-        catalog or file system is gone.
+        When a remote folder is half replaced, or when another output failed and one that was written could not be
+        taken back: a remote folder, or one whose catalog or file system is gone.
     """
     # What cannot be undone comes first: when it fails, nothing else has been written.
     ordered = sorted(staged, key=lambda one: one.undoable)
@@ -256,7 +256,8 @@ def swap_in(staged: Sequence[Swappable]) -> None:
             kept += _undone(ordered[: at + 1])
             if kept:
                 raise RuntimeError(
-                    f"{one.reference} was not written, and {', '.join(kept)} could not be taken back: {error}"
+                    f"{one.reference} was not written, or not whole, and {', '.join(kept)} could not be taken back: "
+                    f"{error}"
                 ) from error
             raise
     with ExitStack() as each:

@@ -172,8 +172,10 @@ def test_inputs_and_outputs(words, name, value):
         ("runs", "runs"),
         ("SELECT * FROM t", "query"),
         ("lake/rankings/2026-01-31", "rankings"),
-        ("lake/rankings/region=DE/run_date=2026-01-31/", "rankings"),
-        ("2026-01-31/", "2026-01-31/"),
+        ("lake/rankings/run_date=2026-01-31/", "rankings"),
+        ("lake/rankings/20260131.csv.gz", "rankings"),
+        ("lake/rankings/region=DE", "region=DE"),
+        ("2026-01-31/", "2026-01-31"),
     ],
 )
 def test_a_data_set_that_is_not_named_has_the_name_of_its_input(reference, dataset):

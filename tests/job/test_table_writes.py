@@ -17,7 +17,17 @@ import pytest
 from support.main_job import files_below, stored_rows
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
-from ndcg_spark.tables import RunPartition, folders, replace_partition, slice_name, stage_partition, swap_in, writing
+from ndcg_spark.tables import (
+    ManyNights,
+    RunPartition,
+    folders,
+    replace_partition,
+    slice_name,
+    stage_partition,
+    swap_in,
+    writing,
+)
+from ndcg_spark.tables.slices import NightlySlice
 
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
 OTHER = RunPartition(run_date=date(2026, 1, 31), dataset="app")
@@ -113,6 +123,17 @@ def test_a_remote_folder_that_is_half_written_is_no_refusal(table, spark, monkey
             table.write(again, ("a", "b"))
     table.write(rows(spark, 3, ("a", "b")), ("a", "b"))
     assert table.values() == [("shop", run, 3, 5) for run in ("a", "b")]
+
+
+def test_many_nights_are_replaced_again(table, spark):
+    """As `roll-up` and `flag-changes` write them; their slices lie in several folders of nights."""
+    nights = [date(2026, 1, day) for day in (30, 31)]
+    frame = spark.createDataFrame([(night, "", 1) for night in nights], "night date, run string, value int")
+    slices = tuple(NightlySlice(night, "", "") for night in nights)
+    partition = ManyNights(dataset="shop", night="night", part=None, slices=slices)
+    for value in (1, 2):
+        table.write(frame.selectExpr("night", "run", f"{value} AS value"), tuple(partition.names), partition)
+    assert table.values() == [("shop", "", 2, 2)]
 
 
 def test_of_several_runs_none_is_replaced_when_one_fails(table, spark):

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
-from ndcg_spark.kernels.moments import N_MOMENTS, STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
+from ndcg_spark.kernels.moments import (
+    N_MOMENTS,
+    STATE_SIZE,
+    day_estimate,
+    estimate,
+    fill_unweighted,
+    query_states,
+    refuse_light,
+)
 
 GRID = Fraction(1, 2**256)
 LARGEST = 2.0**159
@@ -218,6 +226,13 @@ def test_states_of_disjoint_queries_merge(pairs, cut):
 @given(st.lists(values_between_0_and_1, max_size=12))
 def test_a_state_without_weights_is_that_of_weights_of_one(values):
     assert state_of(values).tolist() == state_of(values, [1.0] * len(values)).tolist()
+
+
+def test_light_weights_of_pairs_are_refused_too():
+    """Their squares are cut off: the error would be 0, and any difference significant."""
+    with pytest.raises(InputRefusedError, match="too small for an exact mean"):
+        refuse_light(Fraction(1e-40))
+    refuse_light(Fraction(1e-20))
 
 
 @pytest.mark.parametrize("weight", [1e-30, 1e-40, 1e-70, 1e-100, 5e-324])

@@ -187,6 +187,24 @@ def test_equal_copies_are_told_apart_by_all_that_matters(spark, policy):
         assert collect_cases({"one": Case(data=table, plan=plan)})["one"]["q", 1].dcg == 1.0
 
 
+@pytest.mark.parametrize("policy", ["first", "best"])
+def test_the_lowest_whole_numbers_are_the_worst(spark, policy):
+    """Their negatives overflow. Of copies alike in all else the lighter one counts, in any row order."""
+    lowest = -(2**31)
+    cells = [("q", "x", lowest, 3, 1, 5.0), ("q", "x", 1, lowest + 1, 1, 2.0), ("q", "x", 1, lowest + 1, 1, 3.0)]
+    cells += [("p", "x", 1, 0, 1, 1.0)]
+    if policy == "first":
+        cells[0] = ("q", "x", lowest, lowest, 1, 5.0)
+    columns = replace(ORDERED, weight="w")
+    convention = Convention(duplicates=policy, gain="linear", negative="clip")
+    plan = EvaluationPlan(columns=columns, convention=convention, cutoffs=(1,))
+    schema = "query_id string, item_id string, score int, relevance int, position int, w double"
+    for rows in (cells, cells[::-1]):
+        found = rank_queries(spark.createDataFrame(rows, schema).coalesce(1), plan).collect()
+        kept = {row["query_id"]: (row["ranked"], row["weight"]) for row in found}
+        assert kept == {"q": ([float(lowest + 1)], 2.0), "p": ([0.0], 1.0)}
+
+
 def test_first_needs_the_order_column(spark):
     with pytest.raises(InvalidParameterError, match="duplicates=first needs order-col"):
         EvaluationPlan(convention=Convention(duplicates="first"))

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import AnalysisException
 
-from ndcg_spark.spark.settings import is_local, setting, shuffle_partitions
+from ndcg_spark.spark.settings import is_local, session_time_zone, setting, shuffle_partitions
 from ndcg_spark.tables.catalog import provider_of_new
 
 
 def session(told):
     """A session whose settings are those of a mapping; None: it does not tell any."""
 
-    def get(name, default):
+    def get(name, default=None):
         if told is None:
             raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available.")
-        return told.get(name, default)
+        return told.get(name, "of Java" if default is None else default)
 
     return SimpleNamespace(conf=SimpleNamespace(get=get))
 
@@ -25,6 +25,10 @@ def session(told):
 @pytest.mark.parametrize(("n", "expected"), [("7", 7), ("auto", 200), (None, 200)])
 def test_shuffle_partitions(n, expected):
     assert shuffle_partitions(session(None if n is None else {"spark.sql.shuffle.partitions": n})) == expected
+
+
+def test_a_time_zone_that_is_not_set_is_that_of_java():
+    assert [session_time_zone(session(told)) for told in ({}, None)] == ["of Java", "UTC"]
 
 
 def test_what_is_not_told_is_as_by_default():

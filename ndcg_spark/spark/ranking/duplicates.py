@@ -5,8 +5,11 @@ Duplicates among the items that matter are looked for where lists are made, at n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
@@ -20,8 +23,8 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
     Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
-    ones the highest relevance is kept, then the other of the two decides, and at last topics: the choice does not
-    depend on row order. Spark cost: one shuffle of all rows by (query, item).
+    ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
+    not depend on row order. Spark cost: one shuffle of all rows by (query, item).
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
@@ -31,7 +34,7 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     names = canonical_names(plan)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
-    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, policy)))
+    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
     found = rows.groupBy(*columns_of([*keys, ITEM])).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
     flat = found.select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
@@ -45,11 +48,18 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     return flat.withColumn(guard, raise_if(named(guard), F.col(COPIES) > 1, *message, text, ".", kind=kind))
 
 
-def _preference(rows: DataFrame, policy: str) -> list[Column]:
-    """What rows are compared by: of the row that is kept it is the smallest. Nulls come last."""
-    best = {RANK: F.col(RANK), SCORE: -F.col(SCORE)}
-    first = {ORDER: F.col(ORDER)}
-    relevance = {RELEVANCE: -F.col(RELEVANCE)}
-    by = first | relevance | best if policy == "first" else best | relevance | first
-    by[TOPICS] = F.col(TOPICS)
-    return [part for name, value in by.items() if name in rows.columns for part in (value.isNull(), value)]
+def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
+    """What rows are compared by, all that a row has: of the row that is kept it is the smallest. Nulls come last."""
+    by = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
+    carried = [name for name in names if name not in (*by, TOPICS)]
+    found: list[Column] = []
+    for name in [one for one in (*by, *carried, TOPICS) if one in names]:
+        column = named(name)
+        found += [column.isNull(), _falling(rows, name) if name in (SCORE, RELEVANCE) else column]
+    return found
+
+
+def _falling(rows: DataFrame, name: str) -> Column:
+    """Numbers that fall as those of a column rise; ~x cannot overflow, as -x can."""
+    whole = isinstance(rows.schema[name].dataType, T.IntegralType)
+    return F.bitwise_not(named(name)) if whole else -named(name)
