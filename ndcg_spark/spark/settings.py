@@ -36,6 +36,6 @@ def shuffle_partitions(spark: SparkSession) -> int:
     return int(found) if found.isdecimal() else SHUFFLE_PARTITIONS
 
 
-def is_local(spark: SparkSession, unknown: str = "") -> bool:
+def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
     """Whether executors run on this machine; `unknown` is taken for the master where that is not told."""
     return setting(spark, "spark.master", unknown).startswith("local")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.settings import is_local
+from ndcg_spark.spark.settings import runs_locally
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -61,7 +61,7 @@ def ship(spark: SparkSession) -> bool:
     True
     """
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    if not on_connect and is_local(spark):
+    if not on_connect and runs_locally(spark):
         return False
     content = package_zip()
     # Named after what is in it: the same name with other content would be refused.

@@ -21,7 +21,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.formats import is_pattern
-from ndcg_spark.spark.settings import is_local, setting, shuffle_partitions
+from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,
     Footer,
@@ -249,7 +249,7 @@ def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> s
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
         if setting(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false") == "true":
             return f"{name} is set"
-    here = is_local(spark)
+    here = runs_locally(spark)
     if address_of(path) is not None:
         known = here or plan.source == "parquet"
         return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.settings import is_local
+from ndcg_spark.spark.settings import runs_locally
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
 from ndcg_spark.tables.slices import PARTITIONS, check_staged
 from ndcg_spark.worker.files.listing import is_hidden
@@ -133,7 +133,7 @@ def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
         When executors have written rows to disks of their own.
     """
     # Executors on this machine share its disks.
-    here = is_local(rows.sparkSession, "local")
+    here = runs_locally(rows.sparkSession, "local")
     sent = None if here else _observation(rows.sparkSession)
     if sent is not None:
         rows = rows.observe(sent, F.count(F.lit(1)).alias("n"))

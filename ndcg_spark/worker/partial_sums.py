@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import SummedMetric
@@ -284,6 +285,13 @@ def make_finisher(confidence: float, *, day_quantiles: Sequence[float] | None = 
     return batch_function(lambda batches: map(finish, batches))
 
 
+def _group_text(batch: pa.RecordBatch, row: int) -> str:
+    """Name the group of a row for a message, by the keys that it has."""
+    names = [name for name in ("run", "segment", "metric", "k") if name in batch.schema.names]
+    values = {name: batch.column(name)[row].as_py() for name in names}
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+
+
 def finish_batch(
     batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
 ) -> pa.RecordBatch:
@@ -293,10 +301,15 @@ def finish_batch(
     states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
     for row, part in enumerate(parts):
         states[row] = part.sum(axis=0)
-    if day_quantiles is None:
-        found = [estimate(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
-    else:
-        found = [day_estimate(part, quantiles=day_quantiles) for part in parts]
+    found = []
+    for row, n in enumerate(n_queries):
+        try:
+            if day_quantiles is None:
+                found.append(estimate(states[row], n, confidence=confidence))
+            else:
+                found.append(day_estimate(parts[row], quantiles=day_quantiles))
+        except InputRefusedError as error:
+            raise InputRefusedError(f"{_group_text(batch, row)}: {error}") from error
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import AnalysisException
 
-from ndcg_spark.spark.settings import is_local, session_time_zone, setting, shuffle_partitions
+from ndcg_spark.spark.settings import runs_locally, session_time_zone, setting, shuffle_partitions
 from ndcg_spark.tables.catalog import provider_of_new
 
 
@@ -33,9 +33,9 @@ def test_a_time_zone_that_is_not_set_is_that_of_java():
 
 def test_what_is_not_told_is_as_by_default():
     assert setting(session(None), "spark.sql.caseSensitive", "false") == "false"
-    assert not is_local(session(None))
-    assert is_local(session(None), "local")
-    assert is_local(session({"spark.master": "local[2]"}))
+    assert not runs_locally(session(None))
+    assert runs_locally(session(None), "local")
+    assert runs_locally(session({"spark.master": "local[2]"}))
 
 
 @pytest.mark.parametrize(("told", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), (None, "delta"),
