@@ -61,6 +61,8 @@ class Writers:
 
     def __init__(self, count: int, scratch: Path, settings: Mapping[str, str] = {}, *, sail: bool = False) -> None:
         self._arguments = [str(scratch), json.dumps(dict(settings)), "sail" if sail else "spark"]
+        scratch.mkdir(exist_ok=True)
+        self._told = scratch / f"writers-{os.getpid()}.log"
         self._ways = ("python",) if sail else WAYS  # there is no Java
         self._pool, self._tasks = ThreadPoolExecutor(count), ThreadPoolExecutor(count)
         self._started: list[Process] = []
@@ -79,14 +81,15 @@ class Writers:
             process.communicate()
 
     def _start(self) -> Process:
-        process = subprocess.Popen(
-            [sys.executable, __file__, *self._arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        with self._told.open("ab") as told:
+            process = subprocess.Popen(
+                [sys.executable, __file__, *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=told,
+                text=True,
+                start_new_session=True,
+            )
         self._started.append(process)
         if process.stdout is None or process.stdout.readline() != "ready\n":
             raise RuntimeError("a writer did not start")
@@ -134,7 +137,8 @@ class Writers:
         if answer and not killed:  # a process may still answer when it is being killed
             return answer
         if not killed and not (task.fault and task.fault.kill):
-            raise RuntimeError(f"a writer crashed with {task}")
+            told = self._told.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"a writer crashed with {task}: {told}")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what is left of it
         process.wait()
