@@ -34,7 +34,6 @@ from ndcg_spark.tables.slices import check_staged
 
 ATTEMPTS = 20
 """Commits that others' commits to other slices have beaten; formats repeat some of them on their own."""
-UNDO_ATTEMPTS = 3
 _PAUSE = 0.05
 _CONFLICT = re.compile(
     r"Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction|Modification)Exception|DELTA_CONCURRENT_"
@@ -149,21 +148,7 @@ class CommittedWrite:
                 return
 
     def undo(self) -> None:
-        """Commit the old rows again, unless there is no commit to take back, or others have replaced its rows.
-
-        Tried again where the table could not be read for a moment, as while others write its log.
-        """
-        for attempt in range(1, UNDO_ATTEMPTS + 1):
-            try:
-                self._undo()
-            except SPARK_ERRORS:
-                if attempt == UNDO_ATTEMPTS:
-                    raise
-                time.sleep(attempt)
-            else:
-                return
-
-    def _undo(self) -> None:
+        """Commit the old rows again, unless there is no commit to take back, or others have replaced its rows."""
         commit = self._log.find(self._mark, self._since)
         if commit is None:
             return

@@ -9,7 +9,6 @@ from datetime import date
 from types import SimpleNamespace
 
 import pytest
-from pyspark.errors import AnalysisException
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
@@ -45,7 +44,6 @@ class Databricks:
         self.history = [entry(7, predicate=f"slice IN ('{NAME}')")]
         self.said, self.writes = [], []
         self.meanwhile = lambda: None
-        self.unread = 0
 
     def sql(self, statement):
         self.said.append(statement)
@@ -54,9 +52,6 @@ class Databricks:
         if statement.startswith("DESCRIBE HISTORY"):
             return SimpleNamespace(collect=lambda: self.history[: int(statement.rpartition(" ")[2])])
         assert re.fullmatch(rf"SELECT \* FROM {re.escape(TABLE)} VERSION AS OF \d", statement), statement
-        if self.unread:
-            self.unread -= 1
-            raise AnalysisException("Missing commit file: expected version 0, found 8")
         return self.stored
 
     def write_to(self, rows, table):
@@ -127,16 +122,6 @@ def test_what_was_committed_is_taken_back_by_a_commit_of_the_old_rows(databricks
     assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
     assert databricks.writes[0]["condition"] == databricks.writes[1]["condition"]
     assert not any("RESTORE" in statement for statement in databricks.said)
-
-
-def test_an_earlier_version_that_cannot_be_read_for_a_moment_is_read_again(databricks, new_rows, monkeypatch):
-    """As on Sail, while others write the log."""
-    monkeypatch.setattr("ndcg_spark.tables.commits.time.sleep", lambda _: None)
-    databricks.unread = 2
-    with staged_in(new_rows) as staged:
-        staged.swap()
-        staged.undo()
-    assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
 
 
 def test_rows_that_others_wrote_over_ours_are_not_taken_back(databricks, new_rows):
