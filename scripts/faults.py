@@ -63,7 +63,7 @@ from ndcg_spark.tables.claims import HIDDEN
 DATASETS, RUNS = ("shop", "app"), ("a", "b", "c")
 TABLES = ((0,), (0, 1), (0, 1))
 """A job writes the table of metrics, and often the one of queries with it."""
-OUTCOMES = ("done", "refused", "broken", "full", "killed")
+OUTCOMES = ("done", "refused", "broken", "full", "killed", "kept")
 FAILURES = ("lost", "doubled", "mixed", "wrong", "unhealed")
 COLUMNS = ("nights", "writers", *OUTCOMES, "executors", "re-runs", "reads", "missed", *FAILURES, "seconds")
 
@@ -99,7 +99,7 @@ class Leg:
         for one in {one for task in tasks for one in self.written(task)}:
             pairs = [(task, end) for task, end in zip(tasks, ended, strict=True) if one in self.written(task)]
             done = {task.version for task, end in pairs if end == "done"}
-            killed = {task.version for task, end in pairs if end == "killed"}
+            killed = {task.version for task, end in pairs if end in ("killed", "kept")}
             # Writers that were both done came one after the other; which was the later one, nobody knows here.
             self.known[one] = (done or self.known.get(one, {0})) | killed
 
