@@ -415,7 +415,9 @@ class Output:
 
 def test_one_output_that_cannot_be_taken_back_does_not_keep_others(caplog):
     first, second, third = Output("a"), Output("b", ["undo"]), Output("c", ["swap", "undo"])
-    with pytest.raises(RuntimeError, match=r"c was not written, or not whole, and c, b could not be taken back: .* swap of c"):
+    with pytest.raises(
+        RuntimeError, match=r"c was not written, or not whole, and c, b could not be taken back: .* swap of c"
+    ):
         swap_in([first, second, third])
     assert (first.calls, second.calls) == (["swap", "undo"], ["swap", "undo"])
     assert "could not take back b" in caplog.text
