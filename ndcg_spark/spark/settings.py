@@ -1,4 +1,4 @@
-"""Settings of a session, as far as its platform tells them."""
+"""Settings of a session, also where the platform hides them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SHUFFLE_PARTITIONS = 200
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
-    """Look up a setting; the default where it is not set, which must be a value that Spark takes for it.
+    """Return a setting, or the default if it is not set. The default must be a valid value of the setting.
 
-    Also where the platform does not tell: serverless compute of Databricks refuses most names with
-    `CONFIG_NOT_AVAILABLE`, whatever default is given.
+    The default is also returned if the platform hides the setting: serverless compute on Databricks answers
+    `CONFIG_NOT_AVAILABLE` for most names, whatever default is given.
     """
     try:
         return str(spark.conf.get(name, default))
@@ -23,7 +23,7 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
 
 
 def session_time_zone(spark: SparkSession) -> str:
-    """Time zone of a session; where none is set, that of Java, which only a question without a default tells."""
+    """Return the time zone of a session. If none is set it is that of Java, which `get` with a default would hide."""
     try:
         return str(spark.conf.get("spark.sql.session.timeZone"))
     except SPARK_ERRORS:
@@ -31,11 +31,11 @@ def session_time_zone(spark: SparkSession) -> str:
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """Number of partitions that a shuffle begins with; Databricks also takes `auto` for it, which names none."""
+    """Return the number of shuffle partitions; Spark's default for `auto`, which Databricks allows."""
     found = setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
     return int(found) if found.isdecimal() else SHUFFLE_PARTITIONS
 
 
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
-    """Whether executors run on this machine; `unknown` is taken for the master where that is not told."""
+    """Whether executors run on this machine. `unknown` stands for a master that the platform hides."""
     return setting(spark, "spark.master", unknown).startswith("local")

@@ -31,6 +31,7 @@ _PER_STATEMENT = 500
 _QUOTED = r"`(?:[^`]|``)*`"
 """A part of a name that may hold any character, dots too."""
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
+"""The condition of a table that was dropped between two questions."""
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
 
@@ -166,7 +167,7 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
         # A commit of Delta replaces any rows, so that such a table may be clustered instead.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
     except SPARK_ERRORS as error:
-        if _GONE in str(error):  # it was made for rows that did not come
+        if _GONE in str(error):  # another writer made it, failed, and dropped it again
             return None
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
     if kind not in ("table", provider):

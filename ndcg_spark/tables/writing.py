@@ -187,7 +187,7 @@ def _open_table(
     """
     check_table(spark, reference, stored, kind)
     created = create_table(spark, reference, stored, kind)
-    on_failure = None
+    on_failure, write = None, None
     try:
         facts = check_table(spark, reference, stored, kind)
         if facts is None:
@@ -200,6 +200,8 @@ def _open_table(
         write.release()
         return None
     except BaseException:
+        if write is not None:
+            write.release()
         if on_failure is not None:
             on_failure()
         raise

@@ -136,6 +136,37 @@ def test_many_nights_are_replaced_again(table, spark):
     assert table.values() == [("shop", "", 2, 2)]
 
 
+@pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
+def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monkeypatch):
+    """Another writer made it, its rows did not come, and it dropped the table before our slices were claimed."""
+    create, dropped = writing.create_table, []
+
+    def create_and_lose(*arguments):
+        made = create(*arguments)
+        if not dropped:
+            dropped.append(spark.sql(f"DROP TABLE {table.reference}"))
+        return made
+
+    monkeypatch.setattr(writing, "create_table", create_and_lose)
+    table.write(rows(spark, 1))
+    assert dropped
+    assert table.values() == [("shop", "", 1, 5)]
+
+
+@pytest.mark.parametrize("table", ["table"], indirect=True)
+def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monkeypatch):
+    def refuse(*_):
+        raise OSError(5, "no catalog")
+
+    table.write(rows(spark, 1))
+    with monkeypatch.context() as broken:
+        broken.setattr(writing, "Staged", refuse)
+        with pytest.raises(OutputRefusedError, match="no catalog"):
+            table.write(rows(spark, 2))
+    table.write(rows(spark, 3))
+    assert table.values() == [("shop", "", 3, 5)]
+
+
 def test_of_several_runs_none_is_replaced_when_one_fails(table, spark):
     runs = ("a", "b", "c")
     table.write(rows(spark, 1, runs), runs)

@@ -232,7 +232,7 @@ def _chosen(
 def _rows_with_topics(plan: EvaluationPlan, tables: ItemTables, *, parse_text: bool) -> DataFrame:
     """Rows of the table with the relevances, and topics: those rows that are ranked or judge, and no others.
 
-    Where nothing is left out these are all rows, as they are: what is bad then is refused where it is ranked.
+    If nothing is left out, these are all rows, unchecked: ranking refuses bad ones anyway.
     """
     frame, topics = tables.relevances, topics_column(plan, tables)
     chooses = plan.convention.duplicates != "error"
