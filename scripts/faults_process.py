@@ -134,9 +134,11 @@ class Writers:
         if timer is not None:
             timer.cancel()
             timer.join()
-        if answer and not killed:  # a process may still answer when it is being killed
+        # A process may still answer when it is being killed, or when all that its task still had to do needs no Java.
+        killing = bool(killed or (task.fault and task.fault.kill))
+        if answer and not killing:
             return answer
-        if not killed and not (task.fault and task.fault.kill):
+        if not killing:
             told = self._told.read_text(errors="replace")[-2000:]
             raise RuntimeError(f"a writer crashed with {task}: {told}")
         with contextlib.suppress(ProcessLookupError):
