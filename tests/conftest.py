@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support.spark_rankings import SHORT_LIVED
+from support.spark_rankings import SHORT_LIVED, SHORT_LIVED_PLANS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="run every test on a real cluster")
+    parser.addoption(
+        "--as-users-have-it",
+        action="store_true",
+        help="leave adaptive execution and compiled plans as Spark sets them, as scripts/test-matrix does",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,7 +60,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the test run.
 
     A local one: two cores, small shuffles, UTC, files in a temporary folder. Or, as by scripts/test-matrix connect,
@@ -87,6 +92,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # That of jobs: less to wait for around each task.
         **worker_daemon.SETTINGS,
     }
+    if not pytestconfig.getoption("--as-users-have-it"):
+        short_lived = {name.replace("__", "."): str(value) for name, value in SHORT_LIVED_PLANS.items()}
+        options = short_lived | options
     session = SparkSession.builder.master("local[2]").appName("ndcg-spark-tests").config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
