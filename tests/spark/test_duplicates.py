@@ -174,6 +174,23 @@ def test_first_by_an_order_column_of_any_type(spark, kind, strategy):
         assert collect_cases({"one": Case(data=rows, plan=plan)})["one"]["q", 1].dcg == 1.0
 
 
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_first_of_a_run_and_of_judgments_where_the_order_column_orders_ties_too(spark, strategy):
+    """Of a the second copy comes first, in both tables; b precedes a among equal scores: DCG@1 is that of b, 1."""
+    schema = "query_id string, item_id string, {} double, position int"
+    run = [("q", "a", 3.0, 9), ("q", "a", 1.0, 3), ("q", "b", 1.0, 2)]
+    judgments = [("q", "a", 0.0, 5), ("q", "a", 2.0, 4), ("q", "b", 1.0, 1)]
+    convention = Convention(duplicates="first", ties="input_order")
+    plan = EvaluationPlan(columns=ORDERED, convention=convention, cutoffs=(1,), strategy=strategy)
+    ranked = rank_queries(
+        spark.createDataFrame(run, schema.format("score")),
+        plan,
+        judgments=spark.createDataFrame(judgments, schema.format("relevance")),
+    )
+    (row,) = score_queries(ranked, plan).collect()
+    assert (row["dcg"], row["idcg"]) == (1.0, 3.0)
+
+
 @pytest.mark.parametrize("policy", ["first", "best"])
 def test_equal_copies_are_told_apart_by_all_that_matters(spark, policy):
     """Copies of equal order and relevance by their score, those of equal score and relevance by their order."""

@@ -5,6 +5,7 @@ Expected values are worked out by hand from the definition, beside the data.
 
 from __future__ import annotations
 
+import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -178,6 +179,23 @@ def test_equal_order_values_do_not_leave_a_number_to_row_order(spark, strategy):
     options = {"k": 1, "order": "position", "convention": "default;ties=input_order", "strategy": strategy}
     found = [mean_of(evaluate(spark.createDataFrame(its, schema), **options), 1) for its in (rows, rows[::-1])]
     assert found == [(0.0, 1), (0.0, 1)]
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_rows_alike_in_all_that_orders_them_are_listed_by_item(spark, strategy):
+    """Score, order value and relevance tie, so item a comes first, which 1 of 5 interactions have: log2(5)."""
+    rows = [("q", "b", 0.5, 1, 1), ("q", "a", 0.5, 1, 1)]
+    schema = "query_id string, item_id string, score double, relevance int, position int"
+    seen = [("a", f"u{user}") for user in range(1)] + [("b", f"u{user}") for user in range(4)]
+    interactions = spark.createDataFrame(seen, "item_id string, query_id string")
+    options = {"metrics": "novelty@1", "order": "position", "convention": "default;ties=input_order"}
+    found = []
+    for its in (rows, rows[::-1]):
+        one = evaluate(
+            spark.createDataFrame(its, schema), interactions=interactions, strategy=strategy, **options
+        ).summary
+        found.append([row["value"] for row in one.collect()])
+    assert found == [[pytest.approx(math.log2(5))]] * 2
 
 
 TWICE = [("q", "a", 0.5, 0), ("q", "a", 0.5, 1)]

@@ -25,7 +25,7 @@ from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_al
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
-from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
 
@@ -217,7 +217,7 @@ def _chosen(
     if plan.resolves_duplicates:
         rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
         if judged is not None:
-            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES)
+            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES, ORDER)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
