@@ -31,6 +31,10 @@ class OutputRefusedError(NdcgSparkError, ValueError):
     """A table cannot be written the way it was asked for."""
 
 
+class PartlyWrittenError(NdcgSparkError, RuntimeError):
+    """A write has failed after an output was changed, and what was changed could not be taken back."""
+
+
 class MissingPackageError(NdcgSparkError, ImportError):
     """A package is not installed that only some functions need, or Python workers lack one."""
 

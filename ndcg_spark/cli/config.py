@@ -183,6 +183,8 @@ def check_file(flag: str, path: str) -> None:
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent) or os.path.isdir(path):
         raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidParameterError(f"{flag} {path!r} is a device or a pipe; name a file.")
     try:
         with tempfile.NamedTemporaryFile(dir=parent, prefix=".ndcg-spark-"):
             pass

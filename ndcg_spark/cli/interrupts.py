@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ndcg_spark.errors import PartlyWrittenError
+
 
 class Interrupts:
     """What Ctrl-C does to a job.
@@ -64,6 +66,8 @@ def quiet_interrupts() -> Iterator[Interrupts]:
     interrupts = Interrupts()
     try:
         yield interrupts
+    except PartlyWrittenError:  # more to be known than that it was interrupted
+        raise
     except Exception:
         if interrupts.seen:  # what fails on the way out, as to stop a session whose Java has ended, is no news
             raise KeyboardInterrupt from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ndcg_spark.cli.config import Operations, Target
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import NdcgSparkError, find_refusal
+from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal
 from ndcg_spark.redaction import redacted, redacted_values
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, None
     text = find_refusal(str(error)) or str(error)
-    if isinstance(error, NdcgSparkError):
+    if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
         return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
     first = next(iter(text.strip().splitlines()), "")
     return FAILED, redacted(f"{type(error).__name__}: {first}")[:_LONGEST]

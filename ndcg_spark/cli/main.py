@@ -23,7 +23,7 @@ from ndcg_spark.cli.metrics import metrics
 from ndcg_spark.cli.position_bias import position_bias
 from ndcg_spark.cli.retrieve import retrieve
 from ndcg_spark.cli.roll_up import roll_up
-from ndcg_spark.errors import NdcgSparkError, find_refusal, one_line
+from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line
 from ndcg_spark.redaction import redacted
 
 EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     -------
     int
         0 done, 2 refused input or options, 3 gate not met, 130 interrupted; 1 a crash, whose traceback is on standard
-        error.
+        error, or an output that is partly written.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with closing(Logs()) as logs:
@@ -74,6 +74,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
             result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
         except click.ClickException as error:
             return _ended(logs, prog, error.format_message(), EXIT_REFUSED)
+        except PartlyWrittenError as error:
+            return _ended(logs, prog, str(error), EXIT_CRASHED)
         except NdcgSparkError as error:
             return _ended(logs, prog, find_refusal(str(error)) or str(error), EXIT_REFUSED)
         except (click.Abort, KeyboardInterrupt):

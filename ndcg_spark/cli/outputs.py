@@ -234,11 +234,15 @@ class StagedFile:
 
     def __init__(self, reference: str, text: str) -> None:
         self.reference = reference
-        self._target = Path(reference)
+        self._target = Path(os.path.realpath(reference))  # a link stays one
         self._unfinished = self._target.with_name(f"{self._target.name}.{os.getpid()}.unfinished")
         self._remove_leftovers()
-        with refusing(reference):
-            self._unfinished.write_text(text + "\n", encoding="utf-8")
+        try:
+            with refusing(reference):
+                self._unfinished.write_text(text + "\n", encoding="utf-8")
+        except BaseException:
+            self.close()
+            raise
 
     def _remove_leftovers(self) -> None:
         ours = re.compile(rf"{re.escape(self._target.name)}\.\d+\.unfinished")

@@ -180,8 +180,10 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
     format_ = provider if provider != "hive" else next((one for one in ("parquet", "orc") if one in serde), None)
     if format_ is None:
         raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
-    if provider != "delta" and {one.name for one in columns if one.isPartition} != set(PARTITIONS):
-        raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}.")
+    by = [one.name for one in columns if one.isPartition]
+    # The catalog names partitions in the order of the columns.
+    if provider != "delta" and (sorted(by) if provider == "iceberg" else by) != list(PARTITIONS):
+        raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}, in this order.")
     body = T.StructType([one for one in schema if one.name not in PARTITIONS])
     _check_columns(table, schema, stored)
     return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body)

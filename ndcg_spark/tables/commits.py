@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.tables.catalog import TableFacts, as_declared, count_slices, verify_counts
 from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
 from ndcg_spark.tables.folders import rows_in, stage_slices
-from ndcg_spark.tables.slices import check_staged
+from ndcg_spark.tables.slices import announced, check_staged, slices_condition
 
 ATTEMPTS = 20
 """Commits that others' commits to other slices have beaten; formats repeat some of them on their own."""
@@ -97,7 +96,7 @@ class CommittedWrite:
         self._claim: Claim | ThreadClaim = (
             ThreadClaim(facts.name, wanted, facts.name) if root is None else claim_slices(root, wanted, tell)
         )
-        self._condition, self._mark = condition_of(wanted), uuid.uuid4().hex
+        self._condition, self._mark = slices_condition(wanted), uuid.uuid4().hex
         self._since: int | None = None
         self._counted: dict[str, int] | None = None
 
@@ -107,7 +106,7 @@ class CommittedWrite:
         self._since, self._empty = self._log.version(), empty
         rows = as_declared(rows, self.facts)
         if isinstance(self._claim, ThreadClaim):
-            self._rows = _announced(rows, self.folders, self.facts.name)
+            self._rows = announced(rows, self.folders, self.facts.name)
             return
         found = stage_slices(rows, "parquet", self._claim)
         check_staged(found, self.folders, empty, self.facts.name)
@@ -123,6 +122,8 @@ class CommittedWrite:
         except ConflictError as error:
             raise OutputRefusedError(f"another job wrote the same runs to {name!r} meanwhile; run again.") from error
         commit = self._log.find(self._mark, self._since)
+        if commit is None and self._nothing_to_commit():
+            return
         if commit is None or not commit.alone:
             raise OutputRefusedError(f"the log of {name!r} does not show that these runs alone were replaced.")
         if self._counted is not None:
@@ -130,6 +131,12 @@ class CommittedWrite:
             return
         found = count_slices(self.spark.table(name).where(self._condition))
         check_staged(set(found), self.folders, self._empty, name)
+
+    def _nothing_to_commit(self) -> bool:
+        """Whether no row came and none was there; Delta then makes no commit."""
+        if any((self._counted or {}).values()) or set(self._empty) != set(self.folders):
+            return False
+        return not count_slices(self.spark.table(self.facts.name).where(self._condition))
 
     def _commit(self, rows: DataFrame, since: int | None, mark: str) -> None:
         """Replace the slices; again, if commits of others to other slices come first."""
@@ -166,35 +173,3 @@ class CommittedWrite:
     def release(self) -> None:
         """Remove what was staged; others may write the slices then."""
         self._claim.release()
-
-
-def condition_of(folders: Sequence[str]) -> str:
-    """Write the condition that rows of some slices meet.
-
-    Parameters
-    ----------
-    folders : sequence of str
-        As `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
-
-    Returns
-    -------
-    str
-        In SQL; one clause for each night.
-    """
-    nights: dict[str, list[str]] = {}
-    for folder in folders:
-        night, _, name = folder.partition("/slice=")
-        nights.setdefault(night.partition("=")[2], []).append(name)
-    clauses = [f"(run_date = DATE'{night}' AND slice IN ({_quoted(names)}))" for night, names in nights.items()]
-    return " OR ".join(clauses)
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in sorted(names))  # of `slice_name`, which leaves no quotes in them
-
-
-def _announced(rows: DataFrame, folders: Mapping[str, str], table: str) -> DataFrame:
-    """Let rows of other slices raise, as a commit would add them to the table."""
-    others = F.lit(f"rows for {table!r} belong to no announced run.")
-    checked = F.when(F.expr(condition_of(list(folders.values()))), F.col("slice")).otherwise(F.raise_error(others))
-    return rows.withColumn("slice", checked.cast("string"))

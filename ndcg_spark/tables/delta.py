@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
+from ndcg_spark.tables.commits import Commit, ConflictError
+from ndcg_spark.tables.slices import slices_condition
 
 _ROWS_STAY = re.compile(
     r"OPTIMIZE|VACUUM.*|(UN)?SET TBLPROPERTIES|(ADD|DROP|RENAME|CHANGE|REPLACE) COLUMNS?|(ADD|DROP) CONSTRAINT"
@@ -68,7 +69,7 @@ class DeltaLog:
         """Run an action: replace the slices, unless somebody else has since the version `since`."""
         if any(one.touches(self._folders) for one in self._since(since)):
             raise ConflictError
-        rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(condition_of(self._folders)))
+        rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(slices_condition(self._folders)))
         # Delta knows of commits since its transaction began; one may have come between our look and that.
         commits = list(self._since(since))
         ours = next((one.version for one in commits if one.mark == mark), -1)

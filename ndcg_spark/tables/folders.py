@@ -23,6 +23,7 @@ from ndcg_spark.worker.files.listing import is_hidden
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # of file systems that cannot, or only what is open for writing
 _CHUNK = 2**20
 _TOLD = (".parquet", ".orc", ".json", ".gz", ".bz2", ".zst", ".crc")
 """Endings of files whose rows can be counted here: Hadoop has codecs for JSON that Arrow does not know."""
@@ -63,6 +64,7 @@ class FolderWrite:
 
     def swap(self) -> None:
         """Put the staged slices in place of the old ones, each in one step, and look whether they are there."""
+        _settle(self.claim.rows)
         for folder in self.folders.values():
             staged, place = self.claim.rows / folder, self.root / folder
             names = sorted(os.listdir(staged))
@@ -98,8 +100,9 @@ class FolderWrite:
             os.rename(place, staged)
             if how == "moved":
                 os.rename(self.claim.replaced / folder, place)
-            elif not os.listdir(place.parent):
-                place.parent.rmdir()
+            else:
+                with contextlib.suppress(OSError):  # rows of others are there, or come at this moment
+                    place.parent.rmdir()
 
     def finish(self) -> None:
         """Forget what Spark remembers of the old files, and mark the folder as Spark marks what it has written."""
@@ -110,6 +113,20 @@ class FolderWrite:
     def release(self) -> None:
         """Remove what is no longer needed; others may write the slices then."""
         self.claim.release()
+
+
+def _settle(folder: Path) -> None:
+    """Have files written to disk: after a loss of power new names must not stand for files without content."""
+    for parent, _, names in os.walk(folder):
+        for place in (parent, *(os.path.join(parent, name) for name in names)):
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                if error.errno not in _NO_SYNC:
+                    raise
+            finally:
+                os.close(descriptor)
 
 
 def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:

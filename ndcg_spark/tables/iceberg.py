@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.tables.catalog import current_schema, split_name
-from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
+from ndcg_spark.tables.commits import Commit, ConflictError
+from ndcg_spark.tables.slices import slices_condition
 
 MARK = "ndcg-spark-write"
 """Property of a snapshot that names the write which made it."""
@@ -39,7 +40,7 @@ class IcebergLog:
         if since is not None:  # else all snapshots of the table are looked at
             writer = writer.option("validate-from-snapshot-id", str(since))
         try:
-            writer.overwrite(F.expr(condition_of(self._folders)))
+            writer.overwrite(F.expr(slices_condition(self._folders)))
         except SPARK_ERRORS as error:
             if "ound conflicting" in str(error):
                 raise ConflictError from error

@@ -9,13 +9,16 @@ from urllib.parse import unquote
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from ndcg_spark.errors import PartlyWrittenError
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.tables.claims import ThreadClaim
 from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS
+from ndcg_spark.tables.slices import PARTITIONS, announced, check_staged
 
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 """Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
+_UNREACHABLE: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
+"""Of Spark, or of the way to it."""
 
 
 class RemoteFolderWrite:
@@ -35,29 +38,34 @@ class RemoteFolderWrite:
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
         """Look at the slices as they are. Spark stages the rows itself, in `swap`."""
-        self._rows, self._kind = rows, kind
-        self._empty = [self.folders[run] for run in empty]
+        self._rows, self._kind, self._empty = announced(rows, self.folders, self.reference), kind, empty
         self._before = self._files()
 
     def swap(self) -> None:
         """Run an action: write the rows over the old ones of their slices, then empty slices that got none.
 
-        A RuntimeError says that Spark has failed after it began to replace files.
+        A PartlyWrittenError says that something failed, or Ctrl-C came, after Spark began to replace files.
         """
-        writer = self._rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         try:
-            writer.partitionBy(*PARTITIONS).format(self._kind).save(self.place)
-        except SPARK_ERRORS as error:
+            self._overwrite()
+        except BaseException as error:
             changed = self._changed()
             if changed:
-                raise RuntimeError(
+                why = first_line(error) if isinstance(error, Exception) else "interrupted"
+                raise PartlyWrittenError(
                     f"{self.reference!r} was half written: rows of {', '.join(changed)} are incomplete until the job "
-                    f"has run again ({first_line(error)})"
+                    f"has run again ({why})."
                 ) from error
             raise
-        now = self._files() if self._empty else {}
-        for folder in self._empty:
-            if self._before[folder] and now[folder] == self._before[folder]:
+
+    def _overwrite(self) -> None:
+        writer = self._rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*PARTITIONS).format(self._kind).save(self.place)
+        now = self._files()
+        found = {folder for folder, files in self._before.items() if now[folder] != files}
+        check_staged(found, self.folders, self._empty, self.reference)
+        for folder in (self.folders[run] for run in self._empty):
+            if self._before[folder] and folder not in found:
                 nothing = self._rows.drop(*PARTITIONS).limit(0)
                 nothing.write.mode("overwrite").format(self._kind).save(f"{self.place}/{folder}")
 
@@ -65,7 +73,7 @@ class RemoteFolderWrite:
         """Slices that are no longer as they were; all of them where nobody can tell."""
         try:
             now = self._files()
-        except SPARK_ERRORS:
+        except _UNREACHABLE:
             return list(self._before)
         return [folder for folder, files in self._before.items() if now[folder] != files]
 

@@ -225,3 +225,37 @@ def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[st
         raise OutputRefusedError(
             f"there are no rows of run {missing[0]!r} for {reference!r}; what is there was left as it is."
         )
+
+
+def slices_condition(folders: Sequence[str]) -> str:
+    """Write the condition that rows of some slices meet.
+
+    Parameters
+    ----------
+    folders : sequence of str
+        As `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
+
+    Returns
+    -------
+    str
+        In SQL; one clause for each night.
+    """
+    nights: dict[str, list[str]] = {}
+    for folder in folders:
+        night, _, name = folder.partition("/slice=")
+        nights.setdefault(night.partition("=")[2], []).append(name)
+    clauses = [f"(run_date = DATE'{night}' AND slice IN ({_quoted(names)}))" for night, names in nights.items()]
+    return " OR ".join(clauses)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names))  # of `slice_name`, which leaves no quotes in them
+
+
+def announced(rows: DataFrame, folders: Mapping[str, str], reference: str) -> DataFrame:
+    """Let rows of other slices raise, as a write would add them to the output."""
+    others = F.lit(f"rows for {reference!r} belong to no announced run.")
+    checked = F.when(F.expr(slices_condition(list(folders.values()))), F.col("slice")).otherwise(
+        F.raise_error(others)
+    )
+    return rows.withColumn("slice", checked.cast("string"))

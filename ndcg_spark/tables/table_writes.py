@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +73,8 @@ class LocalTableWrite:
             if canonical(location) != str(self.files.root / folder):
                 set_location(self.spark, self.facts.name, folder, location)
         drop_partitions(self.spark, self.facts.name, [one for one in self.folders if one not in self._before])
-        self.spark.catalog.refreshTable(self.facts.name)
+        with suppress(*SPARK_ERRORS):  # the rows are back
+            self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
         """Nothing is left to do; `release` removes the old files."""
@@ -130,6 +132,9 @@ class RemoteTableWrite:
         add_partitions(self.spark, self.facts.name, {one: at for one, at in new.items() if one not in self._before})
         for folder in self._before:
             set_location(self.spark, self.facts.name, folder, new[folder])
+        ours = partition_locations(self.spark, self.facts.name, wanted)
+        if not all(ours.get(folder, "").startswith(self._attempt) for folder in wanted):
+            raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
         self.spark.catalog.refreshTable(self.facts.name)
         verify_counts(self.spark, self.facts.name, wanted, self._counted)
 
@@ -144,7 +149,8 @@ class RemoteTableWrite:
             else:
                 drop_partitions(self.spark, self.facts.name, [folder])
         self._is_live = False
-        self.spark.catalog.refreshTable(self.facts.name)
+        with suppress(*SPARK_ERRORS):  # the rows are back
+            self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
         """Overwrite the old files with none, where they lie where this package puts them."""

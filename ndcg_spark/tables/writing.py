@@ -12,7 +12,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import OutputRefusedError, find_refusal
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.tables.catalog import TABLE_KINDS, TableFacts, check_table, create_table, drop_empty_table
@@ -183,7 +183,8 @@ def _open_table(
 ) -> Staged | None:
     """Claim slices of a table, made first if it is not there; None where it was dropped before they were claimed.
 
-    A writer drops the table that it has made if its rows do not come, unless others have claimed slices of it.
+    A writer drops the table that it has made if its rows do not come, unless others have claimed slices of it. That
+    can only be seen where the table's folder is shared; elsewhere an empty table stays.
     """
     check_table(spark, reference, stored, kind)
     created = create_table(spark, reference, stored, kind)
@@ -193,7 +194,7 @@ def _open_table(
         if facts is None:
             return None
         root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
-        on_failure = partial(_drop_created, spark, facts, root) if created else None
+        on_failure = partial(_drop_created, spark, facts, root) if created and root is not None else None
         write = _table_write(spark, facts, folders, root, tell)
         if created or spark.catalog.tableExists(reference):
             return Staged(reference, write, on_failure)
@@ -220,11 +221,8 @@ def _table_write(
     return kind(spark, facts, folders, tell)
 
 
-def _drop_created(spark: SparkSession, facts: TableFacts, root: Path | None) -> None:
+def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
     """Drop a table that was made for rows which did not come, unless somebody else has begun to use it."""
-    if root is None:
-        drop_empty_table(spark, facts)
-        return
     with alone(root) as nobody:
         if nobody:
             drop_empty_table(spark, facts)
@@ -244,7 +242,7 @@ def swap_in(staged: Sequence[Swappable]) -> None:
     ------
     OutputRefusedError
         Nothing has been written then.
-    RuntimeError
+    PartlyWrittenError
         When a remote folder is half replaced, or when another output failed and one that was written could not be
         taken back: a remote folder, or one whose catalog or file system is gone.
     """
@@ -257,7 +255,7 @@ def swap_in(staged: Sequence[Swappable]) -> None:
             kept = [done.reference for done in ordered[:at] if not done.undoable]
             kept += _undone(ordered[: at + 1])
             if kept:
-                raise RuntimeError(
+                raise PartlyWrittenError(
                     f"{one.reference} was not written, or not whole, and {', '.join(kept)} could not be taken back: "
                     f"{error}"
                 ) from error

@@ -13,8 +13,9 @@ import pytest
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.tables import RunPartition, slice_name, stage_partition, swap_in
-from ndcg_spark.tables.commits import Commit, ConflictError, condition_of
+from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.slices import slices_condition
 
 pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
@@ -65,6 +66,8 @@ class Databricks:
             write["condition"] = " ".join(str(condition._jc.toString()).split())
             self.writes.append(write)
             self.meanwhile()
+            if not write["values"] and self.stored.isEmpty():
+                return  # Delta commits nothing where no file is added or removed
             self.history.insert(0, entry(self.history[0]["version"] + 1, "WRITE", CONDITION, write["userMetadata"]))
 
         writer = SimpleNamespace(option=option, overwrite=overwrite)
@@ -104,6 +107,17 @@ def test_a_clustered_table_of_unity_catalog_is_named_and_nothing_else(databricks
     assert write.pop("condition").count(NAME) == 1
     assert write == {"table": TABLE, "columns": ["run", "value", "dataset", "run_date", "slice"], "values": [2, 2]}
     assert {one.partition(TABLE)[0] for one in databricks.said} == {"DESCRIBE TABLE EXTENDED ", "DESCRIBE HISTORY "}
+
+
+def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):
+    """As a table of rejects is written after a night without bad rows."""
+    databricks.stored = databricks.stored.limit(0)
+    none = new_rows.limit(0)
+    with closing(stage_partition(none, TABLE, "table", NIGHT, [""], empty=[""])) as staged:
+        swap_in([staged])
+    assert [write["values"] for write in databricks.writes] == [[]]
+    with staged_in(none) as staged, pytest.raises(OutputRefusedError, match="does not show"):
+        swap_in([staged])
 
 
 class Failing:
@@ -299,6 +313,6 @@ def test_no_history_and_no_files_are_a_refusal():
 
 def test_conditions_have_a_clause_for_each_night():
     folders = ["run_date=2026-01-30/slice=b", "run_date=2026-01-31/slice=b", "run_date=2026-01-31/slice=a"]
-    assert condition_of(folders) == (
+    assert slices_condition(folders) == (
         "(run_date = DATE'2026-01-30' AND slice IN ('b')) OR (run_date = DATE'2026-01-31' AND slice IN ('a', 'b'))"
     )

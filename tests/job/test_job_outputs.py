@@ -13,9 +13,11 @@ import pytest
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 
+from ndcg_spark.cli.config import check_file
 from ndcg_spark.cli.job import evaluate_and_write
 from ndcg_spark.cli.outputs import write_text
 from ndcg_spark.cli.progress import Progress
+from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
@@ -268,3 +270,28 @@ def test_what_killed_jobs_left_of_a_json_file_is_removed_after_a_while(tmp_path)
         "out.json.x.unfinished", "outxjson.17.unfinished",
     ]  # fmt: skip
     assert (tmp_path / "out.json").read_text() == "{}\n"
+
+
+def test_a_text_that_does_not_fit_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, *_, **__):
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OutputRefusedError, match="No space left on device"):
+        write_text(str(tmp_path / "m.json"), "{}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_keeps_its_place(tmp_path):
+    (tmp_path / "night.json").write_text("old")
+    (tmp_path / "latest.json").symlink_to("night.json")
+    write_text(str(tmp_path / "latest.json"), "{}")
+    assert (tmp_path / "latest.json").is_symlink()
+    assert (tmp_path / "night.json").read_text() == "{}\n"
+
+
+def test_a_device_is_no_file_to_write(tmp_path):
+    with pytest.raises(InvalidParameterError, match="is a device or a pipe; name a file"):
+        check_file("--json", "/dev/null")
+    check_file("--json", str(tmp_path / "new.json"))

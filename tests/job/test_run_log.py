@@ -23,6 +23,7 @@ from ndcg_spark import __version__
 from ndcg_spark.cli import job, job_run, run_log
 from ndcg_spark.cli.config import Target
 from ndcg_spark.cli.run_log import RUN_LOG_SCHEMA, RunLog
+from ndcg_spark.errors import PartlyWrittenError
 from ndcg_spark.tables import RunPartition, canonical
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -137,6 +138,12 @@ def test_a_refused_run(place: Path, table: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "status", "message"),
     [
+        (
+            PartlyWrittenError("half of it"),
+            1,
+            "failed",
+            "PartlyWrittenError: half of it",
+        ),
         (RuntimeError("no\nluck, token=S3CRET"), 1, "failed", "RuntimeError: no"),
         (KeyboardInterrupt(), 130, "interrupted", None),
     ],

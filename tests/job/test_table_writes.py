@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.main_job import files_below, stored_rows
 
-from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
+from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError
 from ndcg_spark.tables import (
     ManyNights,
     RunPartition,
@@ -25,8 +26,10 @@ from ndcg_spark.tables import (
     slice_name,
     stage_partition,
     swap_in,
+    table_writes,
     writing,
 )
+from ndcg_spark.tables.remote import RemoteFolderWrite
 from ndcg_spark.tables.slices import NightlySlice
 
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
@@ -125,6 +128,73 @@ def test_a_remote_folder_that_is_half_written_is_no_refusal(table, spark, monkey
     assert table.values() == [("shop", run, 3, 5) for run in ("a", "b")]
 
 
+@pytest.mark.parametrize("table", ["remote folder"], indirect=True)
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), KeyboardInterrupt()], ids=repr)
+def test_what_fails_once_a_remote_folder_is_written_is_no_refusal(table, spark, monkeypatch, error):
+    """The rows are replaced by then; the look at them fails, as Java has died, or as somebody pressed Ctrl-C."""
+    table.write(rows(spark, 1))
+    files, looks = RemoteFolderWrite._files, []
+
+    def failing(write):
+        looks.append(1)
+        if len(looks) == 2:
+            raise error
+        return files(write)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RemoteFolderWrite, "_files", failing)
+        with pytest.raises(PartlyWrittenError, match=r"rows of run_date=\S* are incomplete until"):
+            table.write(rows(spark, 2))
+    table.write(rows(spark, 3))
+    assert table.values() == [("shop", "", 3, 5)]
+
+
+@pytest.mark.parametrize("table", ["remote folder"], indirect=True)
+def test_a_run_without_rows_is_told_of_a_remote_folder_too(table, spark):
+    """Nobody knows before the others are written."""
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    with pytest.raises(PartlyWrittenError, match="no rows of run 'b'"):
+        table.write(rows(spark, 2, ("a",)), ("a", "b"))
+    with pytest.raises(OutputRefusedError, match="no rows of run 'c'"):
+        table.write(rows(spark, 2, ("c",)).limit(0), ("c",))
+
+
+def test_rows_of_a_run_that_was_not_announced_are_refused(table, spark):
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    with pytest.raises(OutputRefusedError):
+        table.write(rows(spark, 2, ("a", "b")), ("a",))
+    assert table.values() == [("shop", run, 1, 5) for run in ("a", "b")]
+
+
+@pytest.mark.parametrize("table", ["table"], indirect=True)
+def test_a_table_with_its_partition_columns_in_another_order_is_refused(table, spark):
+    """Its partitions have other names in the catalog."""
+    spark.sql(
+        f"CREATE TABLE {table.reference} (run STRING, value INT, dataset STRING, run_date DATE, slice STRING) "
+        "USING parquet PARTITIONED BY (slice, run_date)"
+    )
+    with pytest.raises(OutputRefusedError, match="partitioned by run_date and slice, in this order"):
+        table.write(rows(spark, 1))
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_ours(table, spark, monkeypatch):
+    """`ADD IF NOT EXISTS` adds nothing to Hive's catalog then, and both have as many rows."""
+    table.write(rows(spark, 1, ("a",)), ("a",))
+    add = table_writes.add_partitions
+
+    def late(*_):
+        with monkeypatch.context() as first:
+            first.setattr(table_writes, "add_partitions", add)
+            first.setattr(table_writes, "ThreadClaim", lambda *_: SimpleNamespace(release=lambda: None))
+            table.write(rows(spark, 2))
+
+    monkeypatch.setattr(table_writes, "add_partitions", late)
+    with pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
+        table.write(rows(spark, 3))
+    assert table.values() == [("shop", "", 2, 5), ("shop", "a", 1, 5)]
+
+
 def test_many_nights_are_replaced_again(table, spark):
     """As `roll-up` and `flag-changes` write them; their slices lie in several folders of nights."""
     nights = [date(2026, 1, day) for day in (30, 31)]
@@ -179,8 +249,8 @@ def test_a_first_write_that_fails_leaves_nothing(table, spark):
     with pytest.raises(OutputRefusedError, match="broken row"):
         table.write(rows(spark, 2, broken=""))
     assert table.values() == []
-    if table.is_table:
-        assert not spark.catalog.tableExists(table.reference)
+    if table.is_table:  # of a remote one nobody can tell whether others have begun to use it
+        assert spark.catalog.tableExists(table.reference) == (table.kind == "remote table")
     if table.kind == "folder":
         assert not table.path.exists()
     table.write(rows(spark, 3))

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from support.processes import kill_group, make_bare_python  # noqa: E402
 from support.spark_rankings import SHORT_LIVED  # noqa: E402
 
-PATIENCE = 180  # seconds; on an idle machine the server is up in four
+PATIENCE = 600  # seconds; on an idle machine the server is up in four
 NEEDED = ("grpc", "grpc_status", "google.rpc", "zstandard")
 
 
