@@ -68,8 +68,11 @@ class Claim:
             _put_back(self.folder, self.root)
             shutil.rmtree(self.rows, ignore_errors=True)
             shutil.rmtree(self.replaced, ignore_errors=True)
-            with _mutex(self.root):
+            with _mutex(self.root) as hidden:
                 shutil.rmtree(self.folder, ignore_errors=True)
+                for entry in hidden.glob(f"{_PREFIX}*"):
+                    if _holder(entry) is None:  # tasks of a killed writer go on for a moment after it was cleared
+                        _clear(entry, self.root)
         finally:
             os.close(self.descriptor)
         _remove_empty(self.created)

@@ -367,6 +367,16 @@ def test_a_second_writer_is_told_who_is_at_work(spark, folder):
     assert folder.values() == [("shop", "", 3, 5)]
 
 
+def test_what_tasks_of_a_killed_writer_still_write_goes_with_the_next_one(spark, folder):
+    """It was cleared when this writer began; a task on a cluster goes on for a moment and makes its folder again."""
+    with closing(stage_partition(rows(spark, 1), folder.reference, None, NIGHT, [""])) as staged:
+        (own,) = (folder.path / ".ndcg-spark").glob("write-*")
+        (own.with_name("write-0") / "rows" / "_temporary").mkdir(parents=True)
+        swap_in([staged])
+    assert [name for name in os.listdir(folder.path) if name.startswith(".")] == []
+    assert folder.values() == [("shop", "", 1, 5)]
+
+
 def test_nothing_of_a_write_is_left_over(spark, folder):
     folder.write(rows(spark, 1))
     folder.write(rows(spark, 2))
