@@ -202,5 +202,5 @@ def test_the_job_tracker_sees_the_jobs_of_a_run(spark, tmp_path):
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
     ended = done("--input", write_rows(tmp_path / "rows.csv", ROWS), "--convention", "linear", "--json", "-")
-    assert set(tracker.getJobIdsForGroup()) > before
+    assert set(tracker.getJobIdsForGroup()) - before  # the tracker forgets the first ones after a thousand
     assert json.loads(ended.out.splitlines()[-1])["rows"]["read"] == len(ROWS)
