@@ -15,29 +15,37 @@ _SECRET_NAMES = (
     r"credentials?",
     r"signature",
     r"(?:access|account|api|private|shared|encryption)[_.-]?key",
-    r"(?<![A-Za-z0-9])(?:sig|sas|pwd|auth)(?![A-Za-z0-9])",
+    r"(?<![A-Za-z0-9])(?:sig|sas|pwd|auth|pass(?=\s*=))(?![A-Za-z0-9])",
 )
 _SECRET = "|".join(_SECRET_NAMES)
 _SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
 # What follows the name belongs to it: fs.azure.account.key.NAME.dfs.core.windows.net. A bound keeps long words cheap.
 _NAMED = re.compile(
     rf"((?:{_SECRET})[\w.-]{{0,80}}"  # the name
-    r"[\"']?(?:\s*[=:]\s*|%3D|\s+(?=[\"'])))"  # name=, "name": , name 'value' (SQL)
-    r"(?:(\"|')(?:\\.|(?!\2)[^\\])*\2|[\"']?(?![\s&;\"'])[^\s&;\"']+)",  # a quote may lack its end
+    r"[\"'`]?(?:\s*(?:=>|[=:])\s*|%3D|\s+(?=[\"'])))"  # name=, "name": , name => , name 'value' (SQL)
+    r"(?:(\"|')(?:\\.|\2\2|(?!\2)[^\\])*\2"  # in quotes; SQL writes a quote within twice
+    r"|\{[^{}\s]*\}"  # SQL Server
+    r"|[\"']?(?![\s&;\"'])[^\s&;\"']+)",  # a quote may lack its end
     re.IGNORECASE,
 )
 _SETTING = re.compile(r"[^\s=/?&;\"']+=")
 _AUTHORIZATION = re.compile(r"\b((?:authorization[\"']?\s*[=:]\s*[\"']?)?(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.I)
 # Secret keys of S3 may have slashes, so for s3://KEY:SECRET@bucket the whole reference is searched for the @.
 _USER_OF_S3 = re.compile(r"(\bs3[an]?://)[^\s/@:]+:[^\s@]+@", re.IGNORECASE)
-_USER_AND_PASSWORD = re.compile(r"(?<=://)([^\s/@:\"']*):[^\s/\"']+@")
+# A password may have slashes; a port before a path is none. A bound keeps long words cheap.
+_USER_AND_PASSWORD = re.compile(r"(?<=://)([^\s/@:\"']*):(?!\d+[/?])[^\s\"'?]{1,200}@")
 # Oracle: jdbc:oracle:thin:USER/PASSWORD@//host/service. A bound keeps long words cheap.
 _USER_OF_ORACLE = re.compile(
     r"(\b(?:thin|oci8?):[^\s/@\"']{0,80}/)(?:\"[^\"]{1,80}\"|[^\s\"']{1,80})@", re.IGNORECASE
 )
 # A lone user is a container at abfss:// and wasbs://, but at http:// it may be an access token.
 _LONE_USER = re.compile(r"(\b(?:git\+)?https?://)[^\s/@:\"']+@", re.IGNORECASE)
-_KNOWN_KEYS = re.compile(r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d+)?|gh[pousr]_[A-Za-z0-9]{36,})\b")
+_KNOWN_KEYS = re.compile(
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d+)?|gh[pousr]_[A-Za-z0-9]{36,}|glpat-[\w-]{20,}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[\w-]{35}|hv[bs]\.[\w-]{20,}"
+    r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}(?:\.[\w-]*)?)(?![\w-])"
+)
+_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:(?!-----).)+", re.DOTALL)
 
 
 def redacted(text: str) -> str:
@@ -52,7 +60,8 @@ def redacted(text: str) -> str:
     str
         With `***` in place of passwords in URLs (`user:***@host`), of values whose name says that they are secret
         (`password=`, `?sig=`, `X-Amz-Signature=`, `access_key=`, `token=`), and of keys that are known by their form
-        (AWS, Databricks, GitHub). Everything else is as it was; a second call changes nothing.
+        (private keys, JSON Web Tokens, keys of AWS, Databricks, GitHub, GitLab, Google, Slack, Vault). Everything
+        else is as it was; a second call changes nothing.
 
     Notes
     -----
@@ -74,6 +83,7 @@ def redacted(text: str) -> str:
     text = _LONE_USER.sub(rf"\1{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
     text = _NAMED.sub(_hide_value, text)
+    text = _PEM.sub(rf"\1{HIDDEN}", text)
     return _KNOWN_KEYS.sub(HIDDEN, text)
 
 

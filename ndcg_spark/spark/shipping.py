@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.settings import runs_locally
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGE = "ndcg_spark"
-_NOT_TAKEN: tuple[type[Exception], ...] = (RuntimeError, *SPARK_ERRORS)
-"""What a session raises that takes no packages; the first is that of a classic one until Spark 4.0."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold."""
 
@@ -51,7 +47,7 @@ def ship(spark: SparkSession) -> bool:
 
     Notes
     -----
-    Spark cost: no job; about 1.3 MB are sent to the server, and from there to each executor once. What is sent
+    Spark cost: no job; about 1.6 MB are sent to the server, and from there to each executor once. What is sent
     precedes an installed version on workers. A second call with the same version changes nothing.
 
     Examples
@@ -60,6 +56,9 @@ def ship(spark: SparkSession) -> bool:
     >>> ndcg_spark.ship(spark)  # doctest: +SKIP
     True
     """
+    from ndcg_spark.spark.failures import SPARK_ERRORS, first_line  # scripts/package needs no pyspark
+    from ndcg_spark.spark.settings import runs_locally
+
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     if not on_connect and runs_locally(spark):
         return False
@@ -71,7 +70,7 @@ def ship(spark: SparkSession) -> bool:
         path.write_bytes(content)
         try:
             spark.addArtifacts(str(path), pyfile=True)
-        except _NOT_TAKEN as error:
+        except (RuntimeError, *SPARK_ERRORS) as error:  # the former is that of a classic session until Spark 4.0
             raise NdcgSparkError(
                 f"this session cannot send packages to its workers ({first_line(error)}): install ndcg-spark there, "
                 "or start it with spark-submit --py-files dist/ndcg_spark.zip."

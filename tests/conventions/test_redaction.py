@@ -49,6 +49,21 @@ SECRETS = {
     "Oracle": ("jdbc:oracle:thin:scott/S3CRET@//db:1521/x", "jdbc:oracle:thin:scott/***@//db:1521/x"),
     "Oracle, quoted": ('jdbc:oracle:oci:scott/"S3@CRET"@db', "jdbc:oracle:oci:scott/***@db"),
     "upper case": ("PASSWORD=S3CRET", "PASSWORD=***"),
+    "arguments of SQL": ("SELECT * FROM f(user => 'u', password => 'S3CRET', k => 1)",
+                         "SELECT * FROM f(user => 'u', password => '***', k => 1)"),
+    "backticks": ("OPTIONS (`password` 'S3 CRET')", "OPTIONS (`password` '***')"),
+    "a quote within quotes": ("password: 'it''s S3CRET', k: 1", "password: '***', k: 1"),
+    "password with a slash": ("jdbc:mysql://etl:p@ss/S3CRET@db/x", "jdbc:mysql://etl:***@db/x"),
+    "password in braces": ("jdbc:sqlserver://h;password={a;S3CRET};encrypt=true",
+                           "jdbc:sqlserver://h;password=***;encrypt=true"),
+    "pass": ("jdbc:x://h/db?user=a&pass=S3CRET", "jdbc:x://h/db?user=a&pass=***"),
+    "JSON Web Token": ("sent eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NSJ9.S3CRET to h", "sent *** to h"),
+    "Vault": ("got hvs.S3CRET0123456789012345 back", "got *** back"),
+    "GitLab": ("git: glpat-S3CRET01234567890123", "git: ***"),
+    "Slack": ("xoxb-0123456789-S3CRET", "***"),
+    "Google": ("key AIzaS3CRET01234567890123456789012345678", "key ***"),
+    "private key": ("-----BEGIN RSA PRIVATE KEY-----\nS3CRET\nS3CRET==\n-----END RSA PRIVATE KEY-----",
+                    "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----"),
 }  # fmt: skip
 
 
@@ -82,6 +97,8 @@ def test_hiding_twice_changes_nothing(text: str, expected: str) -> None:
         "http://localhost:4040/jobs",
         "jdbc:oracle:thin:@//db:1521/x",
         "a thin: one/two list @ 3",
+        "pass: 3; passes = 2; compass=north",
+        "spark://h1:7077,h2:7077",
     ],
 )
 def test_what_is_no_credential_stays(text: str) -> None:
@@ -89,7 +106,7 @@ def test_what_is_no_credential_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["password", "a", "token.", "secret=", "://", "x:", "pass'", "://a:", "thin:a/", "token='"]
+    "word", ["password", "a", "token.", "secret=", "://", "x:", "pass'", "://a:", "thin:a/", "token='", "token={", "eyJ", "-----BEGIN PRIVATE KEY-----"]
 )
 def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
     began = time.process_time()

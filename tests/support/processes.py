@@ -84,7 +84,8 @@ def build_package(folder: Path, environment: dict[str, str]) -> Path:
     checkout = folder / "checkout"
     for name in ("ndcg_spark", "scripts"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    built = run_process([sys.executable, checkout / "scripts" / "package"], folder, environment)
+    bare = [sys.executable, "-S", "-I"]  # it needs nothing but Python
+    built = run_process([*bare, checkout / "scripts" / "package"], folder, environment)
     assert (built.code, built.err) == (0, "")
     assert "dist/ndcg_spark.zip" in built.out
     return checkout / "dist" / "ndcg_spark.zip"
