@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.spark.checks import RowCount, count_rows, describe_bad_rows, rejects_table
-from ndcg_spark.spark.failures import missing_on_workers, refusal_text
+from ndcg_spark.spark.failures import refusal_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
         return error
     message = refusal_text(error)
     if message is None:
-        return missing_on_workers(error)
+        return None
     if not message.startswith("bad row:"):
         return InputRefusedError(f"{message} Nothing was written.")
     found = []

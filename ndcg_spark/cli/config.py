@@ -21,8 +21,9 @@ from ndcg_spark.redaction import redacted
 
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
-_NIGHT = re.compile(r"([^=]+=)?\d{4}-?\d{2}-?\d{2}")
-"""Files and folders of one night: their names differ every night, which names of data sets must not."""
+_DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
+_OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
+"""Files and folders of one night or part: their names differ every night, which names of data sets must not."""
 CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
 
 
@@ -340,8 +341,9 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     Returns
     -------
     str
-        As `--dataset` says. Else the last part of the path that is not the name of a night (`2026-01-31`,
-        `run_date=2026-01-31`), or of the table's name; `query` for SQL.
+        As `--dataset` says. Else the last part of the path, or the name of the table, without dates; parts of a
+        path such as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over. `query`
+        for SQL.
 
     Raises
     ------
@@ -361,4 +363,5 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
         return "query"
     reference = redacted(source.reference).rstrip("/")  # the name is stored
     names = [without_ending(part) or part for part in reversed(reference.split("/")) if part]
-    return next((name for name in names if not _NIGHT.fullmatch(name)), names[0] if names else source.reference)
+    lasting = (_DATE.sub("", name) for name in names if not _OF_A_PART.fullmatch(name))
+    return next(filter(None, lasting), names[0] if names else source.reference)

@@ -196,6 +196,8 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
     -------
     tuple of str and str or None
     """
+    from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+
     if error is None:
         return _BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
@@ -203,7 +205,7 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
     text = find_refusal(str(error)) or str(error)
     if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
         return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
-    first = next(iter(text.strip().splitlines()), "")
+    first = first_line(error) if isinstance(error, SPARK_ERRORS) else next(iter(text.strip().splitlines()), "")
     return FAILED, redacted(f"{type(error).__name__}: {first}")[:_LONGEST]
 
 
@@ -247,11 +249,26 @@ def job_run(
         with tagged(spark, run.tags), run.progress.watching(spark):
             run.start()
             try:
-                yield run
+                with _missing_packages_named():
+                    yield run
             except BaseException as error:
                 run.end(error)
                 raise
             run.end()
+
+
+@contextmanager
+def _missing_packages_named() -> Iterator[None]:
+    """Say what Python workers lack in place of a crash, whichever action of a job met it."""
+    from ndcg_spark.spark.failures import missing_on_workers  # loads pyspark, which takes a moment
+
+    try:
+        yield
+    except Exception as error:
+        missing = missing_on_workers(error)
+        if missing is None:
+            raise
+        raise missing from error
 
 
 @contextmanager

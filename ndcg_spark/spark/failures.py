@@ -30,8 +30,18 @@ _CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
 """Schemes whose connectors Spark publishes together."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
-_UNEXPLAINED = re.compile(r"\[TASK_WRITE_FAILED\]|^Boxed Exception$")
+_PYTHON_CAUSE = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
+_UNEXPLAINED = re.compile(
+    r"\[TASK_WRITE_FAILED\]|^Boxed Exception$|thrown from the Python worker|^Traceback \(most recent"
+)
 """Lines that say where something failed, or in what it was wrapped, not why; that is the last of the causes."""
+_NO_ROOM = re.compile(r"No space left on device|[Qq]uota exceeded")
+_CRASH = re.compile(
+    r"Traceback \(most recent call last\)|Python worker (?:exited unexpectedly|failed to connect back)"
+    r"|ExecutorLostFailure|OutOfMemoryError|SparkContext (?:was|has been) shut ?down|stopped SparkContext"
+    r"|Answer from Java side is empty|StatusCode\.UNAVAILABLE|INVALID_HANDLE\.SESSION"
+)
+"""What is said of a worker, an executor or a session that is gone, or of code that failed."""
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
@@ -70,8 +80,28 @@ def first_line(error: Exception) -> str:
         found = _JAVA_LINE.search(str(error))
         text = found.group(1) if found else str(error)
     line = text.strip().splitlines()[0]
-    causes = _CAUSE.findall(str(error)) if _UNEXPLAINED.search(line) else []
+    if not _UNEXPLAINED.search(line):
+        return _SQLSTATE.sub("", line).strip()
+    in_python = _PYTHON_CAUSE.search(str(error))
+    causes = [in_python[1]] if in_python else _CAUSE.findall(str(error))
     return _SQLSTATE.sub("", causes[-1] if causes else line).strip()
+
+
+def is_crash(error: Exception) -> bool:
+    """Whether an error says that a worker, an executor or the session is gone, or that code failed in a worker.
+
+    Parameters
+    ----------
+    error : Exception
+        One of `SPARK_ERRORS`.
+
+    Returns
+    -------
+    bool
+        False where the disk of a worker is full: somebody has to make room before the job can run again.
+    """
+    text = str(error)
+    return _CRASH.search(text) is not None and not _NO_ROOM.search(text)
 
 
 def no_file_system(error: Exception, reference: str) -> str | None:

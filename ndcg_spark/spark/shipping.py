@@ -59,6 +59,8 @@ def ship(spark: SparkSession) -> bool:
     from ndcg_spark.spark.failures import SPARK_ERRORS, first_line  # scripts/package needs no pyspark
     from ndcg_spark.spark.settings import runs_locally
 
+    # The first is that of a classic session until Spark 4.0.
+    not_taken: tuple[type[Exception], ...] = (RuntimeError, *SPARK_ERRORS)
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     if not on_connect and runs_locally(spark):
         return False
@@ -70,7 +72,7 @@ def ship(spark: SparkSession) -> bool:
         path.write_bytes(content)
         try:
             spark.addArtifacts(str(path), pyfile=True)
-        except (RuntimeError, *SPARK_ERRORS) as error:  # the former is that of a classic session until Spark 4.0
+        except not_taken as error:
             raise NdcgSparkError(
                 f"this session cannot send packages to its workers ({first_line(error)}): install ndcg-spark there, "
                 "or start it with spark-submit --py-files dist/ndcg_spark.zip."

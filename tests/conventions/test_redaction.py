@@ -106,7 +106,22 @@ def test_what_is_no_credential_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["password", "a", "token.", "secret=", "://", "x:", "pass'", "://a:", "thin:a/", "token='", "token={", "eyJ", "-----BEGIN PRIVATE KEY-----"]
+    "word",
+    [
+        "password",
+        "a",
+        "token.",
+        "secret=",
+        "://",
+        "x:",
+        "pass'",
+        "://a:",
+        "thin:a/",
+        "token='",
+        "token={",
+        "eyJ",
+        "-----BEGIN PRIVATE KEY-----",
+    ],
 )
 def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
     began = time.process_time()

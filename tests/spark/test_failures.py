@@ -8,8 +8,16 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from ndcg_spark.cli.accounts import refusal_of
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, mark_refusal
+from ndcg_spark.cli.job_run import ended
+from ndcg_spark.errors import (
+    InputRefusedError,
+    InvalidParameterError,
+    MissingPackageError,
+    OutputRefusedError,
+    mark_refusal,
+)
 from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals
+from ndcg_spark.tables import refusing
 
 Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError
 
@@ -54,6 +62,53 @@ def test_a_write_that_failed_says_why() -> None:
     for error in (OldError(ON_A_CLUSTER, "TASK_WRITE_FAILED"), of_java):
         assert first_line(error) == "No space left on device"
     assert first_line(OldError(ON_A_CLUSTER.split("\n")[0], None)).startswith("Job aborted due to stage failure")
+
+
+LINES = "\n  File x.py, line 3, in f\n    g()\n    ^^^\n"
+IN_PYTHON = {
+    "3.5": f"\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+           f"Traceback (most recent call last):{LINES}MemoryError: no room for 8 GiB\n",
+    "a write": f"[TASK_WRITE_FAILED] Task failed.\n\tat x\nCaused by: org.apache.spark.api.python.PythonException: "
+               f"Traceback (most recent call last):{LINES}MemoryError: no room for 8 GiB\n\n\tat org.apache\n",
+}  # fmt: skip
+LOST = {
+    **IN_PYTHON,
+    "executor": "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost "
+                "task (executor 1): ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
+    "worker": "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+    "heap": "Caused by: java.lang.OutOfMemoryError: Java heap space",
+    "session": "Job 3 cancelled because SparkContext was shut down",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", IN_PYTHON.values(), ids=IN_PYTHON)
+def test_an_error_in_python_is_named(text: str) -> None:
+    assert first_line(OldError(text, None)) == "MemoryError: no room for 8 GiB"
+    assert ended(OldError(text, None), 0) == ("failed", "OldError: MemoryError: no room for 8 GiB")
+
+
+@pytest.mark.parametrize("text", LOST.values(), ids=LOST)
+def test_a_crash_during_a_write_is_no_refusal_of_the_output(text: str) -> None:
+    """It may end well the next time; exit code 2 says that it will not."""
+    with pytest.raises(OldError), refusing("prod.metrics"):
+        raise OldError(text, None)
+
+
+def test_a_full_disk_of_a_worker_is_a_refusal_of_the_output() -> None:
+    full = f"Traceback (most recent call last):{LINES}OSError: [Errno 28] No space left on device"
+    with pytest.raises(OutputRefusedError, match=r"prod\.metrics"), refusing("prod.metrics"):
+        raise OldError(full, None)
+
+
+def test_packages_that_workers_lack_are_named_in_a_write_too() -> None:
+    text = f"Traceback (most recent call last):{LINES}ModuleNotFoundError: No module named 'numpy'"
+    with pytest.raises(MissingPackageError, match="do not have numpy"), refusing("prod.metrics"):
+        raise OldError(text, None)
+
+
+def test_java_that_is_gone_is_no_refusal_of_the_output() -> None:
+    with pytest.raises(ConnectionRefusedError), refusing("prod.metrics"):
+        raise ConnectionRefusedError(111, "Connection refused")
 
 
 def test_an_error_that_scala_has_boxed_says_what_is_in_it() -> None:
