@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ndcg_spark.cli.config import Operations, Target
+from ndcg_spark.cli.config import Operations, Target, catalog_tables_written
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal
@@ -241,7 +241,12 @@ def job_run(
     NdcgSparkError
         When there is no Spark, or the run log cannot be written.
     """
-    with spark_session(f"ndcg-spark {command}", config.spark_settings, short_lists=short_lists) as spark:
+
+    def tables() -> list[str]:
+        return catalog_tables_written(config.operations.options)
+
+    name = f"ndcg-spark {command}"
+    with spark_session(name, config.spark_settings, short_lists=short_lists, tables=tables) as spark:
         run = JobRun(spark, command, config.operations, run_date, dataset)
         if config.operations.options.get("explain"):  # nothing will run
             yield run

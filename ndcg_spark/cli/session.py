@@ -6,14 +6,14 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from ndcg_spark.cli import worker_daemon
 from ndcg_spark.cli.interrupts import Interrupts, quiet_interrupts
-from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, OutputRefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,9 @@ LARGEST_BATCH = str(2**31 - 1)
 
 
 @contextmanager
-def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bool) -> Iterator[SparkSession]:
+def spark_session(
+    app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Callable[[], Sequence[str]] = tuple
+) -> Iterator[SparkSession]:
     """Give the session to run in, and stop it afterwards if it was made here.
 
     Parameters
@@ -40,6 +42,8 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
         Spark settings of the user, for a local session; under spark-submit and on a server they belong there.
     short_lists : bool
         Whether ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python.
+    tables : callable
+        Gives the catalog tables that will be written; called when pyspark is known to be there.
 
     Yields
     ------
@@ -48,7 +52,7 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
     Raises
     ------
     NdcgSparkError
-        When there is no pyspark or no Java.
+        When there is no pyspark or no Java, or the catalog that such a table is written to ends with the session.
     """
     try:
         import pyspark.sql  # noqa: F401  # is it there?
@@ -58,11 +62,11 @@ def spark_session(app_name: str, settings: Mapping[str, str], *, short_lists: bo
         ) from None
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
     with quiet_interrupts() as interrupts:
-        yield from _session(app_name, settings, interrupts, short_lists=short_lists)
+        yield from _session(app_name, settings, interrupts, short_lists=short_lists, tables=tables())
 
 
 def _session(
-    app_name: str, settings: Mapping[str, str], interrupts: Interrupts, *, short_lists: bool
+    app_name: str, settings: Mapping[str, str], interrupts: Interrupts, *, short_lists: bool, tables: Sequence[str]
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
@@ -76,6 +80,8 @@ def _session(
         if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
             ship(spark)  # there is no line of a user to do that; Databricks installs packages
         interrupts.started()
+        if active is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # the catalog of a server outlives its sessions
+            _refuse_forgotten(spark, tables)
         yield spark
         return
     with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
@@ -84,12 +90,30 @@ def _session(
         spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
         try:
             interrupts.started()
+            _refuse_forgotten(spark, tables)
             yield spark
         finally:
             with warnings.catch_warnings():
                 if interrupts.seen:
                     warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
                 spark.stop()
+
+
+def _refuse_forgotten(spark: SparkSession, tables: Sequence[str]) -> None:
+    """Refuse tables of a catalog that nobody sees after this session, whose files would be in the way of the next."""
+    from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog, setting
+    from ndcg_spark.tables.catalog import split_name
+
+    if not has_own_catalog(spark):
+        return
+    for table in tables:
+        schema, _ = split_name(table)
+        first = schema.partition(".")[0].strip("`")
+        is_catalog = first == "spark_catalog" or setting(spark, f"spark.sql.catalog.{first}", "")
+        catalog = first if is_catalog else setting(spark, "spark.sql.defaultCatalog", "spark_catalog")
+        kept_by = setting(spark, f"spark.sql.catalog.{catalog}", "")
+        if catalog == "spark_catalog" and (not kept_by or kept_by.endswith("DeltaCatalog")):
+            raise OutputRefusedError(f"table {table!r} would be forgotten when the job ends. {IN_MEMORY}")
 
 
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:

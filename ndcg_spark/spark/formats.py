@@ -16,6 +16,7 @@ from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
 from ndcg_spark.spark.objects import read_parquet
+from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.spark.table_folders import DATA_FORMATS, table_folder_of
 from ndcg_spark.worker.files.stores import refuse_secrets
 
@@ -135,7 +136,7 @@ def read_table(
         frame = _open(spark, reference, kind, options)
         frame.schema  # noqa: B018  # analysis is lazy on Connect: find a missing table here, not later
     except AnalysisException as error:
-        raise InputRefusedError(_unreadable(reference, kind, error)) from error
+        raise InputRefusedError(_unreadable(spark, reference, kind, error)) from error
     except SPARK_ERRORS as error:
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
@@ -200,12 +201,13 @@ def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
     return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
 
 
-def _unreadable(reference: str, kind: str, error: AnalysisException) -> str:
+def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisException) -> str:
     condition = condition_of(error)
+    hint = f" {IN_MEMORY}" if "TABLE_OR_VIEW_NOT_FOUND" in condition and has_own_catalog(spark) else ""
     if "PATH_NOT_FOUND" in condition:
         return f"there is no path {reference!r}."
     if "TABLE_OR_VIEW_NOT_FOUND" in condition and kind == "table":
-        return f"there is no table {reference!r} in the catalog, and no file or folder of that name."
+        return f"there is no table {reference!r} in the catalog, and no file or folder of that name.{hint}"
     if "UNABLE_TO_INFER_SCHEMA" in condition:
         return f"{reference!r} holds no {kind} files."
-    return f"cannot read {kind} {reference!r}: {first_line(error)}"
+    return f"cannot read {kind} {reference!r}: {first_line(error)}{hint}"

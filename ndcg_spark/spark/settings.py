@@ -8,6 +8,11 @@ from ndcg_spark.spark.failures import SPARK_ERRORS
 
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
+IN_MEMORY = (
+    "The catalog of this session is kept in memory; start Spark with --conf spark.sql.catalogImplementation=hive to "
+    "use that of a Hive metastore."
+)
+"""What to say where `has_own_catalog`."""
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
@@ -34,6 +39,11 @@ def shuffle_partitions(spark: SparkSession) -> int:
     """Return the number of shuffle partitions; Spark's default for `auto`, which Databricks allows."""
     found = setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
     return int(found) if found.isdecimal() else SHUFFLE_PARTITIONS
+
+
+def has_own_catalog(spark: SparkSession) -> bool:
+    """Whether the catalog of a session is kept in its memory, and forgotten with it."""
+    return setting(spark, "spark.sql.catalogImplementation", "") == "in-memory"
 
 
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:

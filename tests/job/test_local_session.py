@@ -15,7 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ndcg_spark.cli import session
+from ndcg_spark.cli.config import catalog_tables_written
 from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
+from ndcg_spark.errors import OutputRefusedError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +43,59 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, sho
     settings = settings_of({"spark.ui.enabled": "true"}, short=short)
     assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
+
+
+CATALOGS = {
+    "of Spark": ({"spark.sql.catalogImplementation": "in-memory"}, ["a", "prod.a", "spark_catalog.prod.a"], []),
+    "of Hive": ({"spark.sql.catalogImplementation": "hive"}, [], ["a", "prod.a"]),
+    "another one": (
+        {"spark.sql.catalogImplementation": "in-memory", "spark.sql.catalog.ice": "org.apache.iceberg.SparkCatalog"},
+        ["a", "prod.a"],
+        ["ice.prod.a"],
+    ),
+    "another one by default": (
+        {"spark.sql.catalogImplementation": "in-memory", "spark.sql.catalog.ice": "org.apache.iceberg.SparkCatalog",
+         "spark.sql.defaultCatalog": "ice"},
+        ["spark_catalog.prod.a"],
+        ["a", "prod.a"],
+    ),
+    "in its place": (
+        {"spark.sql.catalogImplementation": "in-memory",
+         "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog"},
+        [],
+        ["a", "prod.a", "spark_catalog.prod.a"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "forgotten", "kept"), CATALOGS.values(), ids=CATALOGS)
+def test_no_night_is_written_to_a_catalog_that_ends_with_the_session(
+    monkeypatch: pytest.MonkeyPatch, settings_of, settings, forgotten, kept
+) -> None:
+    class Conf:
+        def get(self, name: str, default: str) -> str:
+            return settings.get(name, default)
+
+    monkeypatch.setattr(session, "_start_local", lambda *_: Mock(conf=Conf()))
+    for table in kept:
+        with session.spark_session("a job", {}, short_lists=True, tables=lambda table=table: [table]):
+            pass
+    for table in forgotten:
+        with (
+            pytest.raises(
+                OutputRefusedError, match=rf"table '{table}' would be forgotten .*catalogImplementation=hive"
+            ),
+            session.spark_session("a job", {}, short_lists=True, tables=lambda table=table: [table]),
+        ):
+            pass
+
+
+def test_catalog_tables_are_known_by_their_options() -> None:
+    options = {"input": "a.b", "input_format": None, "input_option": (), "output": "prod.m", "output_format": None,
+               "rejects": "folder/r", "rejects_format": None, "per_query_output": "q", "per_query_format": "delta",
+               "run_log": "log", "run_log_format": None}  # fmt: skip
+    assert catalog_tables_written(options) == ["prod.m", "q", "log"]
+    assert catalog_tables_written({**options, "output": "m.parquet", "run_log": None}) == ["q"]
 
 
 @pytest.mark.parametrize(
