@@ -12,11 +12,11 @@
 
 # MAGIC %md
 # MAGIC The next cell installs the wheel that `databricks.yml` copies to the folder `dist` beside this notebook. It is
-# MAGIC the wheel of the nightly job.
+# MAGIC the wheel of the nightly job. The packages that it needs here are part of Databricks.
 
 # COMMAND ----------
 
-# MAGIC %pip install ./dist/*.whl --quiet
+# MAGIC %pip install --quiet --upgrade --no-index --no-deps --find-links ./dist ndcg-spark
 
 # COMMAND ----------
 

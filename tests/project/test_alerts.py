@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,13 +22,18 @@ TABLES = {"prod.ranking_metrics": "metrics_of_alerts", "prod.run_log": "runs_of_
 STORED = [T.StructField("dataset", T.StringType()), T.StructField("run_date", T.DateType())]
 
 
-def run_alerts(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
+def example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("run_alerts", EXAMPLES / "run_alerts.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {name: [row.asDict() for row in rows] for name, rows in module.run_alerts(spark, NIGHT, TABLES).items()}
+    return module
+
+
+def run_alerts(spark: SparkSession, **options: int) -> dict[str, list[dict[str, Any]]]:
+    found = example().run_alerts(spark, NIGHT, TABLES, **options)
+    return {name: [row.asDict() for row in rows] for name, rows in found.items()}
 
 
 def table(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, view: str) -> None:
@@ -105,8 +112,9 @@ RUN_CASES = {
     "killed": ([ended(7, "started", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
     "another night": ([ended(1, "failed", run_date=date(2026, 1, 30))], {}),
     "another command": ([ended(2, "failed", command="report"), ended(1, "succeeded")], {"run_failed": ("report",)}),
-    "rows rejected": ([ended(1, "succeeded", rows_rejected=51)], {"rows_rejected": ("mean-ndcg",)}),
-    "rows rejected earlier": ([ended(2, "succeeded", rows_rejected=51), ended(1, "succeeded")], {}),
+    "just the share of rows that may be rejected": ([ended(1, "succeeded", rows_rejected=1)], {}),
+    "rows rejected": ([ended(1, "succeeded", rows_rejected=2)], {"rows_rejected": ("mean-ndcg",)}),
+    "rows rejected earlier": ([ended(2, "succeeded", rows_rejected=2), ended(1, "succeeded")], {}),
 }
 
 
@@ -127,6 +135,29 @@ def test_alarms(alarms: dict[str, list[dict[str, Any]]], case: str) -> None:
     name = "run" if case in METRIC_CASES else "command"
     of_case = {alert: [row for row in rows if row["dataset"] == case] for alert, rows in alarms.items()}
     assert {alert: tuple(row[name] for row in rows) for alert, rows in of_case.items() if rows} == expected
+
+
+def test_a_job_that_has_not_ended_when_all_are_over_was_killed(
+    alarms: dict[str, list[dict[str, Any]]], spark: SparkSession
+) -> None:
+    """A task that runs after all jobs passes `--hours 0`; alerts elsewhere wait six hours."""
+    now = {row["dataset"] for row in run_alerts(spark, hours=0)["run_failed"]}
+    assert now - {row["dataset"] for row in alarms["run_failed"]} == {"still running"}
+
+
+def test_rows_are_an_alarm_before_there_are_so_many_that_jobs_are_refused() -> None:
+    config = (EXAMPLES / "run.toml").read_text(encoding="utf-8")
+    largest = re.search(r"^max-reject-fraction = (\S+)$", config, re.M).group(1)
+    assert example().BOUNDS["rejected_share"] < float(largest)
+
+
+def test_every_parameter_of_the_alerts_has_a_value() -> None:
+    known = {"night", "hours", *example().BOUNDS}
+    for path in (EXAMPLES / "alerts").glob("*.sql"):
+        comment, query = path.read_text(encoding="utf-8").split("\n-- Put the name", 1)
+        asked = set(re.findall(r":(\w+)", query))
+        assert asked <= known
+        assert asked == set(re.findall(r"^-- :(\w+)  ", comment, re.M)), path.name
 
 
 def test_the_folder_can_be_given(spark: SparkSession, tmp_path: Path) -> None:

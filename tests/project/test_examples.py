@@ -6,11 +6,13 @@ Options of spark-submit are those that its own `--help` lists. Nothing here need
 from __future__ import annotations
 
 import ast
+import importlib.util
 import math
 import os
 import re
 import stat
 import subprocess
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +51,9 @@ SETTINGS = {
     "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
     "spark.executor.memoryOverhead", "spark.kubernetes.authenticate.driver.serviceAccountName",
     "spark.kubernetes.container.image", "spark.kubernetes.namespace", "spark.kubernetes.submission.waitAppCompletion",
-    "spark.pyspark.driver.python", "spark.pyspark.python", "spark.sql.execution.arrow.maxBytesPerBatch",
-    "spark.sql.session.timeZone",
+    "spark.kubernetes.driver.label.submission", "spark.pyspark.driver.python", "spark.pyspark.python",
+    "spark.sql.catalogImplementation", "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.session.timeZone",
+    "spark.yarn.maxAppAttempts",
 }  # fmt: skip
 
 
@@ -87,6 +90,20 @@ def assert_evaluates_the_night(options: dict[str, Any]) -> None:
     assert [str(target.reference) for target in (config.output, config.operations.run_log) if target] == [
         "prod.ranking_metrics", "prod.run_log",
     ]  # fmt: skip
+
+
+def parsed_by_run_alerts(words: list[str]) -> Namespace:
+    """Arguments of run_alerts.py, which stops the test where it would refuse them."""
+    spec = importlib.util.spec_from_file_location("run_alerts", EXAMPLES / "run_alerts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.parsed(words)
+
+
+def test_alerts_allow_jobs_six_hours_unless_they_run_after_all_jobs() -> None:
+    assert parsed_by_run_alerts([NIGHT]).hours == 6
 
 
 @pytest.mark.parametrize("command", ["mean-ndcg", "flag-changes", "report"])
@@ -147,15 +164,30 @@ def options_of_spark_submit() -> dict[str, bool]:
     return found
 
 
-def submitted(script: str, folder: Path, *arguments: str) -> list[str]:
-    """Run a script with a spark-submit that does nothing but write down its arguments."""
-    fake = folder / "spark-submit"
-    fake.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done\n')
-    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
-    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "KUBERNETES_API": "https://10.0.0.1:6443"}
-    ran = subprocess.run(
-        [EXAMPLES / script, *arguments], env=environment, capture_output=True, text=True, check=True, timeout=60
+def run_script(
+    script: str, folder: Path, *arguments: str, driver: str = "echo 0"
+) -> subprocess.CompletedProcess[str]:
+    """Run a script with a spark-submit that does nothing but write down its arguments, and folder in a file.
+
+    kubectl writes its arguments to a file and runs the command `driver`, which prints how the driver ended.
+    """
+    submit = 'for word in "$@"; do printf "%s\\0" "$word"; done; pwd > ' + f"{folder}/started_in"
+    ask = f'for word in "$@"; do printf "%s\\0" "$word"; done > {folder}/asked; {driver}'
+    for name, text in (("spark-submit", submit), ("kubectl", ask)):
+        fake = folder / name
+        fake.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    more = {"KUBERNETES_API": "https://10.0.0.1:6443", "NDCG_SPARK_HOME": str(folder)}
+    environment = os.environ | more | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(
+        [EXAMPLES / script, *arguments], env=environment, capture_output=True, text=True, timeout=60
     )
+
+
+def submitted(script: str, folder: Path, *arguments: str) -> list[str]:
+    """Arguments that a script passes to spark-submit."""
+    ran = run_script(script, folder, *arguments)
+    ran.check_returncode()
     return ran.stdout.split("\0")[:-1]
 
 
@@ -190,6 +222,8 @@ def test_spark_submit(
     assert (options["--master"], found) == ([master], program)
     settings = dict(one.split("=", 1) for one in options["--conf"])
     assert sorted(set(settings) - SETTINGS) == []  # Spark ignores names that it does not know
+    assert settings["spark.sql.catalogImplementation"] == "hive"
+    assert settings.get("spark.yarn.maxAppAttempts") == ("1" if master == "yarn" else None)
     options_of_job = parsed(["mean-ndcg", *filled(arguments)])
     assert options_of_job["sample"] == 0.1
     assert_evaluates_the_night(options_of_job)
@@ -197,9 +231,45 @@ def test_spark_submit(
 
 @pytest.mark.parametrize("script", ["spark_submit_yarn.sh", "spark_submit_kubernetes.sh"])
 def test_scripts_say_what_they_need(tmp_path: Path, script: str) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        submitted(script, tmp_path)
-    assert f"usage: {script} YYYY-MM-DD" in caught.value.stderr
+    ran = run_script(script, tmp_path)
+    assert ran.returncode != 0
+    assert f"usage: {script} YYYY-MM-DD" in ran.stderr
+
+
+def test_the_script_for_yarn_starts_in_the_folder_whose_files_it_names(tmp_path: Path) -> None:
+    words = submitted("spark_submit_yarn.sh", tmp_path, NIGHT)
+    assert (tmp_path / "started_in").read_text(encoding="utf-8").strip() == str(tmp_path.resolve())
+    used = [words[words.index(option) + 1].split("#")[0] for option in ("--archives", "--py-files", "--config")]
+    header = (EXAMPLES / "spark_submit_yarn.sh").read_text(encoding="utf-8").split("set -euo", 1)[0]
+    assert used == ["environment.tar.gz", "ndcg_spark.zip", "run.toml"]
+    assert "jobs/mean_ndcg.py" in words
+    assert all(f"\n#   {name} " in header for name in [*used, "jobs/"])
+
+
+@pytest.mark.parametrize(
+    ("driver", "code", "said"),
+    [
+        ("echo 0", 0, ""),
+        ("printf 3", 3, ""),
+        ("printf 137", 137, ""),
+        ("true", 1, "the exit code of the driver is not known"),  # the pod is gone
+        ("exit 2", 1, "the exit code of the driver is not known"),  # no permission
+    ],
+)
+def test_the_script_for_kubernetes_ends_as_the_driver_did(tmp_path: Path, driver: str, code: int, said: str) -> None:
+    ran = run_script("spark_submit_kubernetes.sh", tmp_path, NIGHT, driver=driver)
+    assert ran.returncode == code, ran.stderr
+    assert said in ran.stderr
+    assert bool(said) == bool(ran.stderr)
+    label = re.search(rf"spark\.kubernetes\.driver\.label\.(submission={NIGHT}-\d+-\d+)\0", ran.stdout).group(1)
+    asked = (tmp_path / "asked").read_text(encoding="utf-8").split("\0")
+    assert asked[:6] == ["get", "pods", "--namespace", "ranking", "--selector", label]
+    assert asked[7].endswith(".state.terminated.exitCode}")
+
+
+@pytest.mark.parametrize("script", ["spark_submit_yarn.sh", "spark_submit_kubernetes.sh"])
+def test_scripts_are_bash(script: str) -> None:
+    subprocess.run(["bash", "-n", EXAMPLES / script], check=True, timeout=60)
 
 
 # --- Airflow
@@ -270,6 +340,7 @@ def test_airflow(dag: ast.Module) -> None:
     tasks = {}
     for arguments in calls(dag, "SparkSubmitOperator"):
         assert set(arguments) <= SPARK_SUBMIT | TASK
+        assert ast.unparse(arguments["deploy_mode"]) == "'client'"  # the report is a file of the driver
         values = {name: literal(node, constants(dag)) for name, node in arguments.items()}
         tasks[values["task_id"]] = values
     assert list(tasks) == ["mean_ndcg", "flag_changes", "report", "alerts"]
@@ -281,19 +352,37 @@ def test_airflow(dag: ast.Module) -> None:
         assert options["run_log"] == "prod.run_log"
         if name == "mean_ndcg":
             assert_evaluates_the_night(options)
-        settings = tasks[name].get("conf", {})
-        assert sorted(set(settings) - SETTINGS) == []
-        assert all(isinstance(value, str) for value in settings.values())
+    for task in tasks.values():
+        assert sorted(set(task["conf"]) - SETTINGS) == []
+        assert all(isinstance(value, str) for value in task["conf"].values())
+        assert task["conf"]["spark.sql.catalogImplementation"] == "hive"
     assert (EXAMPLES / Path(tasks["alerts"]["application"]).name).exists()
-    assert tasks["alerts"]["application_args"] == ["{{ ds }}"]
+    alerts = parsed_by_run_alerts(filled(tasks["alerts"]["application_args"]))
+    assert (str(alerts.night), alerts.folder, alerts.hours) == (NIGHT, None, 0)
 
 
 def test_airflow_takes_the_arguments_of_the_dag(dag: ast.Module) -> None:
     (arguments,) = calls(dag, "DAG")
     assert set(arguments) <= DAG
+    assert ast.literal_eval(arguments["catchup"]) is False
     assert isinstance(arguments["default_args"], ast.Dict)
     assert {ast.literal_eval(key) for key in arguments["default_args"].keys if key} <= TASK
     assert all(set(arguments) <= TASK for arguments in calls(dag, "EmptyOperator"))
+
+
+def test_a_night_of_airflow_is_a_data_interval_in_every_version(dag: ast.Module) -> None:
+    """A cron string is a CronDataIntervalTimetable in Airflow 2, a CronTriggerTimetable in 3: `ds` is another day."""
+    imports = {
+        alias.name: node.module for node in dag.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imports["CronDataIntervalTimetable"] == "airflow.timetables.interval"
+    (arguments,) = calls(dag, "DAG")
+    schedule = arguments["schedule"]
+    assert isinstance(schedule, ast.Call)
+    assert ast.unparse(schedule.func) == "CronDataIntervalTimetable"
+    (cron,) = (ast.literal_eval(one) for one in schedule.args)
+    assert len(cron.split()) == 5
+    assert {one.arg: ast.literal_eval(one.value) for one in schedule.keywords} == {"timezone": "UTC"}
 
 
 def test_a_failed_task_fails_the_run_of_airflow(dag: ast.Module) -> None:
@@ -348,7 +437,10 @@ def test_databricks_tasks_of_files(databricks_job: dict[str, Any]) -> None:
     assert (EXAMPLES / tasks["notebook"]["notebook_task"]["notebook_path"]).exists()
     alerts = tasks["alerts"]["spark_python_task"]
     assert (EXAMPLES / alerts["python_file"]).exists()
-    assert alerts["parameters"] == ["{{job.parameters.run_date}}", "${workspace.file_path}/alerts"]
+    night, folder, *more = alerts["parameters"]
+    assert folder == "${workspace.file_path}/alerts"
+    options = parsed_by_run_alerts([*filled([night]), str(EXAMPLES / "alerts"), *more])
+    assert (str(options.night), options.folder, options.hours) == (NIGHT, EXAMPLES / "alerts", 0)
 
 
 def test_all_tasks_on_databricks_have_the_same_wheel(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> None:
@@ -356,8 +448,11 @@ def test_all_tasks_on_databricks_have_the_same_wheel(bundle: dict[str, Any], dat
     (wheel,) = environment["spec"]["dependencies"]
     # The notebook reads the wheel from the folder beside it, to which only `sync` copies what .gitignore names.
     assert bundle["sync"]["include"] == [wheel.removeprefix("./")]
-    installs = [cell.split()[2:] for cell in cells() if cell.startswith("# MAGIC %pip")]
-    assert installs == [["%pip", "install", wheel, "--quiet"]]
+    (install,) = (cell.split()[2:] for cell in cells() if cell.startswith("# MAGIC %pip"))
+    # pip takes a folder, and no pattern; without an index it finds no other wheel.
+    assert wheel == f"{install[install.index('--find-links') + 1]}/*.whl"
+    assert {"--no-index", "--no-deps", "--upgrade"} < set(install)
+    assert (install[:2], install[-1]) == (["%pip", "install"], "ndcg-spark")
 
 
 def test_a_failed_task_fails_the_job_on_databricks(databricks_job: dict[str, Any]) -> None:

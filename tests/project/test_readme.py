@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-OF_OTHER_TOOLS = {"--help", "--master", "--packages", "--py-files"}
+OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages", "--py-files"}
 OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
 OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
 OF_FAULTS = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "faults.py").read_text(encoding="utf-8")))

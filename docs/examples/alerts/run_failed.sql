@@ -3,7 +3,7 @@
 -- a later run that succeeded ends it.
 --
 -- :night  the night to look at, as DATE'2026-01-31'
--- :hours  how long a run may take, 6
+-- :hours  how long a run may take, 6; 0 where all jobs of the night are over, as in a task that runs after them
 -- Put the name of your run log in place of prod.run_log.
 WITH last_runs AS (
   SELECT command, dataset, max_by(struct(run_id, status, started_at, message), started_at) AS latest
