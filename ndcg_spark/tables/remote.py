@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from ndcg_spark.errors import PartlyWrittenError
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.tables.claims import ThreadClaim
 from ndcg_spark.tables.places import canonical
@@ -53,8 +53,8 @@ class RemoteFolderWrite:
             if changed:
                 why = first_line(error) if isinstance(error, Exception) else "interrupted"
                 raise PartlyWrittenError(
-                    f"{self.reference!r} was half written: rows of {', '.join(changed)} are incomplete until the job "
-                    f"has run again ({why})."
+                    f"{self.reference!r} was half written: rows of {', '.join(changed)} are wrong until the job has "
+                    f"run again ({why})."
                 ) from error
             raise
 
@@ -63,6 +63,11 @@ class RemoteFolderWrite:
         writer.partitionBy(*PARTITIONS).format(self._kind).save(self.place)
         now = self._files()
         found = {folder for folder, files in self._before.items() if now[folder] != files}
+        if any(now[folder] & self._before[folder] for folder in found):
+            raise OutputRefusedError(
+                "Spark has written new files beside the old ones: its output committer cannot replace partitions, so "
+                "choose another one, and remove the files"
+            )
         check_staged(found, self.folders, self._empty, self.reference)
         for folder in (self.folders[run] for run in self._empty):
             if self._before[folder] and folder not in found:

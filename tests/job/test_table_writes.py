@@ -143,10 +143,22 @@ def test_what_fails_once_a_remote_folder_is_written_is_no_refusal(table, spark, 
 
     with monkeypatch.context() as broken:
         broken.setattr(RemoteFolderWrite, "_files", failing)
-        with pytest.raises(PartlyWrittenError, match=r"rows of run_date=\S* are incomplete until"):
+        with pytest.raises(PartlyWrittenError, match=r"rows of run_date=\S* are wrong until"):
             table.write(rows(spark, 2))
     table.write(rows(spark, 3))
     assert table.values() == [("shop", "", 3, 5)]
+
+
+@pytest.mark.parametrize("table", ["remote folder"], indirect=True)
+def test_a_committer_that_adds_rows_is_told(table, spark, monkeypatch):
+    """As Hadoop's, behind the protocol of cloud committers, in some releases of Spark (SPARK-56588)."""
+    table.write(rows(spark, 1))
+    writers = type(spark.range(1).write)
+    mode = writers.mode
+    with monkeypatch.context() as broken:
+        broken.setattr(writers, "mode", lambda writer, _: mode(writer, "append"))
+        with pytest.raises(PartlyWrittenError, match="beside the old ones: its output committer"):
+            table.write(rows(spark, 2))
 
 
 @pytest.mark.parametrize("table", ["remote folder"], indirect=True)
