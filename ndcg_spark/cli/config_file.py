@@ -54,8 +54,9 @@ def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
     Parameters
     ----------
     path : str
-        TOML: `name = value` for each option. Keys of the table `[command]` override those outside of tables, which
-        all commands share; a command within a command is `[outer.inner]`.
+        TOML: `name = value` for each option, by the name of its flag or of its parameter. Keys of the table
+        `[command]` override those outside of tables, which hold for every command that has such an option; a command
+        within a command is `[outer.inner]`.
     context : click.Context
         Of the command.
 
@@ -67,20 +68,42 @@ def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
     Raises
     ------
     InvalidParameterError
-        When the file cannot be read, a key is no option of the command, or a value has the wrong type.
+        When the file cannot be read, a key is no option of the command, or outside of tables of none, or a value has
+        the wrong type.
     """
-    options = {_key(one): one for one in context.command.params if one.name not in _NOT_IN_FILES}
+    options = _options_of(context.command)
     found: dict[str, Any] = {}
-    for table in _tables_for(path, context):
+    for level, table in enumerate(_tables_for(path, context)):
         spellings: dict[str, str] = {}
         for key, value in table.items():
-            name = key.replace("_", "-")
-            if name not in options:
-                raise InvalidParameterError(f"{path}: {_unknown(key, options, context)}")
+            option = options.get(key.replace("_", "-"))
+            if (
+                option is None
+                and level == 0
+                and key.replace("_", "-") in _options_of_all(context.find_root().command)
+            ):
+                continue
+            if option is None:
+                raise InvalidParameterError(
+                    f"{path}: {_unknown(key, {_key(one) for one in options.values()}, context)}"
+                )
+            name = str(option.name)
             if spellings.setdefault(name, key) != key:
                 raise InvalidParameterError(f"{path}: {spellings[name]!r} and {key!r} are one option; keep one.")
-            found[str(options[name].name)] = _checked(options[name], key, value, path, context)
+            found[name] = _checked(option, key, value, path, context)
     return found
+
+
+def _options_of(command: click.Command) -> dict[str, click.Parameter]:
+    """Options by the names of their flags, and of their parameters, under which the run log has them."""
+    options = [one for one in command.params if one.name not in _NOT_IN_FILES]
+    return {str(one.name).replace("_", "-"): one for one in options} | {_key(one): one for one in options}
+
+
+def _options_of_all(command: click.Command) -> set[str]:
+    """Names of the options of a command and of those within."""
+    within = command.commands.values() if isinstance(command, click.Group) else ()
+    return set(_options_of(command)).union(*map(_options_of_all, within))
 
 
 def _tables_for(path: str, context: click.Context) -> list[dict[str, Any]]:

@@ -1,62 +1,87 @@
-"""Ctrl-C as one `KeyboardInterrupt`, without the tracebacks of the libraries between."""
+"""Ctrl-C and SIGTERM as one `KeyboardInterrupt`, without the tracebacks of the libraries between."""
 
 from __future__ import annotations
 
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ndcg_spark.errors import PartlyWrittenError
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Those that end a job: Ctrl-C, and what schedulers, Kubernetes and systemd send before they kill."""
+_LOUD = ("py4j", "pyspark")
+"""Loggers that get the traceback of every call that fails or is interrupted."""
+_NEVER = logging.CRITICAL + 1
+
+
+class TerminatedError(KeyboardInterrupt):
+    """A job was told to end by SIGTERM."""
+
 
 class Interrupts:
-    """What Ctrl-C does to a job.
+    """What Ctrl-C and SIGTERM do to a job.
 
     While Spark starts, the first one is remembered: Java that is interrupted before it has answered stays behind.
     Afterwards one raises `KeyboardInterrupt`. The handler that pyspark installs calls Java in the middle of another
-    call, which fails, and py4j logs the traceback of every call that fails or is interrupted: so nothing is logged
-    from then on.
+    call, which fails, and py4j logs that: so it logs nothing from then on.
     """
 
     def __init__(self) -> None:
-        self.seen = False
+        self.seen: KeyboardInterrupt | None = None
         self._starting = True
         self._is_main = threading.current_thread() is threading.main_thread()  # no other thread may have handlers
-        self._before = signal.getsignal(signal.SIGINT)
-        self._disabled = logging.root.manager.disable
+        self._before = {one: signal.getsignal(one) for one in SIGNALS}
+        self._levels = {name: logging.getLogger(name).level for name in _LOUD}
         self._install()
-        logging.disable(logging.CRITICAL)  # pyspark installs its handler before it has started
+        self._hush()  # pyspark installs its handler before it has started
 
     def started(self) -> None:
-        """Take the place of the handler that pyspark has installed; raise if there was a Ctrl-C meanwhile."""
+        """Take the place of the handler that pyspark has installed; raise if there was a signal meanwhile."""
         self._install()
         self._starting = False
         if self.seen:
-            raise KeyboardInterrupt
-        logging.disable(self._disabled)
+            raise self.seen
+        self._be_loud()
 
     def end(self) -> None:
         """Put everything back as it was."""
         if self._is_main:
-            signal.signal(signal.SIGINT, signal.default_int_handler if self._before is None else self._before)
-        logging.disable(self._disabled)
+            for one, before in self._before.items():
+                signal.signal(one, _default(one) if before is None else before)
+        self._be_loud()
 
     def _install(self) -> None:
-        if self._is_main:  # a job in the background of a shell goes on ignoring it
-            signal.signal(signal.SIGINT, signal.SIG_IGN if self._before is signal.SIG_IGN else self._interrupt)
+        if self._is_main:
+            for one, before in self._before.items():  # a job in the background of a shell goes on ignoring Ctrl-C
+                signal.signal(one, signal.SIG_IGN if before is signal.SIG_IGN else self._interrupt)
 
-    def _interrupt(self, *_: object) -> None:
-        first, self.seen = not self.seen, True
-        logging.disable(logging.CRITICAL)
+    def _interrupt(self, number: int, _: object) -> None:
+        first = self.seen is None
+        self.seen = TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt()
+        self._hush()
         if not (self._starting and first):
-            raise KeyboardInterrupt
+            raise self.seen
+
+    def _hush(self) -> None:
+        for name in _LOUD:
+            logging.getLogger(name).setLevel(_NEVER)
+
+    def _be_loud(self) -> None:
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _default(number: int) -> Callable[..., Any] | signal.Handlers:
+    return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
 
 
 @contextmanager
 def quiet_interrupts() -> Iterator[Interrupts]:
-    """Let Ctrl-C end the block with `KeyboardInterrupt` alone.
+    """Let Ctrl-C and SIGTERM end the block with `KeyboardInterrupt` alone, the latter with `TerminatedError`.
 
     Yields
     ------
@@ -70,7 +95,7 @@ def quiet_interrupts() -> Iterator[Interrupts]:
         raise
     except Exception:
         if interrupts.seen:  # what fails on the way out, as to stop a session whose Java has ended, is no news
-            raise KeyboardInterrupt from None
+            raise interrupts.seen from None
         raise
     finally:
         interrupts.end()

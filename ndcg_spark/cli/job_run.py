@@ -11,6 +11,7 @@ from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ndcg_spark.cli.config import Operations, Target, catalog_tables_written
+from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.session import spark_session
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
 _BY_CODE = {0: SUCCEEDED, 3: GATE_NOT_MET}
-_SECONDS_AFTER_CTRL_C = 10
+_SECONDS_AFTER_SIGNAL = 10
 _LONGEST = 1000
 """Characters of a message in the run log."""
 
@@ -127,7 +128,8 @@ class JobRun:
         """
         status, message = ended(error, self._code)
         seconds = time.monotonic() - self._began
-        code = {REFUSED: 2, INTERRUPTED: 130, FAILED: 1}.get(status, self._code)
+        stopped = 143 if isinstance(error, TerminatedError) else 130
+        code = {REFUSED: 2, INTERRUPTED: stopped, FAILED: 1}.get(status, self._code)
         if self._is_watched:
             about = {"status": status, "exit_code": code, "seconds": round(seconds, 3), **self._counts()}
             self.progress.line(f"run {self.id}: {status} after {seconds:.1f} s", **about)
@@ -145,7 +147,7 @@ class JobRun:
             self.progress.line(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
 
     def _write_in_time(self, log: RunLog, row: dict[str, Any]) -> None:
-        """Write a row while Spark may still be busy with what was interrupted; Ctrl-C has to end soon anyway."""
+        """Write a row while Spark may still be busy with what was interrupted; that has to end soon anyway."""
 
         def write() -> None:
             with suppress(Exception):  # Spark 3.5 has no tags; its jobs end with the session
@@ -158,7 +160,7 @@ class JobRun:
         failed: list[Exception] = []
         writing = threading.Thread(target=write, daemon=True)
         writing.start()
-        writing.join(_SECONDS_AFTER_CTRL_C)
+        writing.join(_SECONDS_AFTER_SIGNAL)
         if writing.is_alive():
             raise TimeoutError("Spark is busy")
         if failed:

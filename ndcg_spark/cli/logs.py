@@ -5,11 +5,13 @@ Results go to standard output and log lines to standard error, in both formats.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
@@ -28,6 +30,24 @@ def log_format_option() -> click.Option:
     return click.Option(["--log-format"], type=click.Choice(LOG_FORMATS), default="text", show_default=True,
                         envvar="NDCG_SPARK_LOG_FORMAT", is_eager=True, callback=_use, help="Form of the log lines on "
                         "standard error: for people, or one JSON object a line.")  # fmt: skip
+
+
+def form_asked_for(arguments: Sequence[str]) -> str:
+    """Find `--log-format` before options are parsed, so that what is wrong with one of them is logged in that form.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+
+    Returns
+    -------
+    str
+        `text` where it is not asked for, or for something else.
+    """
+    asked = [*[one.partition("=")[2] for one in arguments if one.startswith("--log-format=")],
+             *[after for one, after in itertools.pairwise(arguments) if one == "--log-format"]]  # fmt: skip
+    found = asked[-1] if asked else os.environ.get("NDCG_SPARK_LOG_FORMAT", "")
+    return found if found in LOG_FORMATS else LOG_FORMATS[0]
 
 
 def _use(context: click.Context, _: click.Parameter, form: str) -> str:

@@ -16,17 +16,20 @@ from ndcg_spark.cli.compare_runs import compare_runs
 from ndcg_spark.cli.conventions import conventions
 from ndcg_spark.cli.diagnose import diagnose
 from ndcg_spark.cli.flag_changes import flag_changes
-from ndcg_spark.cli.logs import Logs
+from ndcg_spark.cli.interrupts import TerminatedError
+from ndcg_spark.cli.logs import Logs, form_asked_for
 from ndcg_spark.cli.make_report import report
 from ndcg_spark.cli.mean_ndcg import mean_ndcg
 from ndcg_spark.cli.metrics import metrics
 from ndcg_spark.cli.position_bias import position_bias
+from ndcg_spark.cli.printing import lasting_output
 from ndcg_spark.cli.retrieve import retrieve
 from ndcg_spark.cli.roll_up import roll_up
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line
 from ndcg_spark.redaction import redacted
 
 EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_TERMINATED = 143
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,11 +65,12 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     Returns
     -------
     int
-        0 done, 2 refused input or options, 3 gate not met, 130 interrupted; 1 a crash, whose traceback is on standard
-        error, or an output that is partly written.
+        0 done, 2 refused input or options, 3 gate not met, 130 interrupted, 143 terminated by SIGTERM; 1 a crash,
+        whose traceback is on standard error, or an output that is partly written.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with closing(Logs()) as logs:
+    with closing(Logs()) as logs, lasting_output(prog):
+        logs.use(form_asked_for(arguments))
         for one in arguments:
             if not one.isascii() and one != one.encode(errors="replace").decode():
                 return _ended(logs, prog, f"argument {one!r} is not valid UTF-8.", EXIT_REFUSED)
@@ -78,6 +82,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
             return _ended(logs, prog, str(error), EXIT_CRASHED)
         except NdcgSparkError as error:
             return _ended(logs, prog, find_refusal(str(error)) or str(error), EXIT_REFUSED)
+        except TerminatedError:
+            return _ended(logs, prog, "terminated", EXIT_TERMINATED)
         except (click.Abort, KeyboardInterrupt):
             return _ended(logs, prog, "interrupted", EXIT_INTERRUPTED)
         except Exception as error:

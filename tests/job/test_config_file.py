@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,29 @@ def test_tables_win_over_keys_outside_of_them(tmp_path: Path) -> None:
     assert options_in_file(path, context_of("mean-ndcg")) == {"k": "5", "metrics": "ap"}
 
 
+def test_keys_outside_of_tables_hold_for_commands_that_have_them(tmp_path: Path) -> None:
+    path = written(tmp_path, 'dataset = "search"\nk = 10\nrun-log = "log"')
+    assert options_in_file(path, context_of("diagnose", "runs")) == {"k": "10", "run_log": "log"}
+
+
+def all_commands(command: click.Command = cli, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(command, click.Group):
+        return [names]
+    return [found for name, one in command.commands.items() for found in all_commands(one, (*names, name))]
+
+
+@pytest.mark.parametrize("names", all_commands(), ids=" ".join)
+def test_options_of_a_run_log_are_a_file(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Its column `config` has the names of parameters: `start` for `--from`."""
+    context = context_of(*names)
+    options = {
+        one.name: "2026-01-31" for one in context.command.params
+        if type(one.type).__name__ == "StringParamType" and not one.multiple and one.name != "config"
+    }  # fmt: skip
+    path = written(tmp_path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items()))
+    assert options_in_file(path, context) == options
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -98,7 +122,7 @@ def test_tables_win_over_keys_outside_of_them(tmp_path: Path) -> None:
         ("config = 'a.toml'", "unknown key 'config'"),
         ("[mean-ndgc]\nk = 1", "no command goes by the table [mean-ndgc] (did you mean 'mean-ndcg'?)"),
         ("[mean-ndcg.inner]\nk = 1", "no command goes by the table [inner]"),
-        ("half-life = 3", "unknown key 'half-life'"),
+        ("[mean-ndcg]\nhalf-life = 3", "unknown key 'half-life'"),
         ('run-date = "2026-01-31"\nrun_date = "2026-02-01"', "'run-date' and 'run_date' are one option"),
         ('tie-bounds = "yes"', "'tie-bounds' must be true or false; got \"yes\""),
         ('gate = "ndcg@10>=0.4"', "'gate' must be an array of text; got \"ndcg@10>=0.4\""),
@@ -248,3 +272,11 @@ def test_the_format_of_log_lines_comes_from_the_environment_too(
     monkeypatch.setenv("NDCG_SPARK_LOG_FORMAT", "json")
     assert main(["mean-ndcg", "--input", "x", "--print-config"]) == 0
     assert 'log-format = "json"  # environment' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--log-format", "json"], ["--log-format=json"]], ids=" ".join)
+def test_what_is_wrong_with_an_option_is_logged_in_the_format_too(capsys: pytest.CaptureFixture, words) -> None:
+    for wrong in (["--config", "missing.toml"], ["--bogus"]):
+        assert main(["mean-ndcg", *wrong, *words]) == 2
+        line = json.loads(capsys.readouterr().err)
+        assert (line["level"], line["context"]) == ("ERROR", {"exit_code": 2})

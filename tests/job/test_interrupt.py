@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.spark_rankings import SHORT_LIVED
 
-from ndcg_spark.cli.interrupts import quiet_interrupts
+from ndcg_spark.cli.interrupts import TerminatedError, quiet_interrupts
 from ndcg_spark.cli.worker_daemon import ends_quietly
 
 pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
@@ -112,7 +112,7 @@ def test_an_interrupt_of_the_start_waits_for_its_end_unless_it_comes_twice(befor
         starting(n_interrupts, reached)
     assert reached == expected
     assert signal.getsignal(signal.SIGINT) is before
-    assert logging.root.manager.disable == logging.NOTSET
+    assert logging.getLogger("py4j").level <= logging.CRITICAL
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
@@ -129,6 +129,42 @@ def test_what_fails_after_an_interrupt_is_not_told(interrupted):
 
     with pytest.raises(KeyboardInterrupt if interrupted else ConnectionError):
         work()
+
+
+def test_what_schedulers_send_ends_a_job_as_ctrl_c_does():
+    """SIGTERM, which ends Python at once where nobody handles it: claims and unfinished files would stay."""
+    before, undone = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        with quiet_interrupts() as interrupts:
+            interrupts.started()
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                undone.append(True)
+
+    with pytest.raises(TerminatedError):
+        work()
+    assert undone == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_lines_of_the_package_are_logged_after_an_interrupt(before, caplog):
+    """Those of py4j are not: it logs every call that is interrupted."""
+
+    def work() -> None:
+        with quiet_interrupts() as interrupts:
+            interrupts.started()
+            try:
+                interrupt()
+            finally:
+                logging.getLogger("py4j.java_gateway").error("a traceback")
+                logging.getLogger("ndcg_spark.jobs").error("interrupted after 3 s")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert [record.message for record in caplog.records] == ["interrupted after 3 s"]
+    assert logging.getLogger("py4j").level != logging.CRITICAL + 1
 
 
 def test_a_session_in_another_thread_leaves_signals_alone():
