@@ -289,6 +289,14 @@ def test_a_segment_that_run_and_judgments_tell_differently_is_refused(spark):
     )
 
 
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_segment_of_the_run_that_judgments_contradict_in_one_item_is_refused(spark, strategy):
+    run = spark.createDataFrame([("q", "x", 2.0, "DE"), ("q", "y", 1.0, "FR")], KEYS + "score double, country string")
+    judgments = run.selectExpr("query_id", "item_id", "1.0D as relevance", "'DE' as country")
+    with pytest.raises(Exception, match=r"'country'.* in query query_id=q"):
+        evaluate_frame(run, judgments=judgments, segments=["country"], strategy=strategy).summary.collect()
+
+
 def test_a_segment_or_weight_that_no_table_has_is_named(spark):
     table = spark.createDataFrame(
         [("q", "x", 1.0, 1.0, "DE")], KEYS + "score double, relevance double, country string"
