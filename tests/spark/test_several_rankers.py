@@ -120,6 +120,17 @@ def test_a_query_that_one_ranker_misses_counts_against_it_alone(spark):
     assert_same_results(found, evaluate([*rows, Row(query=("b", "other"), item="x", score=1.0)], CHOICES, [1]))
 
 
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_query_without_run_and_relevance_is_none(spark, strategy):
+    """Query z is not in the run, and a null relevance is no judgment: NDCG of q alone is 1."""
+    run = spark.createDataFrame([("q", "a", 1.0)], KEYS + "score double")
+    judgments = spark.createDataFrame([("q", "a", 1.0), ("z", "c", None)], KEYS + "relevance double")
+    convention = Convention(unjudged_query="zero")
+    found = evaluate_frame(run, judgments=judgments, convention=convention, strategy=strategy)
+    row = found.summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"], row["n_unjudged"]) == (1.0, 1, 0)
+
+
 def test_score_columns_and_a_run_column_exclude_each_other():
     with pytest.raises(InvalidParameterError, match="several score columns are runs themselves"):
         Columns(score=("a", "b"), run="model")

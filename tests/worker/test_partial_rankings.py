@@ -428,6 +428,15 @@ def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> 
         assert {dict(row)["n_judged"] for row in found.values()} == {1}
 
 
+def test_a_query_without_run_and_relevance_is_none() -> None:
+    """Query z is not in the run, and a null relevance is no judgment."""
+    plan = plan_of(Choices(unjudged_query="zero"))
+    rows = pa.RecordBatch.from_pydict({QUERY: ["q"], "item": ["a"], "score": [1.0]})
+    judged = {QUERY: ["q", "z"], "item": ["a", "c"], "relevance": [1.0, None]}
+    tables = Tables(plan, rows, pa.RecordBatch.from_pydict(judged))
+    assert [query for _, query in bits_of(tables.rankings())] == ["q"]
+
+
 @pytest.mark.parametrize("judged", [False, True], ids=["long", "judgments"])
 def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
     """Bit for bit what each column alone gives, where rows lack one score or the other."""

@@ -61,7 +61,7 @@ class Windows:
         ranked = with_ranks(rows, self.plan)
         keys = _keys(ranked, self.plan)
         found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.plan))
-        return self._finished(found, keys)
+        return self._finished(found.where("n_rows > 0 OR n_judged > 0"), keys)
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""

@@ -45,7 +45,7 @@ def judged_partials(
         names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
         seen.append((np.array(names, dtype=object), query))
     for run in _run_names(runs, task):
-        missing = np.ones(truth.keys.num_rows, dtype=np.bool_)
+        missing = int_values(truth.head["n_judged"]) > 0
         for of_run, query in seen:
             here = query[of_run == run]
             missing[here[here >= 0]] = False
