@@ -171,7 +171,7 @@ def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
 
 
 def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan) -> tuple[DataFrame, DataFrame]:
-    """Give the keys of both tables one type. Reads schemas, runs no action.
+    """Give keys and segments that both tables have one type. Reads schemas, runs no action.
 
     Parameters
     ----------
@@ -186,17 +186,19 @@ def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan)
     Raises
     ------
     InputRefusedError
-        When text meets numbers: casts would be compared, not keys.
+        When text meets numbers: casts would be compared, not values.
     """
-    labels = {**canonical_names(plan).query, ITEM: plan.columns.item}
-    for name, label in labels.items():
+    names = canonical_names(plan)
+    for name, label in {**names.query, ITEM: plan.columns.item, **names.segments}.items():
+        if name not in run.columns or name not in judgments.columns:
+            continue
         left, right = run.schema[name].dataType, judgments.schema[name].dataType
         if left == right:
             continue
         if not (isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)):
             raise InputRefusedError(
                 f"column {label!r} is {left.simpleString()} in the run and {right.simpleString()} in the judgments; "
-                "cast one of them so that keys compare."
+                "cast one of them so that values compare."
             )
         run = run.withColumn(name, named(name).cast("bigint"))
         judgments = judgments.withColumn(name, named(name).cast("bigint"))

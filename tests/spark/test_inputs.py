@@ -324,6 +324,20 @@ def test_whole_numbers_of_different_widths_are_the_same_key(spark):
     assert_same_results(found["one"], evaluate(rows, CHOICES, CUTOFFS))
 
 
+def test_segments_of_different_types_are_refused_in_run_and_judgments(spark):
+    run = spark.createDataFrame([("q", "a", 1.0, 1)], "query_id string, item_id string, score float, tier int")
+    judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as string) as tier")
+    with pytest.raises(InputRefusedError, match="'tier' is int in the run and string in the judgments; cast"):
+        evaluate_frame(run, judgments=judgments, segments=["tier"])
+
+
+def test_whole_numbers_of_different_widths_are_the_same_segment(spark):
+    run = spark.createDataFrame([("q", "a", 1.0, 1)], "query_id string, item_id string, score float, tier int")
+    judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as bigint) as tier")
+    found = evaluate_frame(run, judgments=judgments, segments=["tier"]).summary.where("metric = 'ndcg'")
+    assert sorted(row["segment"] for row in found.collect()) == ["", "1"]
+
+
 def test_an_item_column_is_asked_for_where_judgments_are_joined(table):
     with pytest.raises(InvalidParameterError, match="joining judgments needs an item column"):
         evaluate_frame(table.drop("relevance"), judgments=table.drop("score"), item=None)
