@@ -308,6 +308,25 @@ def test_text_in_a_typed_table_is_refused_not_cast(table, column):
         evaluate_frame(text)
 
 
+ARRAY_COLUMNS = {
+    "relevance": "array(named_struct('item', 'a', 'relevance', '1'))",
+    "query_id": "map('a', 1)",
+    "tier": "array(1)",
+    "w": "'1'",
+    "items": "array(named_struct('item', named_struct('id', 1), 'relevance', 1.0D))",
+}
+
+
+@pytest.mark.parametrize("column", ARRAY_COLUMNS)
+def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, column):
+    cells = {"query_id": "'q'", "relevance": "array(1.0D)", "tier": "1", "w": "1.0D"}
+    named = "relevance" if column == "items" else column
+    cells[named] = ARRAY_COLUMNS[column]
+    frame = spark.range(1).selectExpr(*(f"{cell} AS {name}" for name, cell in cells.items()))
+    with pytest.raises(InputRefusedError, match=f"column '{named}'.* (is|are) "):
+        evaluate_frame(frame, segments=["tier"], weight="w")
+
+
 @pytest.mark.parametrize("key", ["query_id", "item_id"])
 def test_keys_of_different_types_are_refused(table, key):
     judgments = table.drop("score")
