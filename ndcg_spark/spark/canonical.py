@@ -76,7 +76,7 @@ def run_rows(
         require_column(frame, columns.run, "run-col", "input")
         selected[RUN] = named(columns.run).cast("string")
     for name, column in names.query.items():
-        selected[name] = _key(frame, column, "query-col", "input")
+        selected[name] = key_column(frame, column, "query-col", "input")
     if columns.rank is not None:
         selected[RANK] = _number(frame, columns.rank, "rank-col", "input", "rank", reasons, parse_text=parse_text)
     for name, column in names.scores.items():
@@ -121,7 +121,7 @@ def judgment_rows(
     """
     names, frame = canonical_names(plan), sampled(frame, plan)
     reasons = _malformed(frame)
-    selected = {name: _key(frame, column, "query-col", "judgments") for name, column in names.query.items()}
+    selected = {name: key_column(frame, column, "query-col", "judgments") for name, column in names.query.items()}
     needs = "joining judgments"
     _optional(frame, plan, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
     order = plan.columns.order
@@ -171,7 +171,7 @@ def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
 
 
 def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan) -> tuple[DataFrame, DataFrame]:
-    """Give the keys of both tables one type. Reads schemas, runs no action.
+    """Give keys and segments that both tables have one type. Reads schemas, runs no action.
 
     Parameters
     ----------
@@ -186,17 +186,19 @@ def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan)
     Raises
     ------
     InputRefusedError
-        When text meets numbers: casts would be compared, not keys.
+        When text meets numbers: casts would be compared, not values.
     """
-    labels = {**canonical_names(plan).query, ITEM: plan.columns.item}
-    for name, label in labels.items():
+    names = canonical_names(plan)
+    for name, label in {**names.query, ITEM: plan.columns.item, **names.segments}.items():
+        if name not in run.columns or name not in judgments.columns:
+            continue
         left, right = run.schema[name].dataType, judgments.schema[name].dataType
         if left == right:
             continue
         if not (isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)):
             raise InputRefusedError(
                 f"column {label!r} is {left.simpleString()} in the run and {right.simpleString()} in the judgments; "
-                "cast one of them so that keys compare."
+                "cast one of them so that values compare."
             )
         run = run.withColumn(name, named(name).cast("bigint"))
         judgments = judgments.withColumn(name, named(name).cast("bigint"))
@@ -220,24 +222,30 @@ def select_canonical(frame: DataFrame, selected: dict[str, Column], reasons: Rea
     return frame.select(*chosen)
 
 
+def key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    """Give a column whose values are compared; refuse arrays, structs and maps."""
+    kind = require_column(frame, column, part, table)
+    if not is_key(kind):
+        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    return named(column)
+
+
+def is_key(kind: T.DataType) -> bool:
+    """Whether values of a type can be compared by workers."""
+    return isinstance(kind, _PLAIN)
+
+
 def row_as_json(row: Column) -> Column:
     """Write a row as it came as JSON, with its nulls."""
     return F.to_json(row, {"ignoreNullFields": "false"})
 
 
 def _is_plain(kind: T.DataType) -> bool:
-    return isinstance(kind.elementType if isinstance(kind, T.ArrayType) else kind, _PLAIN)
+    return is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind)
 
 
 def _malformed(frame: DataFrame) -> Reasons:
     return [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
-
-
-def _key(frame: DataFrame, column: str, part: str, table: str) -> Column:
-    kind = require_column(frame, column, part, table)
-    if not isinstance(kind, _PLAIN):
-        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
-    return named(column)
 
 
 def _number(
@@ -270,10 +278,10 @@ def _optional(
     missing_by_default = columns.item == Columns().item and columns.item not in frame.columns
     wanted = needs_item or (plan.checks_top_duplicates and not missing_by_default)
     if columns.item is not None and wanted:
-        selected[ITEM] = _key(frame, columns.item, "item-col", table)
+        selected[ITEM] = key_column(frame, columns.item, "item-col", table)
     for name, column in canonical_names(plan).segments.items():
         if column in frame.columns:
-            selected[name] = _key(frame, column, "segment-cols", table)
+            selected[name] = key_column(frame, column, "segment-cols", table)
     if columns.weight is not None and columns.weight in frame.columns:
         selected[WEIGHT] = number(frame, columns.weight, "weight-col", table, parse_text=parse_text)
 

@@ -308,6 +308,25 @@ def test_text_in_a_typed_table_is_refused_not_cast(table, column):
         evaluate_frame(text)
 
 
+ARRAY_COLUMNS = {
+    "relevance": "array(named_struct('item', 'a', 'relevance', '1'))",
+    "query_id": "map('a', 1)",
+    "tier": "array(1)",
+    "w": "'1'",
+    "items": "array(named_struct('item', named_struct('id', 1), 'relevance', 1.0D))",
+}
+
+
+@pytest.mark.parametrize("column", ARRAY_COLUMNS)
+def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, column):
+    cells = {"query_id": "'q'", "relevance": "array(1.0D)", "tier": "1", "w": "1.0D"}
+    named = "relevance" if column == "items" else column
+    cells[named] = ARRAY_COLUMNS[column]
+    frame = spark.range(1).selectExpr(*(f"{cell} AS {name}" for name, cell in cells.items()))
+    with pytest.raises(InputRefusedError, match=f"column '{named}'.* (is|are) "):
+        evaluate_frame(frame, segments=["tier"], weight="w")
+
+
 @pytest.mark.parametrize("key", ["query_id", "item_id"])
 def test_keys_of_different_types_are_refused(table, key):
     judgments = table.drop("score")
@@ -322,6 +341,20 @@ def test_whole_numbers_of_different_widths_are_the_same_key(spark):
     judgments = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance tinyint")
     found = collect_cases({"one": Case(data=run, judgments=judgments, plan=PLAN)})
     assert_same_results(found["one"], evaluate(rows, CHOICES, CUTOFFS))
+
+
+def test_segments_of_different_types_are_refused_in_run_and_judgments(spark):
+    run = spark.createDataFrame([("q", "a", 1.0, 1)], "query_id string, item_id string, score float, tier int")
+    judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as string) as tier")
+    with pytest.raises(InputRefusedError, match="'tier' is int in the run and string in the judgments; cast"):
+        evaluate_frame(run, judgments=judgments, segments=["tier"])
+
+
+def test_whole_numbers_of_different_widths_are_the_same_segment(spark):
+    run = spark.createDataFrame([("q", "a", 1.0, 1)], "query_id string, item_id string, score float, tier int")
+    judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as bigint) as tier")
+    found = evaluate_frame(run, judgments=judgments, segments=["tier"]).summary.where("metric = 'ndcg'")
+    assert sorted(row["segment"] for row in found.collect()) == ["", "1"]
 
 
 def test_an_item_column_is_asked_for_where_judgments_are_joined(table):

@@ -120,6 +120,17 @@ def test_a_query_that_one_ranker_misses_counts_against_it_alone(spark):
     assert_same_results(found, evaluate([*rows, Row(query=("b", "other"), item="x", score=1.0)], CHOICES, [1]))
 
 
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_query_without_run_and_relevance_is_none(spark, strategy):
+    """Query z is not in the run, and a null relevance is no judgment: NDCG of q alone is 1."""
+    run = spark.createDataFrame([("q", "a", 1.0)], KEYS + "score double")
+    judgments = spark.createDataFrame([("q", "a", 1.0), ("z", "c", None)], KEYS + "relevance double")
+    convention = Convention(unjudged_query="zero")
+    found = evaluate_frame(run, judgments=judgments, convention=convention, strategy=strategy)
+    row = found.summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"], row["n_unjudged"]) == (1.0, 1, 0)
+
+
 def test_score_columns_and_a_run_column_exclude_each_other():
     with pytest.raises(InvalidParameterError, match="several score columns are runs themselves"):
         Columns(score=("a", "b"), run="model")
@@ -287,6 +298,14 @@ def test_a_segment_that_run_and_judgments_tell_differently_is_refused(spark):
     assert find_refusal(str(caught.value)) == (
         "column 'country' differs between run and judgments in query query_id=q."
     )
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_segment_of_the_run_that_judgments_contradict_in_one_item_is_refused(spark, strategy):
+    run = spark.createDataFrame([("q", "x", 2.0, "DE"), ("q", "y", 1.0, "FR")], KEYS + "score double, country string")
+    judgments = run.selectExpr("query_id", "item_id", "1.0D as relevance", "'DE' as country")
+    with pytest.raises(Exception, match=r"'country'.* in query query_id=q"):
+        evaluate_frame(run, judgments=judgments, segments=["country"], strategy=strategy).summary.collect()
 
 
 def test_a_segment_or_weight_that_no_table_has_is_named(spark):

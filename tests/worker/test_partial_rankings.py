@@ -352,6 +352,31 @@ def test_nan_is_one_value_of_a_segment() -> None:
         carried(pa.array([nan, None, 1.0]), "aaa")
 
 
+def of_both_tables(values: pa.Array, judged: pa.Array) -> object:
+    """The segment of a query with two items; its first is judged."""
+    plan = plan_of(Choices(), segment_sets=(("country",),))
+    rows = canonical_rows(one_query(("a", 2, 1), ("b", 1, None)), plan)
+    run, judgments = run_of(rows), judgments_of(rows)
+    tables = Tables(plan, run.append_column("segment_0", values), judgments.append_column("segment_0", judged))
+    (found,) = tables.rankings()
+    return found.column("country")[0].as_py()
+
+
+@pytest.mark.parametrize("values", [["DE", "FR"], ["DE", "AT"], ["FR", "FR"], ["FR", None]])
+def test_a_segment_that_the_run_tells_otherwise_than_the_judgments_is_refused(values: list[str]) -> None:
+    """Also where the run has two values, one of which is that of the judgments."""
+    with pytest.raises(InputRefusedError, match="'country' differs between run and judgments in query query_id=q"):
+        of_both_tables(pa.array(values), pa.array(["DE"]))
+    assert of_both_tables(pa.array(["DE", None]), pa.array(["DE"])) == "DE"
+
+
+def test_nan_is_the_same_segment_in_run_and_judgments() -> None:
+    nan = float("nan")
+    assert str(of_both_tables(pa.array([nan, nan]), pa.array([nan]))) == "nan"
+    with pytest.raises(InputRefusedError, match="differs"):
+        of_both_tables(pa.array([nan, nan]), pa.array([1.0]))
+
+
 # --- Values at the edge
 
 
@@ -401,6 +426,15 @@ def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> 
             ("a", "p"): 1, ("a", "q"): 1, ("a", "z"): 0, ("b", "p"): 0, ("b", "q"): 1, ("b", "z"): 0,
         }  # fmt: skip
         assert {dict(row)["n_judged"] for row in found.values()} == {1}
+
+
+def test_a_query_without_run_and_relevance_is_none() -> None:
+    """Query z is not in the run, and a null relevance is no judgment."""
+    plan = plan_of(Choices(unjudged_query="zero"))
+    rows = pa.RecordBatch.from_pydict({QUERY: ["q"], "item": ["a"], "score": [1.0]})
+    judged = {QUERY: ["q", "z"], "item": ["a", "c"], "relevance": [1.0, None]}
+    tables = Tables(plan, rows, pa.RecordBatch.from_pydict(judged))
+    assert [query for _, query in bits_of(tables.rankings())] == ["q"]
 
 
 @pytest.mark.parametrize("judged", [False, True], ids=["long", "judgments"])

@@ -10,8 +10,8 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
-from ndcg_spark.spark.canonical import select_canonical
-from ndcg_spark.spark.expressions import named, require_column
+from ndcg_spark.spark.canonical import is_key, key_column, select_canonical
+from ndcg_spark.spark.expressions import named, number, require_column
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
@@ -36,17 +36,14 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
         require_column(frame, columns.run, "run-col", "input")
         selected[RUN] = named(columns.run).cast("string")
     for name, column in names.query.items():
-        require_column(frame, column, "query-col", "input")
-        selected[name] = named(column)
+        selected[name] = key_column(frame, column, "query-col", "input")
     selected |= _lists(frame, columns.relevance, "relevance-col", plan, (RANKED_LIST, RANKED_ITEMS))
     if columns.ideal is not None:
         selected |= _lists(frame, columns.ideal, "ideal-col", plan, (IDEAL_LIST, IDEAL_ITEMS))
     for name, column in names.segments.items():
-        require_column(frame, column, "segment-cols", "input")
-        selected[name] = named(column)
+        selected[name] = key_column(frame, column, "segment-cols", "input")
     if columns.weight is not None:
-        require_column(frame, columns.weight, "weight-col", "input")
-        selected[WEIGHT] = named(columns.weight).cast("double")
+        selected[WEIGHT] = number(frame, columns.weight, "weight-col", "input", parse_text=False)
     return select_canonical(frame, selected, [], original=original)
 
 
@@ -97,14 +94,22 @@ def _lists(
         )
     if isinstance(element, T.NumericType | T.BooleanType):
         return {names[0]: named(column).cast("array<double>")}
-    if isinstance(element, T.StructType) and "relevance" in element.names:
+    if isinstance(element, T.StructType) and _are_numbers(element, "relevance"):
         found = {names[0]: named(column).getField("relevance").cast("array<double>")}
         if "item" in element.names and plan.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
         if "item" in element.names and (plan.check_duplicates != "none" or plan.lists_items):
+            its_type = element["item"].dataType
+            if not is_key(its_type):
+                what = f"items of column {column!r} ({part}) are {its_type.simpleString()}"
+                raise InputRefusedError(f"{what}; cast them to text first.")
             found[names[1]] = named(column).getField("item")
         return found
     raise InputRefusedError(
-        f"column {column!r} must be an array of numbers, or of structs with a field 'relevance'; it is "
-        f"{kind.simpleString()}."
+        f"column {column!r} must be an array of numbers, or of structs with a numeric field 'relevance'; it "
+        f"is {kind.simpleString()}."
     )
+
+
+def _are_numbers(struct: T.StructType, field: str) -> bool:
+    return field in struct.names and isinstance(struct[field].dataType, T.NumericType | T.BooleanType)

@@ -24,6 +24,9 @@ IN_RUN = "in_run"
 NO_CUTOFF = 2**62
 """Beyond every rank."""
 
+JUDGED_BESIDE = "judged:"
+"""Before the name of a segment or weight of the judgments that the run has, too: both must be one value."""
+
 JUDGED = "judged"
 """Whether a row stands for a judgment: of an item that the run has twice, one row does."""
 
@@ -58,7 +61,7 @@ class Windows:
         ranked = with_ranks(rows, self.plan)
         keys = _keys(ranked, self.plan)
         found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.plan))
-        return self._finished(found, keys)
+        return self._finished(found.where("n_rows > 0 OR n_judged > 0"), keys)
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
@@ -72,13 +75,10 @@ class Windows:
         judgments, keys = _numbered(self.judgments, self.plan), _keys(rows, self.plan)
         for name in _carried(rows, self.plan):
             if name in judgments.columns:
-                judgments = judgments.withColumnRenamed(name, f"judged:{name}")
+                judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if RUN in keys:
             judgments = _runs(self.rows, self.plan).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
-        for name in _carried(rows, self.plan):
-            if f"judged:{name}" in joined.columns:
-                joined = joined.withColumn(name, F.coalesce(named(f"judged:{name}"), named(name)))
         again = Window.partitionBy(*columns_of([*keys, ITEM, "copy"])).orderBy(F.lit(1))
         return joined.withColumn(JUDGED, F.col(RELEVANCE).isNotNull() & (F.row_number().over(again) == 1))
 
@@ -172,7 +172,9 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
         reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in plan.levels]
         found["n_at_least"] = F.array(*reaching)
     for name in _carried(rows, plan):
-        found |= {f"low:{name}": F.min(named(name)), f"high:{name}": F.max(named(name))}
+        columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
+        found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
+        found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")
     parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
     if plan.lists_items:

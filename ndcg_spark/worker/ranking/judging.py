@@ -26,7 +26,7 @@ from ndcg_spark.worker.ranking.partial_ranking import (
     ranked_entries,
 )
 from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows
-from ndcg_spark.worker.ranking.rankings import TWICE
+from ndcg_spark.worker.ranking.rankings import TWICE, differs
 from ndcg_spark.worker.ranking.valid_rows import key_text, runs_of
 
 
@@ -45,7 +45,7 @@ def judged_partials(
         names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
         seen.append((np.array(names, dtype=object), query))
     for run in _run_names(runs, task):
-        missing = np.ones(truth.keys.num_rows, dtype=np.bool_)
+        missing = int_values(truth.head["n_judged"]) > 0
         for of_run, query in seen:
             here = query[of_run == run]
             missing[here[here >= 0]] = False
@@ -145,10 +145,10 @@ def _agreeing(
     of_truth = {end: _of_query(truth.head[end], query) for end in (low, high)}
     if low not in head:
         return of_truth
-    differs = flags_of(pc.not_equal(head[low], of_truth[low]))
-    if differs.any():
+    other = differs(head[low], of_truth[low]) | differs(head[high], of_truth[high])
+    if other.any():
         shown = task.plan.columns.weight if name == WEIGHT else task.names.segments[name]
-        key = key_text(_query_keys(partial, task), task.names, int(differs.argmax()))
+        key = key_text(_query_keys(partial, task), task.names, int(other.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
     return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
 

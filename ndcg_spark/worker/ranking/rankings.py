@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.ragged import FloatArray, chosen_offsets, first_where, lengths_of
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.kernels.top_k import repeats
 from ndcg_spark.worker.batches import flags_of, float_column, int_values
 from ndcg_spark.worker.ranking.canonical import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
@@ -57,11 +57,16 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
 
 def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
     """Give the one value of a carried column in each query; refuse a query that has several."""
-    differs = flags_of(pc.not_equal(low, high))
-    if pa.types.is_floating(low.type):  # to Spark, NaN equals NaN
-        differs &= ~flags_of(pc.and_(pc.is_nan(low), pc.is_nan(high)))
-    refuse_first(keys, differs, f"column {name!r} has more than one value in query ", ".", task)
+    refuse_first(keys, differs(low, high), f"column {name!r} has more than one value in query ", ".", task)
     return low
+
+
+def differs(one: pa.Array, other: pa.Array) -> BoolArray:
+    """Where two columns have different values; nulls do not count, and NaN equals NaN, as in Spark."""
+    found = flags_of(pc.not_equal(one, other))
+    if pa.types.is_floating(one.type):
+        found &= ~flags_of(pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    return found
 
 
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
