@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from support.clicks import N_ITEMS, N_QUERIES, simulation
+from support.spark_rankings import session_settings
 
 from ndcg_spark import (
     ImpressionColumns,
@@ -22,6 +24,7 @@ from ndcg_spark import (
     propensity_table,
 )
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.spark.position_bias.impressions import checked_impressions, weighted_impressions
 from ndcg_spark.worker.clicks.click_cells import held_counts
 
 NEAR = {"abs": 1e-12, "rel": 0}
@@ -32,8 +35,15 @@ Z = 1.959963984540
 @pytest.fixture(scope="module")
 def log(spark):
     """The 60,000 simulated impressions, in many partitions."""
-    rows = [(q, x, k + 1, c, bool(e)) for q, x, k, c, e in simulation().rows.tolist()]
+    rows = pd.DataFrame(simulation().rows, columns=["query_id", "item_id", "position", "click", "explored"])
+    rows = rows.assign(position=rows["position"] + 1, explored=rows["explored"] == 1)
     return spark.createDataFrame(rows, LOG).repartition(5).cache()
+
+
+@pytest.fixture(scope="module")
+def small(log):
+    """Those of 12 queries, where more would show nothing more."""
+    return log.where("query_id < 12").cache()
 
 
 def fit(log, **options):
@@ -106,13 +116,13 @@ def test_a_query_is_one_observation_whatever_its_segments(spark):
     assert values == {"": (1, 2, 3.0), "DE": (1, 1, 2.0), "FR": (1, 1, 1.0)}
 
 
-def test_nights_merge_to_the_bits_of_all(spark, log):
+def test_nights_merge_to_the_bits_of_all(small):
     plan = WeightPlan(power=0.7)
-    whole = inverse_propensity_estimates(log, plan).collect()
-    nights = [inverse_propensity_estimates(log.where(f"query_id % 3 = {night}"), plan) for night in range(3)]
+    whole = inverse_propensity_estimates(small, plan).collect()
+    nights = [inverse_propensity_estimates(small.where(f"query_id % 3 = {night}"), plan) for night in range(3)]
     merged = merge_estimates(nights[0].union(nights[1]).union(nights[2])).collect()
     assert merged == whole
-    assert whole[0]["n_queries"] == N_QUERIES
+    assert whole[0]["n_queries"] == 12
 
 
 # -------------------------------------------------------------------------------------------------------- labels
@@ -184,16 +194,19 @@ def test_propensities_of_items_at_two_positions(log, where):
     assert [found[k] for k in (1, 2, 5)] == pytest.approx([1, 0.477104599911, 0.194416208472], **NEAR)
 
 
-def mean_dcg(spark, judgments, order):
-    """Mean DCG@5 with the label as gain, and DCG of each query."""
-    rows = [(q, x, -float(at)) for q, items in enumerate(order) for at, x in enumerate(items)]
-    run = spark.createDataFrame(rows, "query_id int, item_id int, score double")
-    found = evaluate(run, judgments=judgments, k=N_ITEMS, convention="linear").per_query.collect()
-    return np.array([row["dcg"] for row in sorted(found, key=lambda row: row["query_id"])])
-
-
 def gap(spark, judgments):
-    a, b = (mean_dcg(spark, judgments, order) for order in (simulation().order_a, simulation().order_b))
+    """Mean DCG@5 of both rankings with the label as gain; their difference with its interval."""
+    orders = {"a": simulation().order_a, "b": simulation().order_b}
+    rows = [
+        (run, q, x, -float(at))
+        for run, its in orders.items()
+        for q, items in enumerate(its)
+        for at, x in enumerate(items)
+    ]
+    runs = spark.createDataFrame(rows, "run string, query_id int, item_id int, score double")
+    found = evaluate(runs, judgments=judgments, run="run", k=N_ITEMS, convention="linear").per_query.collect()
+    of_queries = {(row["run"], row["query_id"]): row["dcg"] for row in found}
+    a, b = (np.array([of_queries[run, q] for q in range(N_QUERIES)]) for run in orders)
     error = (b - a).std(ddof=1) / math.sqrt(N_QUERIES)
     middle = (b - a).mean()
     return a.mean(), b.mean(), middle, middle - Z * error, middle + Z * error
@@ -224,23 +237,29 @@ def test_naive_labels_are_off_and_corrected_ones_are_not(spark, log, by_em):
 # ------------------------------------------------------------------------------------------------- the same bits
 
 
+def everything(rows):
+    """Labels, estimates and fits."""
+    weights = WeightPlan(power=0.7, clip=2.5)
+    return {
+        "labels": sorted(judgments_from_impressions(rows, weights).collect()),
+        "estimates": inverse_propensity_estimates(rows, weights).collect(),
+        "em": fit(rows, tolerance=1e-9, max_iter=200),
+        "pairs": fit(rows, method="pairs"),
+    }
+
+
+@pytest.fixture(scope="module")
+def of_one_partition(small):
+    return everything(small.coalesce(1))
+
+
 @pytest.mark.parametrize("partitions", [1, 7, 64])
-def test_partitions_and_order_do_not_change_a_bit(spark, log, by_em, partitions):
-    rows = log.orderBy("click", "item_id") if partitions == 7 else log
-    rows = rows.repartition(partitions)
-    labels = WeightPlan(power=0.7, clip=2.5)
-    keys = ("query_id", "item_id")
-    expected = judgments_from_impressions(log.coalesce(1), labels).orderBy(*keys).collect()
-    assert judgments_from_impressions(rows, labels).orderBy(*keys).collect() == expected
-    whole = inverse_propensity_estimates(log.coalesce(1), labels).collect()
-    assert inverse_propensity_estimates(rows, labels).collect() == whole
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    try:
-        spark.conf.set("spark.sql.shuffle.partitions", str(min(partitions, 7)))
-        assert fit(rows, tolerance=1e-9, max_iter=5000) == by_em
-        assert fit(rows, method="pairs") == fit(log, method="pairs")
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", before)
+def test_partitions_and_order_do_not_change_a_bit(spark, small, of_one_partition, partitions):
+    rows = small.orderBy("click", "item_id") if partitions == 7 else small
+    with session_settings(spark, spark__sql__shuffle__partitions=min(partitions, 7)):
+        assert everything(rows.repartition(partitions)) == of_one_partition
+    assert len(of_one_partition["labels"]) == 12 * N_ITEMS
+    assert of_one_partition["em"]["n_iterations"] == 200
 
 
 @pytest.mark.parametrize("method", ["pbm", "pairs"])
@@ -309,40 +328,59 @@ def test_nothing_is_a_fit_without_positions(spark):
 TABLE = "position double, propensity double"
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"query_id": None}, "null_query"),
-        ({"item_id": None}, "null_item"),
-        ({"position": None}, "null_position"),
-        ({"position": 0.0}, "position_below_1"),
-        ({"position": 1.5}, "position_not_whole"),
-        ({"position": 2e6}, "position_too_large"),
-        ({"click": None}, "null_click"),
-        ({"click": math.nan}, "nan_click"),
-        ({"click": math.inf}, "infinite_click"),
-        ({"click": 2e6}, "click_too_large"),
-        ({"position": 9.0}, "position_without_propensity"),
-        ({"position": 3.0}, "position_without_propensity"),
-        ({"position": 4.0}, "position_with_two_propensities"),
-        ({"position": 5.0}, "propensity_above_1"),
-    ],
-    ids=str,
-)
-def test_a_bad_row(spark, change, reason):
-    good = {"query_id": "q", "item_id": "a", "position": 1.0, "click": 1.0}
-    rows = spark.createDataFrame(
-        [tuple((good | change).values())], "query_id string, item_id string, position double, click double"
+GIVEN = [(1.0, 1.0), (2.0, 0.5), (3.0, None), (4.0, 0.3), (4.0, 0.3), (5.0, 1.5)]
+ROW = "query_id string, item_id string, position double, click double"
+BAD = [
+    ({"query_id": None}, "null_query"),
+    ({"item_id": None}, "null_item"),
+    ({"position": None}, "null_position"),
+    ({"position": 0.0}, "position_below_1"),
+    ({"position": 1.5}, "position_not_whole"),
+    ({"position": 2e6}, "position_too_large"),
+    ({"click": None}, "null_click"),
+    ({"click": math.nan}, "nan_click"),
+    ({"click": math.inf}, "infinite_click"),
+    ({"click": 2e6}, "click_too_large"),
+    ({"position": 9.0}, "position_without_propensity"),
+    ({"position": 3.0}, "position_without_propensity"),
+    ({"position": 4.0}, "position_with_two_propensities"),
+    ({"position": 5.0}, "propensity_above_1"),
+]
+
+
+def bad_row(at, change):
+    """A row that is good but for the change, of a query of its own."""
+    return tuple(({"query_id": f"q{at}", "item_id": "a", "position": 1.0, "click": 1.0} | change).values())
+
+
+def reasons_of(rows, plan, given=None):
+    """Reason and key of each bad row, sorted."""
+    found = weighted_impressions(rows, plan, given, parse_text=False)
+    checked = checked_impressions(found, plan.columns, originals=False).where("reason is not null").collect()
+    return sorted((row["reason"], row["key"]) for row in checked)
+
+
+def test_bad_rows(spark):
+    rows = [bad_row(at, change) for at, (change, _) in enumerate(BAD)]
+    frame = spark.createDataFrame([*rows, bad_row(99, {})], ROW)
+    given = spark.createDataFrame(GIVEN, TABLE)
+    assert reasons_of(frame, WeightPlan(), given) == sorted(
+        (reason, f"query_id={row[0] or 'null'}, item_id={row[1] or 'null'}")
+        for row, (_, reason) in zip(rows, BAD, strict=True)
     )
-    given = spark.createDataFrame([(1.0, 1.0), (2.0, 0.5), (3.0, None), (4.0, 0.3), (4.0, 0.3), (5.0, 1.5)], TABLE)
+    kept = judgments_from_impressions(frame, WeightPlan(on_invalid="reject"), given).collect()
+    assert [row["query_id"] for row in kept] == ["q99"]
+
+
+@pytest.mark.parametrize(("change", "reason"), [BAD[0], BAD[-2]], ids=str)
+def test_a_bad_row(spark, change, reason):
+    rows, given = spark.createDataFrame([bad_row(0, change)], ROW), spark.createDataFrame(GIVEN, TABLE)
     with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id="), plain_refusals():
         judgments_from_impressions(rows, WeightPlan(), given).collect()
-    assert judgments_from_impressions(rows, WeightPlan(on_invalid="reject"), given).collect() == []
 
 
-@pytest.mark.parametrize(
-    ("propensity", "reason"),
-    [
+def test_bad_propensities(spark):
+    bad = [
         (None, "null_propensity"),
         (math.nan, "nan_propensity"),
         (0.0, "propensity_not_above_0"),
@@ -350,16 +388,18 @@ def test_a_bad_row(spark, change, reason):
         (1.1, "propensity_above_1"),
         (math.inf, "propensity_above_1"),
         (1e-10, "propensity_too_small"),
-    ],
-)
-def test_a_bad_propensity(spark, propensity, reason):
-    rows = spark.createDataFrame([("q", "a", 1.0, propensity, "")], WEIGHTED)
+    ]
+    frame = spark.createDataFrame([(f"q{at}", "a", 1.0, one, "") for at, (one, _) in enumerate(bad)], WEIGHTED)
+    plan = WeightPlan(columns=BY_PROPENSITY)
+    assert reasons_of(frame, plan) == sorted(
+        (reason, f"query_id=q{at}, item_id=a") for at, (_, reason) in enumerate(bad)
+    )
     for made in (judgments_from_impressions, inverse_propensity_estimates):
-        with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id=q, item_id=a"), plain_refusals():
-            made(rows, WeightPlan(columns=BY_PROPENSITY)).collect()
-    if reason == "propensity_too_small":
-        clipped = judgments_from_impressions(rows, WeightPlan(columns=BY_PROPENSITY, clip=10)).collect()
-        assert [row["relevance"] for row in clipped] == [10.0]
+        with pytest.raises(InputRefusedError, match=r"^bad row: null_propensity at query_id=q0,"), plain_refusals():
+            made(frame.where("query_id = 'q0'"), plan).collect()
+    clipped = WeightPlan(columns=BY_PROPENSITY, clip=10, on_invalid="reject")
+    kept = judgments_from_impressions(frame, clipped).collect()
+    assert [(row["query_id"], row["relevance"]) for row in kept] == [("q6", 10.0)]
 
 
 def test_a_click_model_needs_clicks(spark):
