@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support.spark_rankings import SHORT_LIVED, SHORT_LIVED_PLANS
+from support.spark_rankings import SHORT_LIVED, SHORT_LIVED_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,8 +93,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         **worker_daemon.SETTINGS,
     }
     if not pytestconfig.getoption("--as-users-have-it"):
-        short_lived = {name.replace("__", "."): str(value) for name, value in SHORT_LIVED_PLANS.items()}
-        options = short_lived | options
+        options = SHORT_LIVED_SETTINGS | options
     session = SparkSession.builder.master("local[2]").appName("ndcg-spark-tests").config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

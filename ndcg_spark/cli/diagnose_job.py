@@ -38,7 +38,8 @@ def run_nights_job(config: NightsConfig) -> int:
     NdcgSparkError
         For refused input or options.
     """
-    with job_run("diagnose nights", config, short_lists=True, run_date=config.after) as run:
+    dataset = config.dataset or ""
+    with job_run("diagnose nights", config, short_lists=True, run_date=config.after, dataset=dataset) as run:
         return run.exit(_nights(run.spark, config, run.progress))
 
 
@@ -56,7 +57,7 @@ def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> in
     rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
     show_shifts(rows, config)
     dates = {"before": config.before.isoformat(), "after": config.after.isoformat()}
-    return _answer({"shifts": rows, **dates, "metric": config.metric}, config.json_path)
+    return _answer({"shifts": rows, **dates, "metric": config.metric}, config.json_path, progress)
 
 
 def _collected(frame: DataFrame, what: str, progress: Progress) -> list[dict[str, Any]]:
@@ -142,7 +143,7 @@ def _runs(spark: SparkSession, config: RunsConfig, progress: Progress) -> int:
     if changed is not None:
         show_changes(queries, plan.columns.query, config)
     shown = [{name: value for name, value in row.items() if name != "state"} for row in rows]
-    return _answer({"losses": shown, "queries": queries, "input": inputs.name}, config.json_path)
+    return _answer({"losses": shown, "queries": queries, "input": inputs.name}, config.json_path, progress)
 
 
 def _changed(inputs: Inputs, config: RunsConfig) -> DataFrame | None:
@@ -155,12 +156,12 @@ def _changed(inputs: Inputs, config: RunsConfig) -> DataFrame | None:
     return changed_queries(evaluation, baseline=config.baseline, run=config.run, n=config.top, depth=config.depth)
 
 
-def _answer(found: dict[str, Any], json_path: str | None) -> int:
+def _answer(found: dict[str, Any], json_path: str | None, progress: Progress) -> int:
     from ndcg_spark.cli.outputs import write_text
 
     if json_path == "-":
         sys.stdout.flush()
         print(to_json(found), flush=True)
     elif json_path is not None:
-        write_text(json_path, to_json(found))
+        write_text("JSON", json_path, to_json(found), progress)
     return EXIT_DONE

@@ -16,6 +16,7 @@ from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.formats import guess_format, read_query
 from ndcg_spark.tables import canonical
+from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.worker.files.listing import is_hidden
 
 if TYPE_CHECKING:
@@ -113,13 +114,14 @@ def _delta_version(place: Path) -> dict[str, Any]:
 
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
-    described = {row[0].strip().lower(): row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    described = {(row[0] or "").strip().lower(): row[1] for row in rows}
     provider = (described.get("provider") or "").strip().lower()
     if provider == "delta":
         latest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").first()
         return {"version": latest[0]} if latest else {}
     if provider == "iceberg":
-        current = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at DESC LIMIT 1").first()
-        return {"version": current[0]} if current else {}
+        current = IcebergLog(spark, table, ()).version()
+        return {} if current is None else {"version": current}
     location = described.get("location")
     return file_facts(location) if location else {}

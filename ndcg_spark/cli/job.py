@@ -105,7 +105,7 @@ def _explain_difference(inputs: Inputs, config: JobConfig, other: Convention, pr
     if config.json_path == "-":
         _print_json(found_steps)
     elif config.json_path is not None:
-        write_text(config.json_path, to_json(found_steps))
+        write_text("JSON", config.json_path, to_json(found_steps), progress)
     return EXIT_DONE
 
 

@@ -76,7 +76,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
         found.print()
     else:
         with progress.step(f"drawing {config.output}"):
-            write_text(config.output, found.html)
+            write_text("page", config.output, found.html, progress)
     return found
 
 

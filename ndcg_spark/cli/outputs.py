@@ -267,13 +267,17 @@ class StagedFile:
         self._unfinished.unlink(missing_ok=True)
 
 
-def write_text(path: str, text: str) -> None:
-    """Write a file in one step.
+def write_text(what: str, path: str, text: str, progress: Progress) -> None:
+    """Write a file in one step, and note it for the run log.
 
     Parameters
     ----------
+    what : str
+        What the run log calls it.
     path : str
     text : str
+    progress : Progress
     """
     with closing(StagedFile(path, text)) as staged:
         swap_in([staged])
+    progress.note(outputs=[{"what": what, "reference": path}])

@@ -13,10 +13,10 @@ import platform
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import date, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
@@ -158,8 +158,8 @@ def versions(spark: SparkSession) -> dict[str, str]:
         "package_version": __version__,
         "spark_version": spark.version,
         "python_version": platform.python_version(),
-        "numpy_version": metadata.version("numpy"),
-        "pyarrow_version": metadata.version("pyarrow"),
+        "numpy_version": np.__version__,
+        "pyarrow_version": pa.__version__,
     }
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.slices import slices_condition
 
@@ -96,7 +96,8 @@ class DeltaLog:
         except SPARK_ERRORS as error:
             if self._files is None:
                 raise OutputRefusedError(
-                    f"this Spark shows no history of {self._table!r} (DESCRIBE HISTORY), which a safe write needs."
+                    f"this Spark shows no history of {self._table!r} (DESCRIBE HISTORY), which a safe write needs: "
+                    f"{first_line(error)}"
                 ) from error
             yield from self._logged(self._files, version)
 

@@ -16,6 +16,7 @@ from support.connect_server import NoServerError, connect_server
 from support.error_kinds import KINDS, assert_as_expected
 from support.main_job import value_of, write_rows
 from support.small_rankings import ranked
+from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server whose Python workers do not have the package."""
     with ExitStack() as stack:
         try:
-            yield stack.enter_context(connect_server(tmp_path_factory.mktemp("connect")))
+            folder = tmp_path_factory.mktemp("connect")
+            yield stack.enter_context(connect_server(folder, settings=SHORT_LIVED_SETTINGS))
         except NoServerError as error:
             pytest.skip(str(error))
 

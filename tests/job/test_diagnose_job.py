@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from support.main_job import assert_refused, command, write_table
+from support.main_job import assert_refused, command, stored_rows, write_table
 
 NIGHTS = {"2026-01-30": {"DE": (7, 0.5), "US": (3, 0.25)}, "2026-01-31": {"DE": (4, 0.5), "US": (6, 0.75)}}
 
@@ -39,6 +41,17 @@ def test_two_nights(metrics):
     assert total["mix"] + total["within"] == pytest.approx(0.7 - 0.5, abs=1e-15)
     assert rows["US", False]["within"] == pytest.approx((0.3 + 0.6) / 2 * (5 / 6 - 1 / 3), abs=1e-15)
     assert "ndcg@1 by country, 2026-01-30 to 2026-01-31" in ended.out
+
+
+def test_the_run_log_has_night_and_data_set(metrics, tmp_path):
+    written = tmp_path / "shifts.json"
+    ended = command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-30",
+                    "--after", "2026-01-31", "--dataset", "shop", "--json", written,
+                    "--run-log", tmp_path / "runs")  # fmt: skip
+    assert ended.code == 0, ended.err
+    (row,) = stored_rows(tmp_path / "runs")
+    assert (row["run_date"], row["dataset"]) == ("2026-01-31", "shop")
+    assert json.loads(row["outputs"]) == [{"what": "JSON", "reference": str(written)}]
 
 
 @pytest.fixture

@@ -102,6 +102,15 @@ def test_what_a_run_has_read_and_written(place: Path, spark) -> None:
     assert row["spark_version"] == spark.version
 
 
+def test_files_that_other_jobs_have_written(place: Path) -> None:
+    runs = ("--run-log", place / "runs")
+    asked = ("--input", place / "in.parquet", "--k", "6", "--json")
+    assert mean_ndcg(*asked, place / "steps.json", "--explain-difference", "sklearn", *runs).code == 0
+    assert command("diagnose", "runs", *asked, place / "losses.json", *runs).code == 0
+    written = [json.loads(row["outputs"]) for row in logged(place)]
+    assert written == [[{"what": "JSON", "reference": str(place / name)}] for name in ("steps.json", "losses.json")]
+
+
 def test_which_files_a_query_has_read(place: Path) -> None:
     """By a hash of their names, as Spark never uses a name twice."""
     for name in ("in", "in", "copy"):

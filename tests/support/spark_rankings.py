@@ -130,6 +130,8 @@ SHORT_LIVED_PLANS = {
     "spark__sql__codegen__factoryMode": "NO_CODEGEN",
 }
 """For many small plans that run once: to plan them anew and to compile them would take longer than to run them."""
+SHORT_LIVED_SETTINGS = {name.replace("__", "."): str(value) for name, value in SHORT_LIVED_PLANS.items()}
+"""The same, for a session that is to start with them."""
 
 
 # --- Evaluations, together
