@@ -29,6 +29,7 @@ from ndcg_spark.worker.ranking.canonical import (
     SCORE,
     WEIGHT,
     Names,
+    bad_row_of,
     canonical_names,
 )
 
@@ -109,10 +110,15 @@ def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
     if not is_wide(batch, names):
         yield batch
         return
-    shared = [name for name in batch.schema.names if name not in names.scores]
+    there = batch.schema.names
+    of_runs = {*names.scores, *map(bad_row_of, names.scores)}
+    shared = [name for name in there if name not in of_runs]
     for score, run in names.scores.items():
-        columns = [pa.repeat(pa.scalar(run), batch.num_rows), batch.column(score), *map(batch.column, shared)]
-        yield pa.RecordBatch.from_arrays(columns, names=[RUN, SCORE, *shared])
+        columns = {RUN: pa.repeat(pa.scalar(run), batch.num_rows), SCORE: batch.column(score)}
+        if bad_row_of(score) in there:
+            columns[BAD_ROW] = batch.column(bad_row_of(score))
+        columns |= {name: batch.column(name) for name in shared}
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
