@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
+from support.refusals import refusal
 from support.spark_rankings import (
     Case,
     assert_same_results,
@@ -338,6 +339,31 @@ def test_a_segment_of_the_run_that_judgments_contradict_in_one_item_is_refused(s
     judgments = run.selectExpr("query_id", "item_id", "1.0D as relevance", "'DE' as country")
     with pytest.raises(Exception, match=r"'country'.* in query query_id=q"):
         evaluate_frame(run, judgments=judgments, segments=["country"], strategy=strategy).summary.collect()
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("of", ["run", "judgments"])
+def test_a_query_without_a_weight_is_refused_as_what_it_is(spark, of, strategy):
+    """The other table has the weights: p is in the run and not judged, or judged and not in the run."""
+    names = KEYS + "score double, relevance double, w double"
+    table = spark.createDataFrame([("p", "x", 1.0, 1.0, 1.0), ("q", "x", 1.0, 1.0, 1.0)], names)
+    one, both = table.where("query_id = 'q'"), table.drop("w")
+    run, judgments = (both, one) if of == "run" else (one, both)
+    found = evaluate_frame(
+        run.drop("relevance"),
+        judgments=judgments.drop("score"),
+        weight="w",
+        convention=Convention(unjudged_query="zero", missing_query="zero"),
+        strategy=strategy,
+    )
+    message = refusal(found.summary)
+    where, option = {
+        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged-query=drop"),
+        "judgments": ("is judged but not in the run, and only the run has weights", "missing-query=drop"),
+    }[of]
+    assert message is not None
+    assert message.startswith(f"query query_id=p {where};")
+    assert message.endswith(f"or choose {option}.")
 
 
 def test_a_segment_or_weight_that_no_table_has_is_named(spark):
