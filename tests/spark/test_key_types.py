@@ -53,3 +53,28 @@ def test_types_change_no_number(spark, kind):
     lists = F.expr("transform(entries, one -> struct(one.item, one.relevance)) AS relevance")
     arrays = typed.groupBy("query_id", "day").agg(F.sort_array(F.collect_list(entry)).alias("entries"))
     assert values(arrays.select("query_id", "day", lists)) == values(plain)
+
+
+MICROS = (-9 * 10**18, -62_135_616_000_000_000, 253_402_297_200_000_000, 253_419_580_800_500_000, 9 * 10**18)
+"""Before the year 1, about the end of 9999 in several time zones, in 10000 (with half a second), and far away."""
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York", "UTC"])
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts_them(spark, kind, zone):
+    with session_settings(spark, spark__sql__session__timeZone=zone):
+        times = spark.createDataFrame(
+            [(str(n), micros) for n, micros in enumerate(MICROS)], "query_id string, at long"
+        )
+        table = times.selectExpr(
+            "query_id",
+            "'x' as item_id",
+            "1.0D as score",
+            "1.0D as relevance",
+            f"cast(timestamp_micros(at) as {kind}) as day",
+        )
+        texts = {row[0] for row in table.selectExpr("cast(day as string)").collect()}
+        rows = evaluate(table, segments=["day"]).summary.where("segment_by = 'day' and metric = 'ndcg'").collect()
+    far = {text for text in texts if not text.startswith("9999")}  # Python has the others, with their offset from UTC
+    assert {row["segment"] for row in rows if not row["segment"].startswith("9999")} == far
+    assert sum(row["n_queries"] for row in rows) == len(MICROS)
