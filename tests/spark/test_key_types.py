@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import functions as F
+from support.refusals import refusal
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
@@ -78,3 +79,28 @@ def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts
     far = {text for text in texts if not text.startswith("9999")}  # Python has the others, with their offset from UTC
     assert {row["segment"] for row in rows if not row["segment"].startswith("9999")} == far
     assert sum(row["n_queries"] for row in rows) == len(MICROS)
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize(
+    ("score", "relevance", "what"),
+    [
+        ("'nan'", "1", "bad row: nan_score at query_id={}"),
+        ("1", "1", "column 'part' has more than one value in query query_id={}."),
+        ("1", "0", "query query_id={} has nothing relevant."),
+    ],
+    ids=["bad row", "two segments", "nothing relevant"],
+)
+def test_a_query_that_python_has_no_value_for_is_refused_in_a_line(spark, score, relevance, what, strategy):
+    query = "timestamp_micros(253419580800500000)"
+    text = spark.sql(f"SELECT cast({query} AS string)").first()[0]
+    part = "id" if "part" in what else "0"
+    table = spark.range(2).selectExpr(
+        f"{query} AS query_id",
+        "timestamp_seconds(-100000000000 - id) AS item_id",
+        f"cast({score} AS double) AS score",
+        f"cast({relevance} AS double) AS relevance",
+        f"{part} AS part",
+    )
+    found = evaluate(table, segments=["part"], convention=Convention(no_relevant="error"), strategy=strategy)
+    assert refusal(found.summary) == what.format(text)

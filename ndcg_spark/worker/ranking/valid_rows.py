@@ -16,7 +16,15 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
 from ndcg_spark.kernels.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
-from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, list_offsets, plain_texts
+from ndcg_spark.worker.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    list_offsets,
+    plain_texts,
+    value_at,
+)
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
     IDEAL_LIST,
@@ -130,7 +138,7 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
     """Name the query of a row for a person: `query_id=7`."""
     shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
     shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
-    found = {label: batch.column(name)[row].as_py() for name, label in shown.items()}
+    found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
     return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
 
 
