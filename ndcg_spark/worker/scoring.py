@@ -167,10 +167,7 @@ def _result(
         kept &= status != MISSING
     if convention.unjudged_query == "drop":
         kept &= status != UNJUDGED
-    if "weight" in task.carried:
-        unknown = first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(best) + 1))
-        if unknown is not None:
-            refuse_query(batch, task.keys, unknown, NO_WEIGHT.get(int(status[unknown]), "has no weight"))
+    _refuse_unweighted(batch, task, kept, status)
     columns = {name: batch.column(name) for name in task.keys}
     columns["k"] = pa.repeat(pa.scalar(k, type=pa.int32()), batch.num_rows)
     columns["dcg"] = float_column(gained, kept)
@@ -184,6 +181,14 @@ def _result(
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray, status: IntArray) -> None:
+    if "weight" not in task.carried:
+        return
+    unknown = first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
+    if unknown is not None:
+        refuse_query(batch, task.keys, unknown, NO_WEIGHT.get(int(status[unknown]), "has no weight"))
 
 
 def _companion_columns(
