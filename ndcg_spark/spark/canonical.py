@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column, row_of
+from ndcg_spark.spark.expressions import MALFORMED, comparable, named, number, require_column, row_of
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
@@ -243,7 +243,7 @@ def key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
     kind = require_column(frame, column, part, table)
     if not is_key(kind):
         raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
-    return named(column)
+    return comparable(frame, column)
 
 
 def is_key(kind: T.DataType) -> bool:

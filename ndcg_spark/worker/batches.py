@@ -47,6 +47,13 @@ def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
     return np.asarray(column.to_numpy(), dtype=narrow), None
 
 
+def one_zero(column: pa.Array) -> pa.Array:
+    """A column whose values are compared: of floats, -0.0 is 0.0, which Arrow tells apart."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.equal(column, 0.0), pa.scalar(0.0, column.type), column)
+
+
 def flags_of(column: pa.Array) -> BoolArray:
     """Values of a column of booleans; a null is False."""
     return np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)

@@ -149,9 +149,7 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     if RUN in there:
         yield "null_run", _null(batch, RUN)
     for name in canonical_names(plan).query:
-        yield "null_query", _null(batch, name)
-        if pa.types.is_floating(batch.column(name).type):
-            yield "null_query", np.isnan(float_values(batch.column(name))[0])
+        yield from _key_reasons(batch, name, "null_query")
     for name in (RANKED_LIST, IDEAL_LIST):
         if name in there:
             yield from _list_reasons(batch.column(name), plan)
@@ -167,12 +165,19 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
 def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     there = set(batch.schema.names)
     if ITEM in there:
-        yield "null_item", _null(batch, ITEM)
+        yield from _key_reasons(batch, ITEM, "null_item")
     if WEIGHT in there:
         weight, known = float_values(batch.column(WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
     if ORDER in there and not rules.judgments:
         yield "null_order", _null(batch, ORDER)
+
+
+def _key_reasons(batch: pa.RecordBatch, name: str, reason: str) -> Iterator[Reason]:
+    """A query or item that is null or NaN is none."""
+    yield reason, _null(batch, name)
+    if pa.types.is_floating(batch.column(name).type):
+        yield reason, np.isnan(float_values(batch.column(name))[0])
 
 
 def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
