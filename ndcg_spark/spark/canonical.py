@@ -1,10 +1,13 @@
 """Any table to canonical columns: the columns that a plan needs, under the names that workers know.
 
 Which rows are bad is decided by workers (`worker.ranking.valid_rows`). Only what Spark alone can see is decided here:
-text that is no number, and malformed lines. It rides along as the column `bad_row`.
+text that is no number, and malformed lines. It rides along as the column `bad_row`; where several score columns are
+runs, as one such column of each, since a text that is no number in one of them is bad for that run alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +15,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.spark.expressions import MALFORMED, named, number, require_column, row_of
+from ndcg_spark.spark.expressions import MALFORMED, comparable, named, number, require_column, row_of
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
@@ -22,6 +25,7 @@ from ndcg_spark.worker.ranking.canonical import (
     RELEVANCE,
     RUN,
     WEIGHT,
+    bad_row_of,
     canonical_names,
 )
 
@@ -59,7 +63,7 @@ def run_rows(
     Returns
     -------
     DataFrame
-        Lazy. `bad_row` is there only where Spark can see a bad row.
+        Lazy. `bad_row`, or that of each score column, is there only where Spark can see a bad row.
 
     Raises
     ------
@@ -70,7 +74,8 @@ def run_rows(
     Spark cost: a projection; no shuffle, no action.
     """
     columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
-    reasons = _malformed(frame)
+    reasons: Reasons = []
+    of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
     selected: dict[str, Column] = {}
     if columns.run is not None:
         require_column(frame, columns.run, "run-col", "input")
@@ -80,7 +85,8 @@ def run_rows(
     if columns.rank is not None:
         selected[RANK] = _number(frame, columns.rank, "rank-col", "input", "rank", reasons, parse_text=parse_text)
     for name, column in names.scores.items():
-        selected[name] = _number(frame, column, "score-col", "input", "score", reasons, parse_text=parse_text)
+        part = ("score-col", "input", "score")
+        selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
     _optional(frame, plan, selected, reasons, needs_item=item_needed(plan, judged), parse_text=parse_text)
     if columns.order is not None and columns.order in frame.columns:
         selected[ORDER] = _order(frame, columns.order, parse_text)
@@ -89,7 +95,11 @@ def run_rows(
         selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS] = topics
-    return select_canonical(frame, selected, reasons, original=original)
+    malformed = _malformed(frame)
+    bad_rows = {BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
+    if len(of_scores) > 1 and any(of_scores.values()):
+        bad_rows = {bad_row_of(name): [*malformed, *its, *reasons] for name, its in of_scores.items()}
+    return select_canonical(frame, selected, bad_rows, original=original)
 
 
 def judgment_rows(
@@ -131,7 +141,7 @@ def judgment_rows(
     selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS] = topics
-    return select_canonical(frame, selected, reasons, original=original)
+    return select_canonical(frame, selected, {BAD_ROW: reasons}, original=original)
 
 
 def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
@@ -205,14 +215,20 @@ def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan)
     return run, judgments
 
 
-def select_canonical(frame: DataFrame, selected: dict[str, Column], reasons: Reasons, *, original: bool) -> DataFrame:
-    """Select columns by their canonical names, the first reason that holds as `bad_row`, and the `original` row."""
+def select_canonical(
+    frame: DataFrame, selected: dict[str, Column], bad_rows: Mapping[str, Reasons], *, original: bool
+) -> DataFrame:
+    """Select columns by their canonical names, and the `original` row.
+
+    Each column of `bad_rows` has the first of its reasons that holds; a `bad_row` without any is left out.
+    """
     chosen = [column.alias(name) for name, column in selected.items()]
-    if reasons:
+    for column, reasons in bad_rows.items():
         reason = F.lit(None).cast("string")
         for name, bad in reversed(reasons):
             reason = F.when(bad, F.lit(name)).otherwise(reason)
-        chosen.append(reason.alias(BAD_ROW))
+        if reasons or column != BAD_ROW:
+            chosen.append(reason.alias(column))
     if original:
         row = row_of(frame, frame.columns)
         # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
@@ -227,7 +243,7 @@ def key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
     kind = require_column(frame, column, part, table)
     if not is_key(kind):
         raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
-    return named(column)
+    return comparable(frame, column)
 
 
 def is_key(kind: T.DataType) -> bool:

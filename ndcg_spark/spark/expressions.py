@@ -33,6 +33,24 @@ def named(column: str) -> Column:
     return F.col(quoted(column))
 
 
+def comparable(frame: DataFrame, column: str) -> Column:
+    """Give a column whose values are compared: -0.0 is 0.0, which workers and texts tell apart.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    column : str
+
+    Returns
+    -------
+    Column
+    """
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, T.FloatType | T.DoubleType):
+        return named(column)
+    return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
+
+
 def quoted(name: str) -> str:
     """Write a name as one part of an identifier of SQL, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import named, same_names
+from ndcg_spark.spark.expressions import comparable, same_names
 
 
 def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -25,5 +25,5 @@ def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """
     if plan.sample == 1 or any(len(same_names(frame, name)) != 1 for name in plan.columns.query):
         return frame  # what is missing, or there twice, is said where it is looked for
-    key = F.xxhash64(F.lit("sample"), *[named(name).cast("string") for name in plan.columns.query])
+    key = F.xxhash64(F.lit("sample"), *[comparable(frame, name).cast("string") for name in plan.columns.query])
     return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from datetime import date
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,9 @@ from ndcg_spark.kernels.top_k import NumberArray
 
 # Bytes become 16 bits, which NumPy sorts faster.
 _NARROW = {pa.int8(): np.int16, pa.int16(): np.int16, pa.int32(): np.int32}
+_DAYS_OF_AN_ERA = 146_097
+"""Of 400 years, after which the calendar repeats, with its days of the week and so the rules of time zones."""
+_MICROS_OF_A_DAY = 86_400_000_000
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -43,6 +47,13 @@ def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
     return np.asarray(column.to_numpy(), dtype=narrow), None
 
 
+def one_zero(column: pa.Array) -> pa.Array:
+    """A column whose values are compared: of floats, -0.0 is 0.0, which Arrow tells apart."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.equal(column, 0.0), pa.scalar(0.0, column.type), column)
+
+
 def flags_of(column: pa.Array) -> BoolArray:
     """Values of a column of booleans; a null is False."""
     return np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -56,6 +67,50 @@ def int_values(column: pa.Array) -> IntArray:
 def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
     """Arrow doubles that are null where `known` is False."""
     return pa.array(values, mask=~known)
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Python values; dates and times that Python has no value for as the text that Spark's cast gives them."""
+    try:
+        return list(column.to_pylist())
+    except OverflowError:
+        return [_plain_value(one) for one in column]
+
+
+def value_at(column: pa.Array | pa.ChunkedArray, row: int) -> Any:
+    """One of the values of `plain_values`."""
+    return _plain_value(column[row])
+
+
+def _plain_value(found: pa.Scalar) -> Any:
+    try:
+        return found.as_py()
+    except OverflowError:
+        return _far_text(found)
+
+
+def _far_text(found: pa.Scalar) -> str:
+    """Text of a date or time before the year 1 or after 9999, from that of a time some eras away."""
+    if pa.types.is_date(found.type):
+        of_day = found.cast(pa.date32())
+        eras, days = divmod(of_day.value, _DAYS_OF_AN_ERA)
+        near = pa.scalar(days, pa.date32()).as_py()
+        return _with_year(near, eras)
+    kind = pa.timestamp("us", found.type.tz)
+    # Early years have the time of a place before there were zones, late years the rules that are in force for good.
+    year = 9200 if found.cast(kind).value > 0 else 401
+    start = (date(year, 1, 1) - date(1970, 1, 1)).days * _MICROS_OF_A_DAY
+    eras, rest = divmod(found.cast(kind).value - start, _DAYS_OF_AN_ERA * _MICROS_OF_A_DAY)
+    near = pa.scalar(start + rest, kind).as_py()
+    fraction = f".{near.microsecond:06}".rstrip("0") if near.microsecond else ""
+    return f"{_with_year(near, eras)} {near:%H:%M:%S}{fraction}"
+
+
+def _with_year(near: date, eras: int) -> str:
+    """An ISO date whose year may have a sign or more than four digits."""
+    year = near.year + 400 * eras
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04}-{near:%m-%d}"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exposure import Exposure
 from ndcg_spark.metrics import CatalogueMetric
-from ndcg_spark.worker.batches import BatchFunction, batch_function
+from ndcg_spark.worker.batches import BatchFunction, batch_function, value_at
 from ndcg_spark.worker.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS, STATE_TYPE, finish_batch
 
 
@@ -45,7 +45,7 @@ def make_catalogue_finisher(
 
 
 def _refuse_repeats(batch: pa.RecordBatch, item_column: str) -> None:
-    if batch.num_rows and (twice := batch.column("twice")[0].as_py()) is not None:
+    if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
         raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
 
 

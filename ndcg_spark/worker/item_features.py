@@ -27,7 +27,7 @@ from ndcg_spark.kernels.ragged import (
 from ndcg_spark.kernels.subtopics import TopicItems
 from ndcg_spark.metrics import ItemLists, Need
 from ndcg_spark.metrics.base import CATEGORIES, FIRST_SEEN, POPULARITY, SEEN, TOPICS, VECTOR
-from ndcg_spark.worker.batches import flags_of, float_values, int_values, list_offsets
+from ndcg_spark.worker.batches import flags_of, float_values, int_values, list_offsets, value_at
 from ndcg_spark.worker.ranking.entries import list_column
 from ndcg_spark.worker.ranking.partial_ranking import places_of
 
@@ -157,7 +157,7 @@ class _Features:
             self._refuse(int(rows[0]), what)
 
     def _refuse(self, row: int, what: str) -> None:
-        raise InputRefusedError(f"item {self._item_column}={self._items[row].as_py()} {what}.")
+        raise InputRefusedError(f"item {self._item_column}={value_at(self._items, row)} {what}.")
 
 
 def _with_norms(matrix: NDArray[np.float64], known: BoolArray) -> Vectors:

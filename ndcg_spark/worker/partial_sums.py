@@ -15,7 +15,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values, plain_values
 from ndcg_spark.worker.listed_items import ITEM, LISTED, ListedItems
 
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
@@ -253,17 +253,6 @@ def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     if len(texts) == 1:
         return texts[0]
     return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
-
-
-def plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values; dates and times that Python has no value for as text."""
-    try:
-        return list(column.to_pylist())
-    except OverflowError:
-        days = column.combine_chunks().to_numpy(zero_copy_only=False)
-        return [
-            None if np.isnat(day) else f"+{day}" if day >= np.datetime64("10000-01-01") else str(day) for day in days
-        ]
 
 
 def _value_text(value: object) -> str | None:

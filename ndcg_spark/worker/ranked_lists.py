@@ -23,7 +23,7 @@ from ndcg_spark.kernels.ragged import (
 )
 from ndcg_spark.kernels.ties import TieGroups, canonical_order, tie_groups
 from ndcg_spark.metrics import RelevanceLists
-from ndcg_spark.worker.batches import float_values, int_values, list_offsets
+from ndcg_spark.worker.batches import float_values, int_values, list_offsets, value_at
 
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 
@@ -178,6 +178,6 @@ def one_gain(relevance: float, convention: Convention) -> float:
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
     """Raise with the name of a query, if there is one."""
     if query is not None:
-        named = [(name, batch.column(name)[query].as_py()) for name in keys]
+        named = [(name, value_at(batch.column(name), query)) for name in keys]
         shown = ", ".join(f"{name}={value}" for name, value in named if name != "run" or value)
         raise InputRefusedError(f"query {shown} {what}.")

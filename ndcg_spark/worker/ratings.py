@@ -21,7 +21,7 @@ from ndcg_spark.kernels.ratings import (
     weighted_median,
     weighty_ratings,
 )
-from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
 
 RATINGS = "ratings"
 """List of struct<relevance, annotator, weight>, sorted."""
@@ -94,8 +94,8 @@ def _ratings(batch: pa.RecordBatch, plan: RatingPlan) -> tuple[FloatArray, Float
     if len(twice):
         row = int(order[twice[0]])
         keys = (*plan.columns.query, plan.columns.item)
-        place = ", ".join(f"{name}={batch.column(name)[int(item[row])].as_py()}" for name in keys)
-        who = flat.field("annotator")[row].as_py()
+        place = ", ".join(f"{name}={value_at(batch.column(name), int(item[row]))}" for name in keys)
+        who = value_at(flat.field("annotator"), row)
         raise InputRefusedError(f"annotator {who!r} rated {place} twice; keep one of the ratings.")
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets
 

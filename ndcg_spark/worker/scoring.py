@@ -20,10 +20,13 @@ from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, re
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
-NO_WEIGHT = (
-    "is judged but not in the run, and only the run has weights; put them in the judgments too, "
-    "or choose missing-query=drop"
-)
+NO_WEIGHT = {
+    MISSING: "is judged but not in the run, and only the run has weights; put them in the judgments too, "
+    "or choose missing-query=drop",
+    UNJUDGED: "is in the run but not judged, and only the judgments have weights; put them in the run too, "
+    "or choose unjudged-query=drop",
+}
+"""Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 
@@ -164,9 +167,7 @@ def _result(
         kept &= status != MISSING
     if convention.unjudged_query == "drop":
         kept &= status != UNJUDGED
-    if "weight" in task.carried:
-        unknown = kept & ~float_values(batch.column("weight"))[1]
-        refuse_query(batch, task.keys, first_where(unknown, np.arange(len(best) + 1)), NO_WEIGHT)
+    _refuse_unweighted(batch, task, kept, status)
     columns = {name: batch.column(name) for name in task.keys}
     columns["k"] = pa.repeat(pa.scalar(k, type=pa.int32()), batch.num_rows)
     columns["dcg"] = float_column(gained, kept)
@@ -180,6 +181,14 @@ def _result(
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray, status: IntArray) -> None:
+    if "weight" not in task.carried:
+        return
+    unknown = first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
+    if unknown is not None:
+        refuse_query(batch, task.keys, unknown, NO_WEIGHT.get(int(status[unknown]), "has no weight"))
 
 
 def _companion_columns(

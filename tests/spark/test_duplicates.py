@@ -52,6 +52,27 @@ def test_duplicates_that_matter_are_an_error(spark, rows, strategy):
     assert "query_id=q9" in message
 
 
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("judged", [False, True], ids=["long", "judgments"])
+@pytest.mark.parametrize(("items", "refused"), [("xxy", True), ("xyy", False)])
+def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order(
+    spark, items, refused, judged, strategy
+):
+    """At k=1 two entries are looked at, the lowest items first: x and x in one table, x and y in the other."""
+    cells = [("q9", item, 1.0, 0.0, 1, 1) for item in items] + [("q9", "z", 0.5, 1.0, 2, 2)]
+    plan = EvaluationPlan(columns=ORDERED, cutoffs=(1,), convention=Convention(ties="input_order"), strategy=strategy)
+    judgments = None
+    if judged:
+        judgments = spark.createDataFrame(
+            [(*row[:2], row[3]) for row in {row[1]: row for row in cells}.values()],
+            "query_id string, item_id string, relevance double",
+        )
+    for order in {tuple(cells), tuple(reversed(cells)), tuple(cells[1:] + cells[:1])}:
+        data = spark.createDataFrame(list(order), LONG_SCHEMA).coalesce(1)
+        message = refusal(rank_queries(data.drop("relevance") if judged else data, plan, judgments=judgments))
+        assert (message is not None) == refused, (order, message)
+
+
 def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     assert refusal(scored(spark, ELSEWHERE, EvaluationPlan(cutoffs=(2,)))) is None
     message = refusal(scored(spark, ELSEWHERE, EvaluationPlan(cutoffs=(2,), check_duplicates="all")))

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
+from support.refusals import refusal
 from support.spark_rankings import (
     Case,
     assert_same_results,
@@ -20,9 +21,13 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark import evaluate as evaluate_frame
+from ndcg_spark import rank_queries
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal
 from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.spark.canonical import run_rows
+from ndcg_spark.spark.checks import checked_rows, count_rows, rejects_table
+from ndcg_spark.worker.ranking.valid_rows import RowRules
 
 CHOICES = Choices()
 CUTOFFS = (1, 3, 10)
@@ -75,6 +80,34 @@ def test_duplicates_of_several_score_columns_by_windows(spark, choices):
     ]
     assert found[0] == found[1]
     assert {row["run"] for row in found[0]} == {"a", "b"}
+
+
+@pytest.mark.parametrize("bad", [("high", "2"), ("2", "high")], ids=["first", "second"])
+@pytest.mark.parametrize(
+    "options", [{}, {"strategy": "window"}, {"check_duplicates": "all"}, {"judged": True}], ids=str
+)
+def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(spark, bad, options):
+    """As in csv files, where all is text: the other run keeps item y, which is the relevant one."""
+    options = dict(options)
+    rows = [("q", "x", "1", "1", "0"), ("q", "y", *bad, "1"), ("p", "x", "1", "1", "1")]
+    table = spark.createDataFrame(rows, KEYS + "a string, b string, relevance string")
+    judgments = table.select("query_id", "item_id", "relevance") if options.pop("judged", False) else None
+    data = table if judgments is None else table.drop("relevance")
+    plan = EvaluationPlan(columns=Columns(score=("a", "b")), cutoffs=(1,), on_invalid="reject", **options)
+    ranked = rank_queries(data, plan, judgments=judgments, parse_text=True, parse_judgment_text=True)
+    expected = {
+        (run, query): [1.0] if query == "p" or text != "high" else [0.0]
+        for run, text in zip("ab", bad, strict=True)
+        for query in "pq"
+    }
+    assert {(row["run"], row["query_id"]): row["ranked"] for row in ranked.collect()} == expected
+
+    rows = run_rows(data, plan, judged=judgments is None, parse_text=True, original=True)
+    checked = checked_rows(rows, RowRules(plan))
+    counted, run = count_rows(checked), "ab"[bad.index("high")]
+    assert (counted.read, counted.rejected) == (6, {"score_not_a_number": 1})
+    assert counted.examples["score_not_a_number"].startswith(f"run={run}, query_id=q")
+    assert [row["reason"] for row in rejects_table(checked, "input").collect()] == ["score_not_a_number"]
 
 
 def test_rankers_named_by_a_column_or_by_several_score_columns(spark):
@@ -306,6 +339,31 @@ def test_a_segment_of_the_run_that_judgments_contradict_in_one_item_is_refused(s
     judgments = run.selectExpr("query_id", "item_id", "1.0D as relevance", "'DE' as country")
     with pytest.raises(Exception, match=r"'country'.* in query query_id=q"):
         evaluate_frame(run, judgments=judgments, segments=["country"], strategy=strategy).summary.collect()
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("of", ["run", "judgments"])
+def test_a_query_without_a_weight_is_refused_as_what_it_is(spark, of, strategy):
+    """The other table has the weights: p is in the run and not judged, or judged and not in the run."""
+    names = KEYS + "score double, relevance double, w double"
+    table = spark.createDataFrame([("p", "x", 1.0, 1.0, 1.0), ("q", "x", 1.0, 1.0, 1.0)], names)
+    one, both = table.where("query_id = 'q'"), table.drop("w")
+    run, judgments = (both, one) if of == "run" else (one, both)
+    found = evaluate_frame(
+        run.drop("relevance"),
+        judgments=judgments.drop("score"),
+        weight="w",
+        convention=Convention(unjudged_query="zero", missing_query="zero"),
+        strategy=strategy,
+    )
+    message = refusal(found.summary)
+    where, option = {
+        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged-query=drop"),
+        "judgments": ("is judged but not in the run, and only the run has weights", "missing-query=drop"),
+    }[of]
+    assert message is not None
+    assert message.startswith(f"query query_id=p {where};")
+    assert message.endswith(f"or choose {option}.")
 
 
 def test_a_segment_or_weight_that_no_table_has_is_named(spark):

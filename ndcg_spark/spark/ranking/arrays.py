@@ -44,7 +44,7 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
         selected[name] = key_column(frame, column, "segment-cols", "input")
     if columns.weight is not None:
         selected[WEIGHT] = number(frame, columns.weight, "weight-col", "input", parse_text=False)
-    return select_canonical(frame, selected, [], original=original)
+    return select_canonical(frame, selected, {}, original=original)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_al
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
-from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
 
 
@@ -251,8 +251,13 @@ def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     scores = canonical_names(plan).scores
     if len(scores) < 2 or SCORE in rows.columns:
         return rows
-    pairs = [F.struct(F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)) for name, run in scores.items()]
-    rest = [name for name in rows.columns if name not in scores]
+    pairs = []
+    for name, run in scores.items():
+        of_run = [F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)]
+        if bad_row_of(name) in rows.columns:
+            of_run.append(named(bad_row_of(name)).alias(BAD_ROW))
+        pairs.append(F.struct(*of_run))
+    rest = [name for name in rows.columns if name not in {*scores, *map(bad_row_of, scores)}]
     return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
 
 

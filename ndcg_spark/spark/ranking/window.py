@@ -133,7 +133,7 @@ def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
         tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
     else:
         order = [value.desc(), *_tie_rule(rows, plan), F.col(RELEVANCE).asc_nulls_first()]
-        if plan.lists_items:
+        if ITEM in rows.columns:  # of equal rows: which are listed, and looked at for duplicates
             order.append(F.col(ITEM).asc())
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
     listed = F.col(RELEVANCE).isNotNull() & ranks if plan.convention.ideal == "retrieved" else F.col(JUDGED)

@@ -22,6 +22,7 @@ from ndcg_spark.worker.batches import (
     int_values,
     joined,
     plain_texts,
+    value_at,
 )
 
 UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
@@ -229,7 +230,7 @@ def _refuse_differing(
     differ = (codes != codes[chosen][ids]) & ~(missing & (codes < 0))
     if differ.any():
         row = int(np.flatnonzero(differ)[0])
-        seen = [rows.column(column)[at].as_py() for at in (int(chosen[ids[row]]), row)]
+        seen = [value_at(rows.column(column), at) for at in (int(chosen[ids[row]]), row)]
         shown = "" if column == CLUSTER else f" ({seen[0]!r} and {seen[1]!r})"
         _refuse(rows, row, f"has two values of column {name!r}{shown}; it must be the same in all runs", plan)
 
@@ -277,4 +278,4 @@ def _refuse(rows: pa.RecordBatch, row: int, what: str, plan: ComparisonPlan) -> 
 
 def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:
     """Name the query of a row for a person: `query_id=7`."""
-    return ", ".join(f"{name}={rows.column(key_column(at))[row].as_py()}" for at, name in enumerate(names))
+    return ", ".join(f"{name}={value_at(rows.column(key_column(at)), row)}" for at, name in enumerate(names))

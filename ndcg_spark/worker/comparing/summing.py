@@ -20,11 +20,11 @@ from ndcg_spark.kernels.paired import STATE_SIZE, cluster_squares, deltas, fill_
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.kernels.replicates import MOST_EXACT
 from ndcg_spark.kernels.resampling import WordArray, drawn_sums, flipped_sums
-from ndcg_spark.worker.batches import BatchFunction, batch_function
+from ndcg_spark.worker.batches import BatchFunction, batch_function, plain_values
 from ndcg_spark.worker.comparing.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
 from ndcg_spark.worker.comparing.replicating import Units, drawn_columns, limb_columns, units_to_bytes
 from ndcg_spark.worker.comparing.totals import SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
-from ndcg_spark.worker.partial_sums import plain_values, segment_texts
+from ndcg_spark.worker.partial_sums import segment_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ndcg_spark.kernels.ragged import chosen_offsets, lengths_of
-from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, plain_texts
+from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, one_zero, plain_texts
 from ndcg_spark.worker.ranking.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
 from ndcg_spark.worker.ranking.entries import Entries
 from ndcg_spark.worker.ranking.partial_ranking import AT_LEAST, PartialRankings, best_entries, needs_ideal
@@ -63,7 +64,9 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
     values, known = float_values(column.flatten())
     entries = Entries({RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
-        of_items = batch.column(items).flatten()
+        of_items = one_zero(batch.column(items).flatten())
+        if pa.types.is_floating(of_items.type):  # NaN is no item, as null is none
+            of_items = pc.if_else(pc.is_nan(of_items), None, of_items)
         if task.plan.check_duplicates != "none":
             refuse_repeats(keys, Entries({ITEM: of_items}, entries.offsets), "list", task)
         if task.plan.lists_items and lists == RANKED_LIST:

@@ -37,6 +37,11 @@ class Names:
         return {**self.segments, WEIGHT: WEIGHT}
 
 
+def bad_row_of(score: str) -> str:
+    """Name the `bad_row` of the run of one of several score columns."""
+    return f"{BAD_ROW}:{score}"
+
+
 def canonical_names(plan: EvaluationPlan) -> Names:
     """Name the columns of a plan."""
     scores = plan.columns.score if plan.columns.rank is None else ()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import IntArray
-from ndcg_spark.worker.batches import BatchFunction, batch_function, joined
+from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, one_zero
 from ndcg_spark.worker.files.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.worker.ranking.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
@@ -49,8 +49,13 @@ class FilesTask:
             yield from self.read_part(number)
 
     def read_part(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read one part."""
-        return read_part(self.parts[number], self.columns, self.schema, self.batch_rows)
+        """Read one part. Of the columns that workers read, only numbers and segments may be floats."""
+        segments = [at for at, name in enumerate(self.schema.names) if name.startswith("segment_")]
+        for batch in read_part(self.parts[number], self.columns, self.schema, self.batch_rows):
+            columns = batch.columns
+            for at in segments:
+                columns[at] = one_zero(columns[at])
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 class _OutOfOrderError(Exception):

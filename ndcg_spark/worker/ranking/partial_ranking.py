@@ -222,7 +222,9 @@ def first_entries(entries: Entries, task: RankingTask) -> Entries:
 def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
     """Order the entries of each query by score, then the tie rule, then relevance, the lowest first, then item.
 
-    Items decide only which of equal rows a list names: no number of relevance depends on that, metrics of items do.
+    Items decide only which of equal rows a list names: no number of relevance depends on that, but metrics of items
+    do, and whether an item that comes twice is seen.
+
     Where relevances are not known yet, also which entries (in the new order) tie with the one before in all that is.
     """
     score, offsets = entries.numbers(SCORE), entries.offsets
@@ -232,7 +234,7 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
         return order, None
     places = _tie_places(entries, task)
     keys = [_relevance_key(entries), places, -score, query_of_rows(offsets)]
-    if task.plan.lists_items and task.plan.convention.ties == "input_order" and ITEM in entries.columns:
+    if task.plan.convention.ties == "input_order" and ITEM in entries.columns:
         keys.insert(0, places_of(entries.columns[ITEM]))
     order = np.lexsort(keys)
     if RELEVANCE in entries.columns:

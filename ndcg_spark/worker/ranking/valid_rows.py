@@ -16,7 +16,15 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
 from ndcg_spark.kernels.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
-from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, list_offsets, plain_texts
+from ndcg_spark.worker.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    list_offsets,
+    plain_texts,
+    value_at,
+)
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
     IDEAL_LIST,
@@ -29,6 +37,7 @@ from ndcg_spark.worker.ranking.canonical import (
     SCORE,
     WEIGHT,
     Names,
+    bad_row_of,
     canonical_names,
 )
 
@@ -109,10 +118,15 @@ def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
     if not is_wide(batch, names):
         yield batch
         return
-    shared = [name for name in batch.schema.names if name not in names.scores]
+    there = batch.schema.names
+    of_runs = {*names.scores, *map(bad_row_of, names.scores)}
+    shared = [name for name in there if name not in of_runs]
     for score, run in names.scores.items():
-        columns = [pa.repeat(pa.scalar(run), batch.num_rows), batch.column(score), *map(batch.column, shared)]
-        yield pa.RecordBatch.from_arrays(columns, names=[RUN, SCORE, *shared])
+        columns = {RUN: pa.repeat(pa.scalar(run), batch.num_rows), SCORE: batch.column(score)}
+        if bad_row_of(score) in there:
+            columns[BAD_ROW] = batch.column(bad_row_of(score))
+        columns |= {name: batch.column(name) for name in shared}
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
@@ -124,7 +138,7 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
     """Name the query of a row for a person: `query_id=7`."""
     shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
     shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
-    found = {label: batch.column(name)[row].as_py() for name, label in shown.items()}
+    found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
     return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
 
 
@@ -135,9 +149,7 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     if RUN in there:
         yield "null_run", _null(batch, RUN)
     for name in canonical_names(plan).query:
-        yield "null_query", _null(batch, name)
-        if pa.types.is_floating(batch.column(name).type):
-            yield "null_query", np.isnan(float_values(batch.column(name))[0])
+        yield from _key_reasons(batch, name, "null_query")
     for name in (RANKED_LIST, IDEAL_LIST):
         if name in there:
             yield from _list_reasons(batch.column(name), plan)
@@ -153,12 +165,19 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
 def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     there = set(batch.schema.names)
     if ITEM in there:
-        yield "null_item", _null(batch, ITEM)
+        yield from _key_reasons(batch, ITEM, "null_item")
     if WEIGHT in there:
         weight, known = float_values(batch.column(WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
     if ORDER in there and not rules.judgments:
         yield "null_order", _null(batch, ORDER)
+
+
+def _key_reasons(batch: pa.RecordBatch, name: str, reason: str) -> Iterator[Reason]:
+    """A query or item that is null or NaN is none."""
+    yield reason, _null(batch, name)
+    if pa.types.is_floating(batch.column(name).type):
+        yield reason, np.isnan(float_values(batch.column(name))[0])
 
 
 def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:

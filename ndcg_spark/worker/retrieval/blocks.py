@@ -14,7 +14,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.bits import WordArray, bit_counts
 from ndcg_spark.kernels.distances import Vectors, vectors_of
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
-from ndcg_spark.worker.batches import int_values
+from ndcg_spark.worker.batches import int_values, value_at
 from ndcg_spark.worker.retrieval.tables import matrix_in, refuse_widths, width_of
 from ndcg_spark.worker.retrieval.task import ID, LABELS, SAME, VECTOR, RetrievalTask
 
@@ -64,7 +64,7 @@ def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
     counted = pc.value_counts(rows.column(ID))
     twice = np.flatnonzero(int_values(counted.field("counts")) > 1)
     if len(twice):
-        found = counted.field("values")[int(twice[0])].as_py()
+        found = value_at(counted.field("values"), int(twice[0]))
         raise InputRefusedError(f"a query comes twice: {task.plan.query}={found}. Each must have one row.")
     n_levels = width_of(rows, LABELS) + 1 if task.label_kind == "array" else 2
     return QueryBlock(rows, vectors_of(matrix_in(rows, VECTOR)), n_levels)

@@ -12,7 +12,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.kernels.top_k import repeats
-from ndcg_spark.worker.batches import BatchFunction, batch_function, int_values, joined, list_offsets
+from ndcg_spark.worker.batches import BatchFunction, batch_function, int_values, joined, list_offsets, value_at
 from ndcg_spark.worker.ranking.entries import Entries, entries_in, list_column, lists_of_counts
 from ndcg_spark.worker.retrieval.best import COUNT, ITEM, RELEVANCE, SCORE, Best, item_order
 from ndcg_spark.worker.retrieval.searching import BEST, LEVELS, arrivals
@@ -82,7 +82,7 @@ def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.Rec
 def _refuse_twice(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
     twice = np.flatnonzero(repeats(item_order(entries.columns[ITEM]), entries.offsets))
     if len(twice):
-        query = ids[int(twice[0])].as_py()
+        query = value_at(ids, int(twice[0]))
         raise InputRefusedError(
             f"an item comes twice among those found for {task.plan.query}={query}: column {task.plan.item!r} of the "
             "corpus must have one row an item."

@@ -13,6 +13,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.bits import words_of_bits, words_of_bytes
 from ndcg_spark.kernels.distances import LARGEST_SQUARE, SMALLEST_SQUARE, scaled_to_one, square_sums
 from ndcg_spark.kernels.ragged import BoolArray
+from ndcg_spark.worker.batches import value_at
 from ndcg_spark.worker.retrieval.task import ID, LABELS, SAME, VECTOR, RetrievalTask
 
 Matrix = NDArray[Any]
@@ -97,7 +98,7 @@ class _Rows:
     def refuse(self, bad: BoolArray, reason: str) -> None:
         """Raise with the name of the first flagged row, if one is flagged."""
         if bad.any():
-            found = self.batch.column(ID)[int(bad.argmax())].as_py()
+            found = value_at(self.batch.column(ID), int(bad.argmax()))
             shown = "null" if found is None else found
             raise InputRefusedError(f"bad row: {reason} at {self._column}={shown} of the {self._table}.")
 
