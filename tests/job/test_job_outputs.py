@@ -264,7 +264,7 @@ def test_what_killed_jobs_left_of_a_json_file_is_removed_after_a_while(tmp_path)
         (tmp_path / name).write_text("{")
         os.utime(tmp_path / name, (1e9, 1e9))
     os.utime(tmp_path / "out.json.18.unfinished")  # a job that is at work, maybe on another machine
-    write_text(str(tmp_path / "out.json"), "{}")
+    write_text("JSON", str(tmp_path / "out.json"), "{}", Progress())
     assert sorted(os.listdir(tmp_path)) == [
         "a.out.json.17.unfinished", "out.json", "out.json.17.unfinished.txt", "out.json.18.unfinished",
         "out.json.x.unfinished", "outxjson.17.unfinished",
@@ -279,14 +279,14 @@ def test_a_text_that_does_not_fit_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OutputRefusedError, match="No space left on device"):
-        write_text(str(tmp_path / "m.json"), "{}")
+        write_text("JSON", str(tmp_path / "m.json"), "{}", Progress())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_keeps_its_place(tmp_path):
     (tmp_path / "night.json").write_text("old")
     (tmp_path / "latest.json").symlink_to("night.json")
-    write_text(str(tmp_path / "latest.json"), "{}")
+    write_text("JSON", str(tmp_path / "latest.json"), "{}", Progress())
     assert (tmp_path / "latest.json").is_symlink()
     assert (tmp_path / "night.json").read_text() == "{}\n"
 

@@ -127,7 +127,7 @@ def test_what_is_not_a_local_path_has_no_facts(reference: str) -> None:
     assert file_facts(reference) == {}
 
 
-SNAPSHOT = "SELECT snapshot_id FROM prod.t.snapshots ORDER BY committed_at DESC LIMIT 1"
+SNAPSHOT = "SELECT snapshot_id FROM prod.t.refs WHERE name = 'main'"
 
 
 class Catalog:
@@ -148,9 +148,9 @@ class Catalog:
     ("provider", "answers", "facts", "statement"),
     [
         ("delta", {"HISTORY": [(41,)]}, {"version": 41}, "DESCRIBE HISTORY prod.t LIMIT 1"),
-        ("iceberg", {"snapshots": [(7051729675574597004,)]}, {"version": 7051729675574597004},
+        ("iceberg", {"refs": [(7051729675574597004,)]}, {"version": 7051729675574597004},
          SNAPSHOT),
-        ("iceberg", {"snapshots": []}, {}, SNAPSHOT),
+        ("iceberg", {"refs": []}, {}, SNAPSHOT),
     ],
 )  # fmt: skip
 def test_tables_with_versions(provider: str, answers: dict, facts: dict, statement: str) -> None:
