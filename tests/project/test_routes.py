@@ -1,0 +1,47 @@
+"""A short leg of scripts/routes, and that it notices what differs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.spark_rankings import since_spark
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+import routes
+from routes_questions import question_of
+
+KEY = ("bm25", "", "", "ndcg", 10)
+
+
+@since_spark("4.0", "DataFrames of Arrow tables")
+@pytest.mark.classic("Python workers read files themselves")
+@pytest.mark.parametrize("seed", range(20))
+def test_every_route_has_the_same_answer(spark, tmp_path, seed):
+    """Each seed asks a third of the routes, as all of them take ten seconds; scripts/routes asks all."""
+    first, *others = routes.ROUTES
+    result = routes.ask(spark, question_of(seed, tmp_path), [first, *others[seed % 3 :: 3]])
+    assert result.differences == []
+    assert result.asked >= 3
+
+
+def test_a_difference_of_one_bit_is_seen():
+    exact, whole = routes.ROUTES[0], {KEY: 0.1}
+    assert routes.first_difference({KEY: 0.1}, whole, exact) == ""
+    assert "0.1" in routes.first_difference({KEY: 0.1 + 2**-56}, whole, exact)
+    sums = next(one for one in routes.ROUTES if one.tolerance)
+    assert routes.first_difference({KEY: 0.1 * (1 + 4e-16)}, whole, sums) == ""
+    assert routes.first_difference({KEY: 0.1 * (1 + 4e-15)}, whole, sums)
+    assert routes.first_difference({KEY: None}, whole, sums)
+
+
+def test_a_mean_too_few_and_another_refusal_are_seen():
+    exact, part = routes.ROUTES[0], next(one for one in routes.ROUTES if not one.is_whole)
+    assert "is in one of two answers" in routes.first_difference({}, {KEY: 0.1}, exact)
+    assert routes.first_difference({}, {KEY: 0.1}, part) == ""
+    assert routes.first_difference({KEY: 0.1}, {}, part)
+    assert routes.first_difference("refused: nan_score", {KEY: 0.1}, exact) == "refused: nan_score against answered"
+    assert routes.first_difference("refused: nan_score", "refused: null_item", exact)
+    assert routes.first_difference("refused: nan_score", "refused: nan_score", exact) == ""
