@@ -169,6 +169,23 @@ ensure_java() {
     export JAVA_HOME=$VENV/jdk
 }
 
+# ---------------------------------------------------------------------------------------------------- browser
+
+# Reports are looked at in a browser. Installs Debian's Chromium if this user may; else those tests are skipped.
+ensure_browser() {
+    local name
+    for name in chromium chromium-browser google-chrome google-chrome-stable; do
+        command -v "$name" >/dev/null && return
+    done
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        say "No Chromium, and no right to install it (apt-get install chromium): tests of pages are skipped."
+        return
+    fi
+    say "Installing Chromium for tests of pages ..."
+    timeout 300 sh -c 'apt-get update && apt-get install --yes --no-install-recommends chromium' >/dev/null 2>&1 ||
+        say "Chromium could not be installed (apt-get install chromium): tests of pages are skipped."
+}
+
 # ------------------------------------------------------------------------------------------------ entry point
 
 # ensure_environment demo|dev|bench|docs: afterwards `python` is the one of .venv, and Spark uses it and a fitting Java.

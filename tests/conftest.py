@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REASONS = pytest.StashKey[Counter[str]]()
+SKIPPED = pytest.StashKey[Counter[str]]()
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # A shared machine may stall any example, so time proves nothing here; on CI the same examples run every time.
@@ -57,6 +59,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """On Spark Connect, say what was left out, and why."""
     for reason, n_tests in sorted(config.stash.get(REASONS, Counter()).items()):
         terminalreporter.write_line(f"left out on Spark Connect: {n_tests} tests, {reason}")
+    config.stash[SKIPPED] = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say last what was not tested, and why."""
+    line = not_tested(config.stash.get(SKIPPED, Counter()))
+    if line:
+        print(line)
+
+
+def not_tested(skipped: Counter[str]) -> str:
+    """One line about tests that were skipped, by the reason up to its details; empty if there are none."""
+    by_reason: Counter[str] = Counter()
+    for reason, n_tests in skipped.items():
+        by_reason[re.split(r": |; | \(", reason, maxsplit=1)[0]] += n_tests
+    listed = ", ".join(f"{n_tests} ({reason})" for reason, n_tests in by_reason.most_common())
+    return f"Not tested: {listed}; pytest -rs has the details." if listed else ""
 
 
 @pytest.fixture(scope="session")
