@@ -35,7 +35,7 @@ def compared_metrics(
     Parameters
     ----------
     names : str, sequence of str, or None
-        Such as `ndcg@10,ap`; a name without `@` is compared at each `k`. None: `ndcg` and `dcg`.
+        Such as `ndcg@10,ap`; a name without `@` is compared at each `k`. None: `ndcg`.
     k : int, str, None, or a sequence of these
         None: every cutoff of the tables.
 
@@ -49,7 +49,7 @@ def compared_metrics(
     [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
     """
     everywhere = None if k is None else frozenset(cutoffs_of(k))
-    texts = ["ndcg", "dcg"] if names is None else [names] if isinstance(names, str) else list(names)
+    texts = ["ndcg"] if names is None else [names] if isinstance(names, str) else list(names)
     found: dict[tuple[str, str], frozenset[int | None] | None] = {}
     for text in (one.strip() for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
         metric, at = parse_metric(text)
@@ -85,7 +85,8 @@ def compare(
     baseline : str or None
         The run that the others are compared with. None: each run with each one before it.
     metrics : str, sequence of str, or None
-        Metrics to compare, such as `["ndcg@10", "ap"]`. Default: `ndcg` and `dcg`.
+        Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
+        comes beside `ndcg` with difference and interval. It is tested only if it was named.
     k : int, str, None, or a sequence of these
         Cutoffs of metrics that name none. Default: all of the tables.
     query : str, sequence of str, or None
@@ -193,10 +194,12 @@ def comparison_plan(
         segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
         if options.get("weight") is None and first.plan.columns.weight is not None:
             options["weight"] = "weight"  # as per-query tables call it
+    compared, companions = _metrics(metrics, k, first, runs)
     return ComparisonPlan(
         runs=tuple(names) if names is not None else _names(runs),
         baseline=baseline,
-        metrics=_metrics(metrics, k, first),
+        metrics=compared,
+        companions=companions,
         query=(query,) if isinstance(query, str) else tuple(query or ("query_id",)),
         segment_sets=segment_sets_of(segments or ()),
         same_ideal=used.ideal == "judged",
@@ -232,14 +235,27 @@ def _metrics(
     names: str | Sequence[str] | None,
     k: int | str | Sequence[int | str | None] | None,
     evaluation: Evaluation | None,
-) -> tuple[SummedMetric, ...]:
-    if names is not None or evaluation is None:
-        return compared_metrics(names, k)
+    runs: Tables,
+) -> tuple[tuple[SummedMetric, ...], tuple[SummedMetric, ...]]:
+    """Choose the metrics to compare; and those of them that come beside `ndcg` without being asked for."""
+    if names is not None:
+        return compared_metrics(names, k), ()
+    if evaluation is None:
+        (ndcg,) = compared_metrics(None, k)
+        has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
+        beside = (replace(ndcg, name="dcg", column="dcg"),) if has_dcg else ()
+        return (ndcg, *beside), beside
     summed = [one for one in evaluation.plan.summed_metrics if one.name != "idcg"]
-    if k is None:
-        return tuple(summed)
-    at = frozenset(cutoffs_of(k))
-    kept = [replace(one, cutoffs=at if one.cutoffs is None else one.cutoffs & at) for one in summed]
-    if not any(one.cutoffs for one in kept):
-        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
-    return tuple(one for one in kept if one.cutoffs)
+    if k is not None:
+        at = frozenset(cutoffs_of(k))
+        kept = [replace(one, cutoffs=at if one.cutoffs is None else one.cutoffs & at) for one in summed]
+        summed = [one for one in kept if one.cutoffs]
+        if not summed:
+            raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    named = {one.k for one in evaluation.plan.metrics if one.metric.name == "dcg"}
+    unasked = [
+        replace(one, cutoffs=None if one.cutoffs is None else one.cutoffs - named)
+        for one in summed
+        if one.name == "dcg"
+    ]
+    return tuple(summed), tuple(unasked)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ndcg_spark.cli.inputs import Inputs
     from ndcg_spark.comparison import Tables
     from ndcg_spark.comparison_plan import ComparisonPlan
+    from ndcg_spark.plan import SummedMetric
     from ndcg_spark.spark.formats import Table
 
 ALL_PAIRS = "(all pairs)"
@@ -292,6 +293,11 @@ def _write(
     write_together(planned, partition, config.json_path, outcome.shown(), progress)
 
 
+def _described(metric: SummedMetric, plan: ComparisonPlan) -> str:
+    beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in plan.companions)
+    return f"{metric.name} (not tested)" if beside else metric.name
+
+
 def _explanation(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> str:
     pairs = ", ".join(f"{plan.runs[run]} against {plan.runs[baseline]}" for baseline, run in plan.pairs)
     lines = [f"input        {compared.name}"]
@@ -303,7 +309,7 @@ def _explanation(compared: Compared, plan: ComparisonPlan, config: CompareConfig
     written = ", ".join(f"{what} to {target.reference}" for what, target in writes if target is not None)
     lines += [
         f"pairs        {pairs}",
-        f"metrics      {', '.join(one.name for one in plan.metrics)}",
+        f"metrics      {', '.join(_described(one, plan) for one in plan.metrics)}",
         f"tests        t, {plan.flips:,} sign flips, {plan.replicates:,} bootstrap replicates, seed {plan.seed}",
         f"cost         {shuffles}, three small ones of sums",
         f"would write  {written or 'nothing'}",

@@ -51,6 +51,9 @@ def test_the_worked_example_is_compared_and_written(table, tmp_path):
                 "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert "ndcg@10: b is not worse than a (+0.0717, 95% interval +0.0141 to +0.1292" in ended.out
+    # Three rows have a p-value: 3 x .019159835596 = .0575.
+    assert ", p 0.0575 after Holm, 3 tests; 12 queries)" in ended.out
+    assert "p 0.6102 after Holm, 3 tests  unclear (few queries)" in ended.out
     assert "gate ndcg@10.ci_low>-0.002: met (b against a: 0.014142)" in ended.out
     rows = {row["segment"]: row for row in stored_rows(out)}
     assert set(rows) == {"", "DE", "US", "FR"}
@@ -80,6 +83,19 @@ def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path
         ("shop.b", "a", "b"),
         ("shop.b", "c", "b"),
     ]
+
+
+def test_dcg_is_not_tested_unless_it_was_named(table):
+    same = ("--per-query", table, "--baseline", "a", "--runs", "a,b", *FAST, "--json", "-")
+    rows = {row["metric"]: row for row in run(*same).json["comparison"]}
+    assert (rows["ndcg"]["p_holm"], rows["ndcg"]["family_size"]) == (rows["ndcg"]["p_value"], 1)
+    assert (rows["dcg"]["p_value"], rows["dcg"]["p_holm"], rows["dcg"]["verdict"]) == (None, None, None)
+    named = run(*same, "--metrics", "ndcg,dcg")
+    assert {row["family_size"] for row in named.json["comparison"]} == {2}
+    assert "dcg@10: b is better than a" in named.out
+    gate = ("--gate", "dcg@10.p_holm<0.05")
+    assert_refused(run(*same, *gate), "gate 'dcg@10.p_holm<0.05': dcg stands beside ndcg and is not tested")
+    assert run(*same, *gate, "--metrics", "ndcg,dcg").code == 0
 
 
 def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
@@ -232,7 +248,15 @@ def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
 @pytest.mark.parametrize("value", [None, -0.5, 0.5])
 def test_a_null_meets_no_gate(value):
     gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
-    row = {"segment_by": "", "metric": gate.metric, "k": 10, "run": "b", "baseline": "a", "ci_low": value}
+    row = {
+        "segment_by": "",
+        "metric": gate.metric,
+        "k": 10,
+        "verdict": "unclear",
+        "run": "b",
+        "baseline": "a",
+        "ci_low": value,
+    }
     assert [one["met"] for one in gate.results([row])] == [value is not None]
     with pytest.raises(InvalidParameterError, match="is about what is not compared"):
         gate.results([{**row, "k": 5}])

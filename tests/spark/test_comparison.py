@@ -63,11 +63,29 @@ def test_two_tables_weights_and_clusters(table):
     assert row["std_error"] == near(0.041480623065)
 
 
-def test_metrics_default_to_ndcg_and_dcg(table):
-    rows = found(compare(table, baseline="a", names=["a", "c"], replicates=0, flips=0))
-    assert [row["metric"] for row in rows] == ["dcg", "ndcg"]
-    assert rows[1]["difference"] == estimate(X, Z).difference
-    assert rows[0]["difference"] == near(2 * estimate(X, Z).difference)
+def test_ndcg_is_compared_and_dcg_beside_it_is_not_tested(table):
+    """p of c against a is .017505305127 (COMPARE's worked example); one test leaves it, two double it."""
+    options = {"baseline": "a", "names": ["a", "c"], "replicates": 0, "flips": 0}
+    dcg, ndcg = found(compare(table, **options))
+    assert (dcg["metric"], ndcg["metric"]) == ("dcg", "ndcg")
+    assert ndcg["difference"] == estimate(X, Z).difference
+    assert dcg["difference"] == near(2 * estimate(X, Z).difference)
+    assert (dcg["ci_low"], dcg["std_error"]) == (near(2 * ndcg["ci_low"]), near(2 * ndcg["std_error"]))
+    assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
+    assert (ndcg["p_value"], ndcg["p_holm"], ndcg["family_size"]) == (near(0.017505305127), ndcg["p_value"], 1)
+    assert ndcg["verdict"] == "better"
+    (alone,) = found(compare(table.drop("dcg"), **options))
+    assert alone == ndcg
+    named = found(compare(table, **options, metrics="ndcg,dcg"))
+    assert [row["p_holm"] for row in named] == [2 * ndcg["p_value"]] * 2
+    assert {(row["family_size"], row["verdict"]) for row in named} == {(2, "better")}
+
+
+def test_dcg_of_an_evaluation_is_tested_where_it_was_named(spark):
+    both = evaluate(rankings(spark), score=["old", "new"], metrics=["ndcg@1", "ndcg@3", "dcg@3", "ap@3"])
+    rows = {(row["metric"], row["k"]): row for row in found(compare(both, baseline="old", replicates=0, flips=0))}
+    assert set(rows) == {("ndcg", 1), ("ndcg", 3), ("dcg", 1), ("dcg", 3), ("ap", 3)}
+    assert {at for at, row in rows.items() if row["verdict"] is None} == {("dcg", 1)}
 
 
 @pytest.mark.parametrize("cluster", [None, "user"])

@@ -75,6 +75,8 @@ RESULT_SCHEMA = pa.schema(
 """Columns of a comparison."""
 OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
 """Columns that depend on all rows of a comparison."""
+UNTESTED, UNCLEAR = "untested", "unclear"
+"""Verdicts that are settled before the family is there: of a companion, which is stored as null; of no evidence."""
 HELD_RESULTS = 64
 """Rows of a batch of results; with stored replicates a row has some hundred kilobytes."""
 _SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
@@ -130,12 +132,19 @@ def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, An
     stored = None
     if plan.keep_replicates:
         stored = stored_numbers([(plan.replicates, totals.drawn), (plan.flips, totals.flipped)])
-    return {
+    metric = plan.metrics[key.metric]
+    row = {
         "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
-        "metric": plan.metrics[key.metric].name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
+        "metric": metric.name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
         "unpaired": plan.unpaired, "n_replicates": plan.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, **estimates_of(totals, plan),
     }  # fmt: skip
+    return row | settled(is_companion=plan.is_companion(metric, key.k))
+
+
+def settled(*, is_companion: bool) -> dict[str, Any]:
+    """Columns of a row that is not tested, whatever its family is."""
+    return {"p_value": None, "verdict": UNTESTED} if is_companion else {}
 
 
 def estimates_of(totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
@@ -237,16 +246,23 @@ def make_family(plan: ComparisonPlan) -> BatchFunction:
 def decided(
     tables: Sequence[pa.RecordBatch], p_values: Sequence[float | None], *, alpha: float, margin: float
 ) -> Iterator[pa.RecordBatch]:
-    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given."""
+    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given.
+
+    Rows whose verdict is settled already are not in the family.
+    """
+    before = [verdict for batch in tables for verdict in batch.column("verdict").to_pylist()]
+    p_values = [None if verdict else p for p, verdict in zip(p_values, before, strict=True)]
     adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
     family, at = sum(p is not None for p in p_values), 0
     for batch in tables:
-        its = adjusted[at : at + batch.num_rows]
+        its, given = adjusted[at : at + batch.num_rows], before[at : at + batch.num_rows]
         at += batch.num_rows
         low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
         verdicts = [
-            verdict_of(p, d, at_least, alpha=alpha, margin=margin)
-            for (p, _), d, at_least in zip(its, difference, low, strict=True)
+            (None if verdict == UNTESTED else verdict)
+            if verdict
+            else verdict_of(p, d, at_least, alpha=alpha, margin=margin)
+            for (p, _), d, at_least, verdict in zip(its, difference, low, given, strict=True)
         ]
         columns = {
             "p_holm": pa.array([p for p, _ in its], _NUMBER),
@@ -264,4 +280,4 @@ def verdict_of(
     """Say in a word what a comparison shows."""
     if p_holm is not None and difference is not None and p_holm <= alpha:
         return "better" if difference > 0 else "worse"
-    return "not_worse" if ci_low is not None and ci_low > -margin else "unclear"
+    return "not_worse" if ci_low is not None and ci_low > -margin else UNCLEAR
