@@ -119,6 +119,7 @@ def verdict_text(row: dict[str, Any]) -> str:
     """Verdict with the notes on it, as text."""
     words = {"not_worse": "not worse", None: "not tested"}.get(row["verdict"], row["verdict"])
     notes = {
+        "one_side_empty": "one run has no query here",
         "few_queries": "few queries",
         "few_clusters": "few clusters",
         "no_spread": "no spread",

@@ -79,6 +79,21 @@ def test_companions_stay_untested_in_periods():
         assert {(row["p_holm"], row["family_size"]) for row in both} == {(min(1, 2 * p), 2)}
 
 
+def test_a_segment_that_one_run_lacks_on_every_night_stays_unclear():
+    country = {"country": {"s1": "DE", "s2": "US", "s3": "DE", "s4": "US", "s5": "US"}}
+    plan = plan_of(segment_sets=(("country",),))
+    rows = nights(DAYS, plan, **country)
+    for row in rows:
+        if row["segment"] == "DE":
+            row["note"] = "one_side_empty"
+    (week,) = [row for row in rolled(rows) if row["segment"] == "DE"]
+    assert (week["verdict"], week["p_value"]) == ("unclear", None)
+    assert "one_side_empty" in week["note"].split(",")
+    rows[-1]["note"] = next(row for row in rows if row["segment"] == "DE")["note"] = ""
+    (week,) = [row for row in rolled(rows) if row["segment"] == "DE"]
+    assert "one_side_empty" not in week["note"]
+
+
 def rolled(rows, plan=None, *, rows_per_batch=2):
     """Periods of stored rows."""
     plan = plan or RollUpPlan(periods=("week",))
@@ -207,7 +222,8 @@ def test_day_has_the_bits_of_days_as_clusters():
 
 
 def test_order_and_batches_change_no_bit():
-    stored = nights(random_days(), plan_of(replicates=64, flips=99, keep_replicates=True, runs=("a", "b", "c")))
+    plan = plan_of(replicates=64, flips=99, keep_replicates=True, segment_sets=(("country",),))
+    stored = nights(random_days(), plan, country={f"q{n}": ("DE", "US", "FR")[n % 3] for n in range(60)})
     expected = rolled(stored)
     assert rolled(stored[::-1], rows_per_batch=1) == rolled(stored, rows_per_batch=1000) == expected
 

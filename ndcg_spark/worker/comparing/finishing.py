@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exact import N_LIMBS
 from ndcg_spark.kernels.many_tests import benjamini_hochberg, holm
 from ndcg_spark.kernels.paired import (
@@ -73,6 +74,8 @@ RESULT_SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Columns of a comparison."""
+ONE_SIDE_EMPTY = "one_side_empty"
+"""Note on a segment in which one of the runs has no query: what the other has is compared with nothing."""
 OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
 """Columns that depend on all rows of a comparison."""
 UNTESTED, UNCLEAR = "untested", "unclear"
@@ -139,12 +142,15 @@ def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, An
         "unpaired": plan.unpaired, "n_replicates": plan.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, **estimates_of(totals, plan),
     }  # fmt: skip
-    return row | settled(is_companion=plan.is_companion(metric, key.k))
+    return settled(row, is_companion=plan.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
 
 
-def settled(*, is_companion: bool) -> dict[str, Any]:
-    """Columns of a row that is not tested, whatever its family is."""
-    return {"p_value": None, "verdict": UNTESTED} if is_companion else {}
+def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:
+    """A row whose verdict does not depend on its family, if it is one of those that are not tested."""
+    if one_side_empty:
+        note = ",".join([ONE_SIDE_EMPTY, *filter(None, [row["note"]])])
+        row = row | {"note": note, "p_value": None, "p_sign_flip": None, "verdict": UNCLEAR}
+    return row | {"p_value": None, "verdict": UNTESTED} if is_companion else row
 
 
 def estimates_of(totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
@@ -236,11 +242,35 @@ def make_family(plan: ComparisonPlan) -> BatchFunction:
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = [batch for batch in batches if batch.num_rows]
+        _refuse_empty_sides(tables, plan)
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
         for batch in decided(tables, p_values, alpha=plan.alpha, margin=plan.margin):
             yield batch.cast(RESULT_SCHEMA)
 
     return batch_function(decide)
+
+
+def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], plan: ComparisonPlan) -> None:
+    """Refuse a run without rows: by `unpaired=zero` its queries would all count as zeros."""
+    names = ("run", "baseline", "segment_by", "k", "note", "n_only_run")
+    rows = [row for batch in tables for row in batch.select(names).to_pylist() if not row["segment_by"]]
+    there, lacking = set(), []
+    for row in rows:
+        if ONE_SIDE_EMPTY not in row["note"].split(","):
+            there |= {row["run"], row["baseline"]}
+        else:
+            has, lacks = ("run", "baseline") if row["n_only_run"] else ("baseline", "run")
+            there.add(row[has])
+            lacking.append((row[lacks], row[has], "all" if row["k"] is None else row["k"]))
+    if not lacking:
+        return
+    lacks, has, k = min(lacking, key=lambda one: (one[0] in there, *map(str, one)))
+    if lacks in there:
+        raise InputRefusedError(
+            f"run {lacks!r} has no query at k={k}, where {has!r} has some; choose cutoffs that both have (k)."
+        )
+    known = ", ".join(repr(run) for run in plan.runs if run in there)
+    raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
 
 
 def decided(
