@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of
 from ndcg_spark.evaluation import Evaluation, cutoffs_of, segment_sets_of
 from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, SummedMetric
-from ndcg_spark.spark.comparison import compare_queries, runs_in
+from ndcg_spark.spark.comparison import STORED_WEIGHT, compare_queries, runs_in
 
 _PLAIN = {
     "weight", "cluster", "unpaired", "replicates", "flips", "seed", "alpha", "margin", "effect", "lift",
@@ -35,7 +35,7 @@ def compared_metrics(
     Parameters
     ----------
     names : str, sequence of str, or None
-        Such as `ndcg@10,ap`; a name without `@` is compared at each `k`. None: `ndcg` and `dcg`.
+        Such as `ndcg@10,ap`; a name without `@` is compared at each `k`. None: `ndcg`.
     k : int, str, None, or a sequence of these
         None: every cutoff of the tables.
 
@@ -49,7 +49,7 @@ def compared_metrics(
     [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
     """
     everywhere = None if k is None else frozenset(cutoffs_of(k))
-    texts = ["ndcg", "dcg"] if names is None else [names] if isinstance(names, str) else list(names)
+    texts = ["ndcg"] if names is None else [names] if isinstance(names, str) else list(names)
     found: dict[tuple[str, str], frozenset[int | None] | None] = {}
     for text in (one.strip() for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
         metric, at = parse_metric(text)
@@ -85,7 +85,8 @@ def compare(
     baseline : str or None
         The run that the others are compared with. None: each run with each one before it.
     metrics : str, sequence of str, or None
-        Metrics to compare, such as `["ndcg@10", "ap"]`. Default: `ndcg` and `dcg`.
+        Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
+        comes beside `ndcg` with difference and interval. It is tested only if it was named.
     k : int, str, None, or a sequence of these
         Cutoffs of metrics that name none. Default: all of the tables.
     query : str, sequence of str, or None
@@ -94,7 +95,8 @@ def compare(
         Columns to compare by, constant within a query; `"a+b"` groups by both together. Default: those of the
         evaluation.
     weight : str or None
-        Column with the weight of a query. Default: that of the evaluation.
+        Column with the weight of a query; `""` is none. Default: the weight of the evaluation, or the column `weight`
+        of the tables, as `per_query` of a weighted evaluation has it, so that differences are those of its means.
     cluster : str or None
         Column whose values are independent, such as the user or session. Queries that share a value may depend on
         each other; errors and tests then are those of clusters.
@@ -105,7 +107,8 @@ def compare(
         By which the tables were evaluated: the default of `unpaired`, and whether a query must have the same IDCG in
         all runs, as under `ideal=judged`. Default: that of the evaluation, else `default`.
     names : sequence of str or None
-        Runs of a table to compare. None: all; an action lists them.
+        Runs of a table to compare. None: all; an action lists them. The action of the result refuses a run without
+        rows.
     **options
         `replicates`, `flips`, `seed`, `alpha`, `margin`, `effect`, `lift`, `keep_replicates`, as in `ComparisonPlan`.
 
@@ -119,8 +122,8 @@ def compare(
     MissingPackageError
         Without SciPy; workers need it, too.
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what options and schemas show. The action raises for a query that comes twice in a run, and for weights,
-        segments, clusters or IDCG that differ between runs; see `plain_refusals`.
+        For what options and schemas show. The action raises for a run without rows, for a query that comes twice in a
+        run, and for weights, segments, clusters or IDCG that differ between runs; see `plain_refusals`.
 
     Notes
     -----
@@ -154,7 +157,8 @@ def compare_by(runs: Tables, plan: ComparisonPlan) -> DataFrame:
     DataFrame
         As for `compare`; lazy.
     """
-    frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in _tables(runs)]
+    chosen = [(one, run) for one, run in _tables(runs) if run is None or run in plan.runs]
+    frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in chosen]
     return compare_queries(frames, plan)
 
 
@@ -191,12 +195,19 @@ def comparison_plan(
     if first is not None:
         query = first.plan.columns.query if query is None else query
         segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
-        if options.get("weight") is None and first.plan.columns.weight is not None:
-            options["weight"] = "weight"  # as per-query tables call it
+    listed = _runs(runs) if names is None else dict.fromkeys(names, True)
+    for run in listed:
+        one_of("run", run, known_runs(runs) or tuple(listed))
+    weight = options.pop("weight", None)
+    if weight is None and any(listed.values()) and _has_weight(runs):
+        weight = STORED_WEIGHT
+    compared, companions = _metrics(metrics, k, first, runs)
     return ComparisonPlan(
-        runs=tuple(names) if names is not None else _names(runs),
+        runs=tuple(listed if names is None else names),
         baseline=baseline,
-        metrics=_metrics(metrics, k, first),
+        metrics=compared,
+        companions=companions,
+        weight=weight or None,
         query=(query,) if isinstance(query, str) else tuple(query or ("query_id",)),
         segment_sets=segment_sets_of(segments or ()),
         same_ideal=used.ideal == "judged",
@@ -216,30 +227,79 @@ def _convention(given: str | Convention | None, evaluation: Evaluation | None) -
     return given if isinstance(given, Convention) else Convention.parse(given or "default")
 
 
-def _names(runs: Tables) -> tuple[str, ...]:
-    """Names of the runs; those of a run column by an action."""
+def known_runs(runs: Tables) -> tuple[str, ...] | None:
+    """Name the runs, without an action.
+
+    Parameters
+    ----------
+    runs : DataFrame, Evaluation, or mapping from run to these
+
+    Returns
+    -------
+    tuple of str or None
+        None where a run column holds their names.
+    """
     if isinstance(runs, Mapping):
         return tuple(runs)
     if not isinstance(runs, Evaluation):
-        return tuple(runs_in(runs)) if "run" in runs.columns else ()
+        return None if "run" in runs.columns else ()
     columns = runs.plan.columns
     if len(columns.score) > 1:
         return columns.score
-    return tuple(runs_in(runs.ranking.rows())) if columns.run is not None else ("",)
+    return None if columns.run is not None else ("",)
+
+
+def _runs(runs: Tables) -> dict[str, bool]:
+    """Names of the runs, those of a run column by an action; and whether queries may have stored weights."""
+    known = known_runs(runs)
+    if known is not None:
+        return dict.fromkeys(known, True)
+    if isinstance(runs, Evaluation):
+        return dict.fromkeys(runs_in(runs.ranking.rows().select("run")), True)
+    assert isinstance(runs, DataFrame)
+    return runs_in(runs)
+
+
+def _has_weight(runs: Tables) -> bool:
+    """Whether the tables have weights, by their schemas: all of them or none."""
+    weighted = {
+        run: one.plan.columns.weight is not None if isinstance(one, Evaluation) else STORED_WEIGHT in one.columns
+        for one, run in _tables(runs)
+    }
+    if len(set(weighted.values())) > 1:
+        has, lacks = (next(run for run, its in weighted.items() if its is whether) for whether in (True, False))
+        raise InputRefusedError(
+            f"the table of run {has!r} has stored weights and that of run {lacks!r} has none; weight-col '' compares "
+            "without weights."
+        )
+    return any(weighted.values())
 
 
 def _metrics(
     names: str | Sequence[str] | None,
     k: int | str | Sequence[int | str | None] | None,
     evaluation: Evaluation | None,
-) -> tuple[SummedMetric, ...]:
-    if names is not None or evaluation is None:
-        return compared_metrics(names, k)
+    runs: Tables,
+) -> tuple[tuple[SummedMetric, ...], tuple[SummedMetric, ...]]:
+    """Choose the metrics to compare; and those of them that come beside `ndcg` without being asked for."""
+    if names is not None:
+        return compared_metrics(names, k), ()
+    if evaluation is None:
+        (ndcg,) = compared_metrics(None, k)
+        has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
+        beside = (replace(ndcg, name="dcg", column="dcg"),) if has_dcg else ()
+        return (ndcg, *beside), beside
     summed = [one for one in evaluation.plan.summed_metrics if one.name != "idcg"]
-    if k is None:
-        return tuple(summed)
-    at = frozenset(cutoffs_of(k))
-    kept = [replace(one, cutoffs=at if one.cutoffs is None else one.cutoffs & at) for one in summed]
-    if not any(one.cutoffs for one in kept):
-        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
-    return tuple(one for one in kept if one.cutoffs)
+    if k is not None:
+        at = frozenset(cutoffs_of(k))
+        kept = [replace(one, cutoffs=at if one.cutoffs is None else one.cutoffs & at) for one in summed]
+        summed = [one for one in kept if one.cutoffs]
+        if not summed:
+            raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    named = {one.k for one in evaluation.plan.metrics if one.metric.name == "dcg"}
+    unasked = [
+        replace(one, cutoffs=None if one.cutoffs is None else one.cutoffs - named)
+        for one in summed
+        if one.name == "dcg"
+    ]
+    return tuple(summed), tuple(unasked)

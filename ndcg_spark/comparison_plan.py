@@ -28,6 +28,9 @@ class ComparisonPlan:
         The run that the others are compared with. None: every run with every run before it.
     metrics : tuple of SummedMetric
         Metrics to compare, their columns in the per-query tables, and their cutoffs.
+    companions : tuple of SummedMetric
+        Those of `metrics`, by name and cutoff, that stand beside another metric and were not asked for, such as dcg
+        beside ndcg. They get differences and intervals, and no test.
     query : tuple of str
         Columns that identify a query.
     segment_sets : tuple of tuple of str
@@ -68,6 +71,7 @@ class ComparisonPlan:
     runs: tuple[str, ...]
     baseline: str | None
     metrics: tuple[SummedMetric, ...]
+    companions: tuple[SummedMetric, ...] = ()
     query: tuple[str, ...] = ("query_id",)
     segment_sets: tuple[tuple[str, ...], ...] = ()
     weight: str | None = None
@@ -121,6 +125,20 @@ class ComparisonPlan:
         first = self.runs.index(self.baseline)
         return tuple((first, other) for other in range(len(self.runs)) if other != first)
 
+    def is_companion(self, metric: SummedMetric, k: int | None) -> bool:
+        """Whether a metric at a cutoff stands beside another one and is not tested.
+
+        Parameters
+        ----------
+        metric : SummedMetric
+        k : int or None
+
+        Returns
+        -------
+        bool
+        """
+        return any(one.name == metric.name and one.is_at(k) for one in self.companions)
+
     @property
     def segment_columns(self) -> tuple[str, ...]:
         """The columns of all segment sets, each once, in the order of first use."""
@@ -130,6 +148,7 @@ class ComparisonPlan:
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
+        del parts["companions"]  # which rows are tested changes no row's own numbers, and stored hashes must last
         parts["metrics"] = [
             [one.name, one.column, None if one.cutoffs is None else sorted(map(str, one.cutoffs))]
             for one in self.metrics

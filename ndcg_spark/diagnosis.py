@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.comparison import known_runs
+from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.spark.diagnosis import most_changed
 
@@ -51,12 +52,20 @@ def changed_queries(
     Raises
     ------
     InvalidParameterError
+    InputRefusedError
+        The action raises for a run without rows in the run column; see `plain_refusals`.
 
     Notes
     -----
-    Spark cost: the evaluation, one shuffle of a row a query, and a scan of the rows for the lists of these queries.
+    Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
+    queries, and of the run column, if there is one.
     """
-    plan = evaluation.plan
+    plan, known = evaluation.plan, known_runs(evaluation)
+    if known == ("",):
+        raise InvalidParameterError("the evaluation has one run without a name; two runs need run-col or score-col.")
+    for option, name in (("baseline", baseline), ("run", run)):
+        if known is not None:
+            one_of(option, name, known)
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1; got {n}.")
     if metric not in plan.metric_columns:

@@ -118,6 +118,10 @@ class ComparisonGate:
         """
         overall = [row for row in rows if not row["segment_by"]]
         its = [row for row in overall if row["metric"] == self.metric and (self.any_k or row["k"] == self.k)]
+        if self.column in ("p_value", "p_holm", "p_bh") and any(row["verdict"] is None for row in its):
+            raise InvalidParameterError(
+                f"gate {self.text!r}: {self.metric} stands beside ndcg and is not tested; name it in --metrics."
+            )
         cutoffs = sorted({"all" if row["k"] is None else str(row["k"]) for row in its})
         if not its:
             there = sorted({f"{row['metric']}@{'all' if row['k'] is None else row['k']}" for row in overall})

@@ -15,16 +15,17 @@ from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import sort_key, to_json
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.student import require_scipy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T
 
+    from ndcg_spark.cli.compare_choice import Chosen
     from ndcg_spark.cli.inputs import Inputs
-    from ndcg_spark.comparison import Tables
     from ndcg_spark.comparison_plan import ComparisonPlan
+    from ndcg_spark.plan import SummedMetric
     from ndcg_spark.spark.formats import Table
 
 ALL_PAIRS = "(all pairs)"
@@ -35,9 +36,8 @@ _HIDDEN = ("state", "replicates")
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What was read, and what is compared of it."""
+    """What was read."""
 
-    runs: Tables
     tables: list[Table]
     inputs: Inputs | None = None
     baseline_input: str = ""
@@ -101,10 +101,10 @@ def _run(spark: SparkSession, config: CompareConfig, progress: Progress) -> int:
     _check_output(spark, compared, config)
     try:
         with progress.step("listing runs"):
-            plan = comparison_plan(
-                compared.runs, convention=config.convention, names=_names(compared, config), **config.options
-            )
-        frame = compare_by(compared.runs, plan)
+            chosen = _chosen(compared, config)
+            options = config.options if chosen.weight is None else config.options | {"weight": chosen.weight}
+            plan = comparison_plan(chosen.runs, convention=config.convention, names=chosen.names, **options)
+        frame = compare_by(chosen.runs, plan)
         if config.explain:
             print(_explanation(compared, plan, config))
             return EXIT_DONE
@@ -161,6 +161,8 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _answer(outcome: Outcome, plan: ComparisonPlan, config: CompareConfig) -> int:
+    if _uses_stored_weight(plan, config):
+        print(f"Queries weigh as in their means (stored column {plan.weight!r}); --weight-col '' takes no weights.")
     show_comparison(outcome.rows, plan)
     for gate in outcome.gates:
         value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
@@ -172,56 +174,30 @@ def _answer(outcome: Outcome, plan: ComparisonPlan, config: CompareConfig) -> in
     return EXIT_DONE if all(gate["met"] for gate in outcome.gates) else EXIT_GATE
 
 
+def _uses_stored_weight(plan: ComparisonPlan, config: CompareConfig) -> bool:
+    """Whether weights are used because a per-query table has them, and not because the user named them."""
+    return config.rankings is None and config.options["weight"] is None and plan.weight is not None
+
+
 def _read(spark: SparkSession, config: CompareConfig) -> Compared:
     from ndcg_spark.cli.inputs import read_inputs
-    from ndcg_spark.evaluation import Evaluation
     from ndcg_spark.spark.formats import read_table
 
     if config.rankings is not None:
         inputs = read_inputs(spark, config.rankings)
-        evaluation = Evaluation(plan=inputs.plan, ranking=inputs.ranking)
-        return Compared(runs=evaluation, tables=list(inputs.tables), inputs=inputs, baseline_input=inputs.name)
+        return Compared(tables=list(inputs.tables), inputs=inputs, baseline_input=inputs.name)
     tables = [read_table(spark, source.reference, source.kind, source.options) for _, source in config.sources]
-    if config.baseline_per_query is None:
-        return Compared(runs=_with_run(tables[0].frame, config), tables=tables, baseline_input=tables[0].name)
-    name, frame = _only_run(tables[0].frame, config)
-    if name == config.baseline:
-        raise InvalidParameterError(f"--per-query holds the run {name!r}, which is the baseline; name it by --runs.")
-    runs = {str(config.baseline): tables[1].frame, name: frame}
-    return Compared(runs=runs, tables=tables, baseline_input=tables[1].name)
+    return Compared(tables=tables, baseline_input=tables[-1].name)
 
 
-def _with_run(frame: DataFrame, config: CompareConfig) -> DataFrame:
-    """Give a per-query table its runs under the name that comparisons know."""
-    from ndcg_spark.spark.expressions import named, require_column
+def _chosen(compared: Compared, config: CompareConfig) -> Chosen:
+    from ndcg_spark.cli.compare_choice import Chosen, choose_runs
+    from ndcg_spark.evaluation import Evaluation
 
-    require_column(frame, config.run_column, "run-col", "per-query table")
-    return frame if config.run_column == "run" else frame.withColumn("run", named(config.run_column).cast("string"))
-
-
-def _only_run(frame: DataFrame, config: CompareConfig) -> tuple[str, DataFrame]:
-    """Name the run of a per-query table that has a table of the baseline beside it, and its rows. Runs an action.
-
-    `--runs` chooses one of several runs, or names the only one.
-    """
-    from ndcg_spark.spark.comparison import runs_in
-    from ndcg_spark.spark.expressions import named
-
-    asked = [run for run in config.runs or () if run != config.baseline]
-    held = runs_in(_with_run(frame, config)) if config.run_column in frame.columns else []
-    if len(asked) == 1 and asked[0] in held:
-        return asked[0], frame.where(named(config.run_column) == asked[0])
-    names = asked if asked and len(held) < 2 else held
-    if len(names) != 1:
-        raise InvalidParameterError(
-            f"with --baseline-per-query, --per-query holds one run; it has {', '.join(names) or 'none'} "
-            "(--runs NAME chooses)."
-        )
-    return names[0], frame
-
-
-def _names(compared: Compared, config: CompareConfig) -> tuple[str, ...] | None:
-    return None if isinstance(compared.runs, dict) else config.runs
+    if compared.inputs is None:
+        return choose_runs([table.frame for table in compared.tables], config)
+    evaluation = Evaluation(plan=compared.inputs.plan, ranking=compared.inputs.ranking)
+    return Chosen(runs=evaluation, names=config.runs, weight=None)
 
 
 def comparison_schema() -> T.StructType:
@@ -260,6 +236,7 @@ def _about(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> d
         "runs": list(plan.runs),
         "alpha": plan.alpha,
         "margin": plan.margin,
+        "weight": plan.weight,
         "run_date": config.run_date.isoformat(),
         "dataset": config.dataset,
         "convention": str(config.convention),
@@ -292,6 +269,11 @@ def _write(
     write_together(planned, partition, config.json_path, outcome.shown(), progress)
 
 
+def _described(metric: SummedMetric, plan: ComparisonPlan) -> str:
+    beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in plan.companions)
+    return f"{metric.name} (not tested)" if beside else metric.name
+
+
 def _explanation(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> str:
     pairs = ", ".join(f"{plan.runs[run]} against {plan.runs[baseline]}" for baseline, run in plan.pairs)
     lines = [f"input        {compared.name}"]
@@ -303,7 +285,8 @@ def _explanation(compared: Compared, plan: ComparisonPlan, config: CompareConfig
     written = ", ".join(f"{what} to {target.reference}" for what, target in writes if target is not None)
     lines += [
         f"pairs        {pairs}",
-        f"metrics      {', '.join(one.name for one in plan.metrics)}",
+        f"metrics      {', '.join(_described(one, plan) for one in plan.metrics)}",
+        f"weights      {plan.weight or 'none'}",
         f"tests        t, {plan.flips:,} sign flips, {plan.replicates:,} bootstrap replicates, seed {plan.seed}",
         f"cost         {shuffles}, three small ones of sums",
         f"would write  {written or 'nothing'}",

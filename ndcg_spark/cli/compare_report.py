@@ -27,7 +27,7 @@ def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
         Sorted.
     plan : ComparisonPlan
     """
-    listed = [row for row in rows if row["metric"] not in ("dcg",)] or rows
+    listed = [row for row in rows if row["verdict"] is not None]  # not those that stand beside others
     for row in listed:
         if not row["segment_by"]:
             print(printable(sentence(row, plan)))
@@ -60,9 +60,9 @@ def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
         about += f", {1 - plan.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
     if row["verdict"] == "not_worse" and plan.margin and row["std_error"]:
         p = upper_p((row["difference"] + plan.margin) / row["std_error"], row["df"])
-        about += f", one-sided p {_equals(p)}"
+        about += f", one-sided p {_p(p)}, not adjusted"
     elif row["p_holm"] is not None:
-        about += f", p {_equals(row['p_holm'])}"
+        about += f", {adjusted_p(row)}"
     its = {
         "better": "is better than",
         "worse": "is worse than",
@@ -97,9 +97,10 @@ def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
 
 
 def _line(row: dict[str, Any], plan: ComparisonPlan) -> str:
-    baseline, run, difference, lift, p = _numbers(row)
+    baseline, run, difference, lift, _ = _numbers(row)
+    p = adjusted_p(row) if row["p_holm"] is not None else "no test"
     about = f"run={row['run']} baseline={row['baseline']} {_segment(row).replace(' ', '')} queries={row['n_queries']}"
-    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  p {p}  {verdict_text(row)}"
+    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}  {verdict_text(row)}"
 
 
 def difference_text(row: dict[str, Any]) -> str:
@@ -116,8 +117,9 @@ def _numbers(row: dict[str, Any]) -> list[str]:
 
 def verdict_text(row: dict[str, Any]) -> str:
     """Verdict with the notes on it, as text."""
-    words = {"not_worse": "not worse", "unclear": "unclear"}.get(row["verdict"], row["verdict"])
+    words = {"not_worse": "not worse", None: "not tested"}.get(row["verdict"], row["verdict"])
     notes = {
+        "one_side_empty": "one run has no query here",
         "few_queries": "few queries",
         "few_clusters": "few clusters",
         "no_spread": "no spread",
@@ -142,9 +144,10 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _p(value: float) -> str:
-    return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+    return f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
 
 
-def _equals(value: float) -> str:
-    """A p-value in a sentence."""
-    return f"= {_p(value)}" if value >= 0.0001 else "< 0.0001"
+def adjusted_p(row: dict[str, Any]) -> str:
+    """A p-value after Holm, and of how many tests: `p 0.55 after Holm, 4 tests`."""
+    tests = f"{row['family_size']:,} test{'s' if row['family_size'] != 1 else ''}"
+    return f"p {_p(row['p_holm']).removesuffix('00')} after Holm, {tests}"

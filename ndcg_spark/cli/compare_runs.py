@@ -43,15 +43,16 @@ GROUPS: dict[str, list[click.Option]] = {
     "Input": [
         *OF_RANKINGS,
         *table_to_read("--per-query", "Metrics of every query, as --per-query-output of mean-ndcg writes them, "
-                       "instead of rankings.", required=False),
+                       "instead of rankings. Their stored weights are used; --weight-col '' turns them off.",
+                       required=False),
         *table_to_read("--baseline-per-query", "Metrics of every query of the baseline, if they are in a table of "
-                       "their own.", required=False),
+                       "their own. --baseline names it in the result.", required=False),
     ],
     "Runs": [
         click.Option(["--baseline"], metavar="NAME", help="Run that the others are compared with.  [default: each "
                      "run with each one before it]"),
-        click.Option(["--runs"], metavar="A,B", help="Names of the runs to compare.  [default: all of the "
-                     "table]"),
+        click.Option(["--runs"], metavar="A,B", help="Runs of the table to compare, by their stored names.  "
+                     "[default: all of the table]"),
         click.Option(["--unpaired"], type=click.Choice(UNPAIRED), help="A query that only one of two runs has: the "
                      "other value is 0, it is left out, or the job is refused.  [default: as --missing-query]"),
     ],

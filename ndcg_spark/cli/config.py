@@ -226,7 +226,7 @@ def evaluation_plan_of(options: dict[str, Any]) -> EvaluationPlan:
         relevance=options["relevance_col"],
         ideal=options["ideal_col"],
         run=options["run_col"],
-        weight=options["weight_col"],
+        weight=options["weight_col"] or None,
         order=options["order_col"],
     )
     return EvaluationPlan(

@@ -131,6 +131,8 @@ def _runs(spark: SparkSession, config: RunsConfig, progress: Progress) -> int:
     try:
         with progress.step("ranking and scoring"):
             rows = sorted((row.asDict() for row in losses.collect()), key=sort_key)
+        if changed is not None:
+            _require_runs(rows, config)
         queries: list[dict[str, Any]] = []
         if changed is not None:
             with progress.step("finding the queries that changed most"):
@@ -144,6 +146,14 @@ def _runs(spark: SparkSession, config: RunsConfig, progress: Progress) -> int:
         show_changes(queries, plan.columns.query, config)
     shown = [{name: value for name, value in row.items() if name != "state"} for row in rows]
     return _answer({"losses": shown, "queries": queries, "input": inputs.name}, config.json_path, progress)
+
+
+def _require_runs(rows: list[dict[str, Any]], config: RunsConfig) -> None:
+    """Refuse a run that has no rows, before its queries are looked for."""
+    there = sorted({row["run"] for row in rows})
+    for flag, name in (("--baseline", config.baseline), ("--run", config.run)):
+        if name not in there:
+            raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {', '.join(map(repr, there))}.")
 
 
 def _changed(inputs: Inputs, config: RunsConfig) -> DataFrame | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -103,6 +105,30 @@ def midranks(values: FloatArray) -> FloatArray:
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
     ranks: FloatArray = (np.cumsum(times) - (times - 1) / 2)[place.reshape(-1)]
     return ranks
+
+
+def decimal_changes(values: FloatArray) -> FloatArray:
+    """Compute the change from each value to the next, as it is on paper.
+
+    Parameters
+    ----------
+    values : float64, shape (n,)
+        Finite.
+
+    Returns
+    -------
+    float64, shape (n - 1,)
+        Differences of the shortest decimals that print the values, each rounded once. Changes that are equal on paper
+        are equal here; in floats 0.3 - 0.2 and 0.2 - 0.1 are not.
+
+    Examples
+    --------
+    >>> values = np.array([0.1, 0.2, 0.3])
+    >>> decimal_changes(values).tolist(), np.diff(values).tolist()
+    ([0.1, 0.1], [0.1, 0.09999999999999998])
+    """
+    decimals = [Fraction(repr(value)) for value in values.tolist()]
+    return np.array([float(b - a) for a, b in pairwise(decimals)], dtype=np.float64)
 
 
 def paired_days(days: IntArray, other: IntArray, lag: int) -> tuple[IntArray, IntArray]:

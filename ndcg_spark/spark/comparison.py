@@ -34,6 +34,8 @@ from ndcg_spark.worker.comparing.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_
 
 COMPARISON_SCHEMA: T.StructType = from_arrow_schema(RESULT_SCHEMA)
 _PARTIAL = from_arrow_schema(PARTIAL_SCHEMA)
+STORED_WEIGHT = "weight"
+"""Column of per-query tables with the weight of a query in the means."""
 _NUMBERS = (T.NumericType, T.BooleanType)
 
 
@@ -163,8 +165,8 @@ def _at_cutoffs(rows: DataFrame, plan: ComparisonPlan) -> DataFrame:
     return rows.where(kept | named("k").isNull() if None in wanted else kept)
 
 
-def runs_in(frame: DataFrame) -> list[str]:
-    """Run an action: list the runs of a table, sorted.
+def runs_in(frame: DataFrame) -> dict[str, bool]:
+    """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight.
 
     Parameters
     ----------
@@ -173,7 +175,8 @@ def runs_in(frame: DataFrame) -> list[str]:
 
     Returns
     -------
-    list of str
+    dict from str to bool
     """
-    rows = frame.select(*columns_of([RUN])).where(named(RUN).isNotNull()).distinct().collect()
-    return sorted(str(row[0]) for row in rows)
+    has_weight = named(STORED_WEIGHT).isNotNull() if STORED_WEIGHT in frame.columns else F.lit(False)
+    rows = frame.where(named(RUN).isNotNull()).groupBy(*columns_of([RUN])).agg(F.max(has_weight)).collect()
+    return {str(run): bool(weighted) for run, weighted in sorted(map(tuple, rows), key=lambda row: str(row[0]))}

@@ -23,7 +23,7 @@ from ndcg_spark.worker.comparing.totals import COUNTS
 
 PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(PERIOD_SCHEMA)
 TABLE = "comparison table"
-_STORED = (*COUNTS[:-1], "seed", "n_replicates", "cluster_by", "unpaired", "note", "difference", "state")
+_STORED = (*COUNTS[:-1], "seed", "n_replicates", "cluster_by", "unpaired", "note", "difference", "verdict", "state")
 
 
 def is_comparison(table: DataFrame) -> bool:

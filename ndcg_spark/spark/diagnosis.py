@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
-from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.spark.expressions import columns_of, named, raise_if, require_column
 from ndcg_spark.spark.ranking.arrays import Arrays
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
@@ -182,7 +182,8 @@ def most_changed(
 
     Notes
     -----
-    Spark cost: the evaluation, one shuffle of a row a query, and a scan of the rows for the lists of these queries.
+    Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
+    queries, and of the run column, if there is one.
     """
     query = list(plan.columns.query)
     value = F.coalesce(F.col(metric), F.lit(0.0))
@@ -208,7 +209,19 @@ def most_changed(
     others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
     chosen = [*segments, *(name for name in query if name not in segments), *others]
     about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
-    return shown.select("change", "place", *about, *columns_of(chosen))
+    result = shown.select("change", "place", *about, *columns_of(chosen))
+    if plan.columns.run is None:
+        return result
+    nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in result.schema]
+    return result.union(_refusal_without_rows(ranking, (baseline, run)).select(*nothing))
+
+
+def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
+    """No row; the action raises if the run column lacks one of the runs, whose queries would all count as zeros."""
+    found = ranking.rows().agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
+    lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
+    message = ("run ", lacking[0], " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
+    return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
 
 
 def _lists(top: DataFrame, ranking: Ranking, plan: EvaluationPlan, sides: dict[str, str], depth: int) -> DataFrame:

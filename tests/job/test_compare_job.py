@@ -23,7 +23,7 @@ def run(*arguments):
     return command("compare-runs", *arguments)
 
 
-def per_query(path, runs, *, names=("a", "b", "c")):
+def per_query(path, runs, *, names=("a", "b", "c"), weighted=False):
     rows = [row for row in example_1(with_c=True) if names[row["run"]] in runs]
     columns = {
         "run": [names[row["run"]] for row in rows],
@@ -31,10 +31,11 @@ def per_query(path, runs, *, names=("a", "b", "c")):
         "k": [10] * len(rows),
         "ndcg": [row["value"] for row in rows],
         "dcg": [2 * row["value"] for row in rows],
-        "weight": [row["weight"] for row in rows],
         "country": [row["country"] for row in rows],
         "user": [row["user"] for row in rows],
     }
+    if weighted:
+        columns["weight"] = [row["weight"] for row in rows]
     write_table(path, columns, TYPES)
     return path
 
@@ -51,6 +52,9 @@ def test_the_worked_example_is_compared_and_written(table, tmp_path):
                 "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert "ndcg@10: b is not worse than a (+0.0717, 95% interval +0.0141 to +0.1292" in ended.out
+    # Three rows have a p-value: 3 x .019159835596 = .0575.
+    assert ", p 0.0575 after Holm, 3 tests; 12 queries)" in ended.out
+    assert "p 0.6102 after Holm, 3 tests  unclear (few queries)" in ended.out
     assert "gate ndcg@10.ci_low>-0.002: met (b against a: 0.014142)" in ended.out
     rows = {row["segment"]: row for row in stored_rows(out)}
     assert set(rows) == {"", "DE", "US", "FR"}
@@ -82,6 +86,19 @@ def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path
     ]
 
 
+def test_dcg_is_not_tested_unless_it_was_named(table):
+    same = ("--per-query", table, "--baseline", "a", "--runs", "a,b", *FAST, "--json", "-")
+    rows = {row["metric"]: row for row in run(*same).json["comparison"]}
+    assert (rows["ndcg"]["p_holm"], rows["ndcg"]["family_size"]) == (rows["ndcg"]["p_value"], 1)
+    assert (rows["dcg"]["p_value"], rows["dcg"]["p_holm"], rows["dcg"]["verdict"]) == (None, None, None)
+    named = run(*same, "--metrics", "ndcg,dcg")
+    assert {row["family_size"] for row in named.json["comparison"]} == {2}
+    assert "dcg@10: b is better than a" in named.out
+    gate = ("--gate", "dcg@10.p_holm<0.05")
+    assert_refused(run(*same, *gate), "gate 'dcg@10.p_holm<0.05': dcg stands beside ndcg and is not tested")
+    assert run(*same, *gate, "--metrics", "ndcg,dcg").code == 0
+
+
 def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
     out = tmp_path / "comparison"
     ended = run("--per-query", table, "--baseline", "a", "--metrics", "ndcg", *NIGHT, "--output", out, *FAST,
@@ -111,7 +128,57 @@ def test_of_several_runs_beside_a_baseline_one_is_chosen(table, tmp_path):
     alone = run("--per-query", per_query(tmp_path / "b.parquet", ("b",)), *same)
     assert (ended.code, alone.code) == (0, 0), ended.err
     assert ended.json["comparison"] == alone.json["comparison"]
-    assert_refused(run("--per-query", table, *same, "--runs", "other"), "--per-query holds one run; it has a, b, c")
+    several = run("--per-query", table, *same, "--runs", "b,c")
+    assert [row["run"] for row in several.json["comparison"]] == ["b", "c"]
+    assert several.json["comparison"][0]["difference"] == alone.json["comparison"][0]["difference"]
+
+
+def test_runs_are_selected_by_their_stored_names(table, tmp_path):
+    one, old = per_query(tmp_path / "b.parquet", ("b",)), per_query(tmp_path / "old.parquet", ("a", "c"))
+    same = ("--baseline-per-query", old, "--metrics", "ndcg", *FAST, "--json", "-")
+    told = "--per-query has no rows of run 'new'; its runs are 'b'"
+    assert_refused(run("--per-query", one, *same, "--baseline", "a", "--runs", "new"), told)
+    told = "--baseline-per-query has several runs, 'a', 'c'; name one of them by --baseline"
+    assert_refused(run("--per-query", one, *same, "--baseline", "before"), told)
+    ended = run("--per-query", one, *same, "--baseline", "a")
+    assert ended.json["comparison"][0]["difference"] == near(0.071666666667)
+    told = "--per-query has a run 'a', too, which is the name of the baseline"
+    assert_refused(run("--per-query", table, *same, "--baseline", "a"), told)
+
+
+def test_a_run_without_rows_is_refused_and_no_gate_is_met(table, tmp_path):
+    """A baseline that does not exist was all zeros, and any run better."""
+    gate = ("--gate", "ndcg@10.ci_low>-0.002", "--metrics", "ndcg")
+    told = "--per-query has no rows of run 'typo'; its runs are 'a', 'b', 'c'"
+    assert_refused(run("--per-query", table, "--runs", "typo,a", "--baseline", "typo", *gate), told)
+    empty = per_query(tmp_path / "empty.parquet", ())
+    told = "--baseline-per-query has no rows; is the night in it?"
+    two = ("--per-query", table, "--runs", "b", "--baseline-per-query", empty, "--baseline", "before")
+    assert_refused(run(*two, *gate), told)
+
+
+def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
+    weighted = per_query(tmp_path / "w.parquet", ("a", "b"), weighted=True)
+    same = ("--baseline", "a", "--metrics", "ndcg", *FAST, "--json", "-")
+    used = run("--per-query", weighted, *same)
+    assert "Queries weigh as in their means (stored column 'weight'); --weight-col '' takes no weights." in used.out
+    row = used.json["comparison"][0]
+    assert (row["difference"], row["std_error"]) == (near(0.065), near(0.029933342139))
+    plain = run("--per-query", weighted, *same, "--weight-col", "")
+    assert "Queries weigh" not in plain.out
+    assert plain.json["comparison"][0]["difference"] == near(0.071666666667)
+    unweighted = run("--per-query", per_query(tmp_path / "p.parquet", ("a", "b")), *same)
+    assert (unweighted.json["comparison"], unweighted.json["weight"]) == (plain.json["comparison"], None)
+    two = (
+        "--per-query",
+        table,
+        "--runs",
+        "b",
+        "--baseline-per-query",
+        per_query(tmp_path / "a", ("a",), weighted=True),
+    )
+    assert_refused(run(*two, *same), "'a' has stored weights, and 'b' has none; --weight-col '' compares without")
+    assert run(*two, *same, "--weight-col", "").json["comparison"] == plain.json["comparison"]
 
 
 @pytest.fixture
@@ -232,7 +299,15 @@ def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
 @pytest.mark.parametrize("value", [None, -0.5, 0.5])
 def test_a_null_meets_no_gate(value):
     gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
-    row = {"segment_by": "", "metric": gate.metric, "k": 10, "run": "b", "baseline": "a", "ci_low": value}
+    row = {
+        "segment_by": "",
+        "metric": gate.metric,
+        "k": 10,
+        "verdict": "unclear",
+        "run": "b",
+        "baseline": "a",
+        "ci_low": value,
+    }
     assert [one["met"] for one in gate.results([row])] == [value is not None]
     with pytest.raises(InvalidParameterError, match="is about what is not compared"):
         gate.results([{**row, "k": 5}])

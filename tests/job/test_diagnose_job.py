@@ -78,6 +78,18 @@ def test_two_runs(rankings):
     assert "queries that gained most from old to new" in ended.out
 
 
+def test_a_run_without_rows_is_refused(spark, tmp_path):
+    del spark
+    rows = [(run, f"q{n}", item, score, int(item == "a")) for run in ("old", "new") for n in range(3)
+            for item, score in (("a", 2.0), ("b", 1.0))]  # fmt: skip
+    names = ("ranker", "query_id", "item_id", "score", "relevance")
+    path = write_table(tmp_path / "runs.parquet", dict(zip(names, zip(*rows, strict=True), strict=True)))
+    same = ("diagnose", "runs", "--input", path, "--run-col", "ranker", "--k", "1", "--run", "new")
+    assert_refused(
+        command(*same, "--baseline", "typo"), "run 'typo' (--baseline) has no rows; the runs are 'new', 'old'"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from support.closeness import approx
 
-from ndcg_spark.kernels.association import midranks, paired_days, pearson, spearman
+from ndcg_spark.kernels.association import decimal_changes, midranks, paired_days, pearson, spearman
 from ndcg_spark.kernels.window_change import WindowChange, window_change
 
 NDCG = np.array([0.400, 0.402, 0.398, 0.401, 0.399, 0.400, 0.400, 0.410, 0.412, 0.409, 0.411, 0.413, 0.410, 0.412])
@@ -36,6 +36,30 @@ def test_spearman_with_midranks():
 def test_nightly_changes():
     # numpy 2.4: corrcoef(diff(NDCG), diff(CTR))
     assert pearson(np.diff(NDCG), np.diff(CTR), confidence=0.95).r == approx(-0.386965537777)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_that_are_equal_on_paper_are_equal(seed):
+    random = np.random.default_rng(seed)
+    whole, digits = random.integers(-50, 50, 30), int(random.integers(1, 6))
+    values = np.array([float(f"{n}e-{digits}") for n in whole])
+    expected = np.array([float(f"{change}e-{digits}") for change in np.diff(whole)])
+    assert decimal_changes(values).tolist() == expected.tolist()
+    x, y = decimal_changes(values), decimal_changes(values[::-1])
+    in_ranks = stats.spearmanr(np.diff(whole), np.diff(whole[::-1])).statistic
+    assert spearman(x, y, confidence=0.95).r == approx(in_ranks)
+
+
+def test_steady_change_has_no_correlation():
+    """In floats the changes of 0.1, 0.2, 0.3, ... differ in their last bits, which correlate with anything."""
+    steady = np.arange(1, 12) / 10
+    assert np.ptp(np.diff(steady)) > 0
+    for how in (pearson, spearman):
+        assert how(decimal_changes(steady), CTR[:10], confidence=0.95).r is None
+
+
+def test_no_change_of_fewer_than_two_values():
+    assert [len(decimal_changes(np.zeros(n))) for n in (0, 1, 2)] == [0, 0, 1]
 
 
 def test_lag_of_one_night():

@@ -40,6 +40,8 @@ def test_two_weeks_of_a_shop(spark):
     ]
     assert row["spearman"] == approx(-0.752228958158)
     assert (row["n_changes"], row["change_pearson"]) == (13, approx(-0.386965537777))
+    # scipy 1.17: spearmanr(diff(metric in thousandths), diff(clicks of 10,000 impressions)), in whole numbers
+    assert row["change_spearman"] == approx(-0.070947755940)
     lags = {one["lag"]: one for one in row["lags"]}
     assert sorted(lags) == list(range(-7, 8))
     assert (lags[1]["n"], lags[1]["pearson"]) == (13, approx(-0.808195117423))
@@ -106,6 +108,8 @@ def test_counts_are_added_before_they_are_divided(spark):
 
 def test_nights_left_out_are_counted(spark):
     metrics = metric_rows([*NDCG[:4], None, *NDCG[5:]])
+    bad = linked(spark, metric_rows([*NDCG[:4], float("nan"), *NDCG[5:]]), click_rows(CLICKS))
+    assert bad == linked(spark, metrics, click_rows(CLICKS))
     clicks = click_rows(CLICKS)
     clicks[1]["impressions"] = 999
     clicks[2]["clicks"] = 0

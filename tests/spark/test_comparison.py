@@ -15,15 +15,22 @@ from ndcg_spark.spark.comparison import key_hash as spark_hash
 
 NAMES = ("a", "b", "c")
 SCHEMA = "run string, query_id string, k int, ndcg double, dcg double, weight double, country string, user string"
+WORKED = near(0.065), near(0.029933342139)
+"""Difference and standard error of b against a, weighted."""
 
 
 @pytest.fixture(scope="module")
-def table(spark):
+def weighted(spark):
     rows = [
         (NAMES[r["run"]], r["query"], 10, r["value"], 2 * r["value"], r["weight"], r["country"], r["user"])
         for r in example_1(with_c=True)
     ]
     return spark.createDataFrame(rows, SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def table(weighted):
+    return weighted.drop("weight")
 
 
 def found(frame, *, by=("baseline", "run", "segment_by", "segment", "metric", "k")):
@@ -53,26 +60,45 @@ def test_all_pairs_of_the_runs_that_a_table_has(table):
     assert [row["p_holm"] for row in rows] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
 
 
-def test_two_tables_weights_and_clusters(table):
+def test_two_tables_weights_and_clusters(weighted):
+    table = weighted.withColumnRenamed("weight", "w")
     tables = {"new": table.where("run = 'b'"), "old": table.where("run = 'a'").repartition(3)}
     options = {"baseline": "old", "replicates": 1000, "cluster": "user", "metrics": ["ndcg"]}
     (row,) = found(compare(tables, **options))
     assert (row["run"], row["std_error"], row["n_clusters"]) == ("new", near(0.034184728740), 5)
     assert (row["boot_low"], row["boot_high"]) == (near(0.027944444441), near(0.146208333347))
-    (row,) = found(compare(tables, **options, weight="weight"))
+    (row,) = found(compare(tables, **options, weight="w"))
     assert row["std_error"] == near(0.041480623065)
 
 
-def test_metrics_default_to_ndcg_and_dcg(table):
-    rows = found(compare(table, baseline="a", names=["a", "c"], replicates=0, flips=0))
-    assert [row["metric"] for row in rows] == ["dcg", "ndcg"]
-    assert rows[1]["difference"] == estimate(X, Z).difference
-    assert rows[0]["difference"] == near(2 * estimate(X, Z).difference)
+def test_ndcg_is_compared_and_dcg_beside_it_is_not_tested(table):
+    """p of c against a is .017505305127 (COMPARE's worked example); one test leaves it, two double it."""
+    options = {"baseline": "a", "names": ["a", "c"], "replicates": 0, "flips": 0}
+    dcg, ndcg = found(compare(table, **options))
+    assert (dcg["metric"], ndcg["metric"]) == ("dcg", "ndcg")
+    assert ndcg["difference"] == estimate(X, Z).difference
+    assert dcg["difference"] == near(2 * estimate(X, Z).difference)
+    assert (dcg["ci_low"], dcg["std_error"]) == (near(2 * ndcg["ci_low"]), near(2 * ndcg["std_error"]))
+    assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
+    assert (ndcg["p_value"], ndcg["p_holm"], ndcg["family_size"]) == (near(0.017505305127), ndcg["p_value"], 1)
+    assert ndcg["verdict"] == "better"
+    (alone,) = found(compare(table.drop("dcg"), **options))
+    assert alone == ndcg
+    named = found(compare(table, **options, metrics="ndcg,dcg"))
+    assert [row["p_holm"] for row in named] == [2 * ndcg["p_value"]] * 2
+    assert {(row["family_size"], row["verdict"]) for row in named} == {(2, "better")}
+
+
+def test_dcg_of_an_evaluation_is_tested_where_it_was_named(spark):
+    both = evaluate(rankings(spark), score=["old", "new"], metrics=["ndcg@1", "ndcg@3", "dcg@3", "ap@3"])
+    rows = {(row["metric"], row["k"]): row for row in found(compare(both, baseline="old", replicates=0, flips=0))}
+    assert set(rows) == {("ndcg", 1), ("ndcg", 3), ("dcg", 1), ("dcg", 3), ("ap", 3)}
+    assert {at for at, row in rows.items() if row["verdict"] is None} == {("dcg", 1)}
 
 
 @pytest.mark.parametrize("cluster", [None, "user"])
-def test_the_same_bits_at_any_number_of_partitions(spark, table, cluster):
-    many = table.crossJoin(spark.range(40).withColumnRenamed("id", "n")).withColumn(
+def test_the_same_bits_at_any_number_of_partitions(spark, weighted, cluster):
+    many = weighted.crossJoin(spark.range(40).withColumnRenamed("id", "n")).withColumn(
         "query_id", F.concat("query_id", F.col("n").cast("string"))
     )
     many = many.withColumn("ndcg", F.col("ndcg") + F.col("n") * F.length("run") / 977).withColumn(
@@ -132,6 +158,54 @@ def test_queries_of_one_run_follow_the_convention(spark, table):
     dropping = compare(some, metrics="ndcg", names=["a", "b"], replicates=0, convention="default;missing_query=drop")
     (row,) = found(dropping)
     assert (row["n_queries"], row["unpaired"], row["difference"]) == (11, "drop", estimate(X[1:], Y[1:]).difference)
+
+
+def test_stored_weights_are_used(weighted):
+    options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
+    for names in (None, ["a", "b"]):
+        row = found(compare(weighted, **options, names=names))[0]
+        assert (row["difference"], row["std_error"]) == WORKED
+    row = found(compare(weighted, **options, weight="", names=["a", "b"]))[0]
+    assert (row["difference"], row["std_error"]) == (near(0.071666666667), near(0.026135814663))
+    # As a table has them to which another data set added the column.
+    null = weighted.withColumn("weight", F.lit(None).cast("double"))
+    assert found(compare(null, **options))[0]["difference"] == near(0.071666666667)
+    with pytest.raises(InputRefusedError, match="weight-col '' compares without weights"), plain_refusals():
+        compare(null, **options, names=["a", "b"]).collect()
+    two = {"a": weighted.where("run = 'a'"), "b": weighted.where("run = 'b'").drop("weight")}
+    with pytest.raises(InputRefusedError, match="of run 'a' has stored weights and that of run 'b' has none"):
+        compare(two, **options)
+    assert found(compare(two, **options, weight=""))[0]["difference"] == near(0.071666666667)
+
+
+def test_an_evaluation_and_its_per_query_table_agree(spark):
+    data = rankings(spark).withColumn("w", F.expr("case query_id when 'q1' then 3.0 else 1.0 end"))
+    result = evaluate(data, score=["old", "new"], k=[1, 3], weight="w")
+    options = {"baseline": "old", "replicates": 0, "flips": 0}
+    rows = found(compare(result, **options))
+    assert found(compare(result.per_query, **options)) == rows
+    means = {(row["run"], row["metric"], row["k"]): row["value"] for row in result.summary.collect()}
+    for row in rows:
+        at = (row["metric"], row["k"])
+        assert (row["baseline_value"], row["value"]) == (means[("old", *at)], means[("new", *at)])
+    assert rows != found(compare(result, **options, weight=""))
+
+
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_a_run_without_rows_is_refused(table, unpaired):
+    options = {"metrics": "ndcg", "replicates": 0, "flips": 0, "unpaired": unpaired}
+    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+        compare(table, names=["typo", "a"], baseline="typo", **options).collect()
+    told = "run 'typo' has no rows; of the runs to compare, these have some: 'a'."
+    assert str(refused.value) == told
+    with pytest.raises(InvalidParameterError, match="run must be one of x, y; got 'z'"):
+        compare({"x": table, "y": table}, names=["x", "z"])
+
+
+def test_some_of_several_tables_are_compared(table):
+    tables = {name: table.where(f"run = '{name}'") for name in NAMES}
+    (row,) = found(compare(tables, names=["c", "a"], metrics="ndcg", replicates=0, flips=0))
+    assert (row["baseline"], row["run"], row["difference"]) == ("c", "a", -estimate(X, Z).difference)
 
 
 def test_refusals_are_one_line(table):

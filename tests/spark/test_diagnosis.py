@@ -139,6 +139,21 @@ def test_lists_of_changed_queries_hold_what_was_ranked(rankings, options, form):
         assert "bad" not in {one["item"] for one in row["baseline_list"]}
 
 
+def test_changed_queries_of_a_run_without_rows_are_refused(rankings):
+    """All its queries would count as zeros, and be the most changed."""
+    long = rankings.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)")).drop("old", "new")
+    result = evaluate(long, run="ranker", k=3)
+    for baseline, run in (("typo", "new"), ("new", "typo")):
+        with pytest.raises(InputRefusedError) as refused, plain_refusals():
+            changed_queries(result, baseline=baseline, run=run, n=2).collect()
+        assert str(refused.value) == "run typo has no rows; the runs are new, old."
+    wide = evaluate(rankings, score=["old", "new"], k=3)
+    with pytest.raises(InvalidParameterError, match="baseline must be one of old, new; got 'typo'"):
+        changed_queries(wide, baseline="typo", run="new")
+    with pytest.raises(InvalidParameterError, match="one run without a name"):
+        changed_queries(evaluate(rankings, score="old", k=3), baseline="old", run="new")
+
+
 def test_what_cannot_be_diagnosed_is_refused(rankings):
     result = evaluate(rankings, score=["old", "new"], k="all")
     with pytest.raises(InvalidParameterError, match="cutoffs that are numbers"):

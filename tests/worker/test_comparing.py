@@ -114,6 +114,34 @@ def test_queries_of_one_run():
         compared(rows, plan_of(unpaired="error"))
 
 
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_a_segment_that_one_run_lacks_is_unclear(unpaired):
+    """All zeros on one side would be a large difference with a small p-value."""
+    rows = [row for row in example_1() if row["country"] != "DE" or row["run"] == 1]
+    found = compared(rows, plan_of(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
+    its = by_segment(found)
+    assert (its["DE"]["verdict"], its["DE"]["note"]) == ("unclear", "one_side_empty,few_queries")
+    assert (its["DE"]["n_only_run"], its["DE"]["n_only_baseline"]) == (7, 0)
+    assert [its["DE"][name] for name in ("p_value", "p_sign_flip", "p_holm", "p_bh")] == [None] * 4
+    assert its["DE"]["difference"] == (near(4.23 / 7) if unpaired == "zero" else None)
+    assert "one_side_empty" not in its["US"]["note"] + found[0]["note"]
+    assert found[0]["family_size"] == 2  # overall and US
+
+
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+@pytest.mark.parametrize("baseline", ["c", "a", None])
+def test_a_run_without_rows_is_refused(unpaired, baseline):
+    plan = plan_of(runs=("a", "b", "c"), baseline=baseline, unpaired=unpaired)
+    with pytest.raises(InputRefusedError, match=r"run 'c' has no rows; .* these have some: 'a', 'b'\."):
+        compared(example_1(), plan)
+
+
+def test_a_run_without_rows_at_one_cutoff_is_refused():
+    rows = [{**row, "k": k} for row in example_1() for k in ((10,) if row["run"] == 0 else (5, 10))]
+    with pytest.raises(InputRefusedError, match=r"run 'a' has no query at k=5, where 'b' has some; choose cutoffs"):
+        compared(rows, plan_of())
+
+
 def test_three_runs():
     found = compared(example_1(with_c=True), plan_of(runs=("a", "b", "c"), baseline=None))
     assert [(row["run"], row["baseline"]) for row in found] == [("b", "a"), ("c", "a"), ("c", "b")]

@@ -14,6 +14,7 @@ from support.paired import key_hash, key_hashes
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.resampling import hash_words
 from ndcg_spark.nightly_plans import RollUpPlan
+from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.comparing.periods import FAMILY, PERIOD_SCHEMA, make_decider, make_roller
 
 DAYS = [
@@ -61,6 +62,38 @@ def nights(days, plan, **more):
     return found
 
 
+def test_companions_stay_untested_in_periods():
+    """Two metrics with the same values: as a companion, the second leaves the first its p-value, else it doubles."""
+    pair = (SummedMetric("ndcg", "value"), SummedMetric("dcg", "value"))
+    for independence in ("query_day", "query", "day"):
+        options = {"replicates": 50, "flips": 99, "keep_replicates": True, "metrics": pair}
+        week = RollUpPlan(periods=("week",), independence=independence)
+        alone = rolled(nights(DAYS, plan_of(**options, companions=pair[1:])), week)
+        both = rolled(nights(DAYS, plan_of(**options)), week)
+        (ndcg,) = [row for row in alone if row["metric"] == "ndcg"]
+        (dcg,) = [row for row in alone if row["metric"] == "dcg"]
+        assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
+        assert (dcg["difference"], dcg["ci_low"]) == (ndcg["difference"], ndcg["ci_low"])
+        p = ndcg["p_sign_flip" if independence == "query" else "p_value"]
+        assert (ndcg["p_holm"], ndcg["family_size"]) == (p, 1)
+        assert {(row["p_holm"], row["family_size"]) for row in both} == {(min(1, 2 * p), 2)}
+
+
+def test_a_segment_that_one_run_lacks_on_every_night_stays_unclear():
+    country = {"country": {"s1": "DE", "s2": "US", "s3": "DE", "s4": "US", "s5": "US"}}
+    plan = plan_of(segment_sets=(("country",),))
+    rows = nights(DAYS, plan, **country)
+    for row in rows:
+        if row["segment"] == "DE":
+            row["note"] = "one_side_empty"
+    (week,) = [row for row in rolled(rows) if row["segment"] == "DE"]
+    assert (week["verdict"], week["p_value"]) == ("unclear", None)
+    assert "one_side_empty" in week["note"].split(",")
+    rows[-1]["note"] = next(row for row in rows if row["segment"] == "DE")["note"] = ""
+    (week,) = [row for row in rolled(rows) if row["segment"] == "DE"]
+    assert "one_side_empty" not in week["note"]
+
+
 def rolled(rows, plan=None, *, rows_per_batch=2):
     """Periods of stored rows."""
     plan = plan or RollUpPlan(periods=("week",))
@@ -68,7 +101,7 @@ def rolled(rows, plan=None, *, rows_per_batch=2):
     replicates = pa.array([row["replicates"] for row in rows], pa.list_(pa.int64()))
     table = table.set_column(table.schema.get_field_index("replicates"), "replicates", replicates)
     table = table.sort_by(
-        [(name, "ascending") for name in ("baseline", "run", "segment_by", "segment", "k", "night")]
+        [(name, "ascending") for name in ("baseline", "run", "segment_by", "segment", "metric", "k", "night")]
     )
     found = through(make_roller(plan), [table], rows_per_batch=rows_per_batch)
     family = [hash((row["period_start"], row["baseline"])) for row in found.to_pylist()]
@@ -189,7 +222,8 @@ def test_day_has_the_bits_of_days_as_clusters():
 
 
 def test_order_and_batches_change_no_bit():
-    stored = nights(random_days(), plan_of(replicates=64, flips=99, keep_replicates=True, runs=("a", "b", "c")))
+    plan = plan_of(replicates=64, flips=99, keep_replicates=True, segment_sets=(("country",),))
+    stored = nights(random_days(), plan, country={f"q{n}": ("DE", "US", "FR")[n % 3] for n in range(60)})
     expected = rolled(stored)
     assert rolled(stored[::-1], rows_per_batch=1) == rolled(stored, rows_per_batch=1000) == expected
 

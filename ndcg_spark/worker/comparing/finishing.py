@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison_plan import ComparisonPlan
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.exact import N_LIMBS
 from ndcg_spark.kernels.many_tests import benjamini_hochberg, holm
 from ndcg_spark.kernels.paired import (
@@ -73,8 +74,12 @@ RESULT_SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Columns of a comparison."""
+ONE_SIDE_EMPTY = "one_side_empty"
+"""Note on a segment in which one of the runs has no query: what the other has is compared with nothing."""
 OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
 """Columns that depend on all rows of a comparison."""
+UNTESTED, UNCLEAR = "untested", "unclear"
+"""Verdicts that are settled before the family is there: of a companion, which is stored as null; of no evidence."""
 HELD_RESULTS = 64
 """Rows of a batch of results; with stored replicates a row has some hundred kilobytes."""
 _SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
@@ -130,12 +135,22 @@ def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, An
     stored = None
     if plan.keep_replicates:
         stored = stored_numbers([(plan.replicates, totals.drawn), (plan.flips, totals.flipped)])
-    return {
+    metric = plan.metrics[key.metric]
+    row = {
         "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
-        "metric": plan.metrics[key.metric].name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
+        "metric": metric.name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
         "unpaired": plan.unpaired, "n_replicates": plan.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, **estimates_of(totals, plan),
     }  # fmt: skip
+    return settled(row, is_companion=plan.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
+
+
+def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:
+    """A row whose verdict does not depend on its family, if it is one of those that are not tested."""
+    if one_side_empty:
+        note = ",".join([ONE_SIDE_EMPTY, *filter(None, [row["note"]])])
+        row = row | {"note": note, "p_value": None, "p_sign_flip": None, "verdict": UNCLEAR}
+    return row | {"p_value": None, "verdict": UNTESTED} if is_companion else row
 
 
 def estimates_of(totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
@@ -227,6 +242,7 @@ def make_family(plan: ComparisonPlan) -> BatchFunction:
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = [batch for batch in batches if batch.num_rows]
+        _refuse_empty_sides(tables, plan)
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
         for batch in decided(tables, p_values, alpha=plan.alpha, margin=plan.margin):
             yield batch.cast(RESULT_SCHEMA)
@@ -234,19 +250,49 @@ def make_family(plan: ComparisonPlan) -> BatchFunction:
     return batch_function(decide)
 
 
+def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], plan: ComparisonPlan) -> None:
+    """Refuse a run without rows: by `unpaired=zero` its queries would all count as zeros."""
+    names = ("run", "baseline", "segment_by", "k", "note", "n_only_run")
+    rows = [row for batch in tables for row in batch.select(names).to_pylist() if not row["segment_by"]]
+    there, lacking = set(), []
+    for row in rows:
+        if ONE_SIDE_EMPTY not in row["note"].split(","):
+            there |= {row["run"], row["baseline"]}
+        else:
+            has, lacks = ("run", "baseline") if row["n_only_run"] else ("baseline", "run")
+            there.add(row[has])
+            lacking.append((row[lacks], row[has], "all" if row["k"] is None else row["k"]))
+    if not lacking:
+        return
+    lacks, has, k = min(lacking, key=lambda one: (one[0] in there, *map(str, one)))
+    if lacks in there:
+        raise InputRefusedError(
+            f"run {lacks!r} has no query at k={k}, where {has!r} has some; choose cutoffs that both have (k)."
+        )
+    known = ", ".join(repr(run) for run in plan.runs if run in there)
+    raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
+
+
 def decided(
     tables: Sequence[pa.RecordBatch], p_values: Sequence[float | None], *, alpha: float, margin: float
 ) -> Iterator[pa.RecordBatch]:
-    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given."""
+    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given.
+
+    Rows whose verdict is settled already are not in the family.
+    """
+    before = [verdict for batch in tables for verdict in batch.column("verdict").to_pylist()]
+    p_values = [None if verdict else p for p, verdict in zip(p_values, before, strict=True)]
     adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
     family, at = sum(p is not None for p in p_values), 0
     for batch in tables:
-        its = adjusted[at : at + batch.num_rows]
+        its, given = adjusted[at : at + batch.num_rows], before[at : at + batch.num_rows]
         at += batch.num_rows
         low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
         verdicts = [
-            verdict_of(p, d, at_least, alpha=alpha, margin=margin)
-            for (p, _), d, at_least in zip(its, difference, low, strict=True)
+            (None if verdict == UNTESTED else verdict)
+            if verdict
+            else verdict_of(p, d, at_least, alpha=alpha, margin=margin)
+            for (p, _), d, at_least, verdict in zip(its, difference, low, given, strict=True)
         ]
         columns = {
             "p_holm": pa.array([p for p, _ in its], _NUMBER),
@@ -264,4 +310,4 @@ def verdict_of(
     """Say in a word what a comparison shows."""
     if p_holm is not None and difference is not None and p_holm <= alpha:
         return "better" if difference > 0 else "worse"
-    return "not_worse" if ci_low is not None and ci_low > -margin else "unclear"
+    return "not_worse" if ci_low is not None and ci_low > -margin else UNCLEAR

@@ -28,6 +28,7 @@ from ndcg_spark.worker.batches import (
 UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
     "unit", "solo", "query", "cluster", "run", "k", "idcg", "weight", "missing",
 )  # fmt: skip
+UNWEIGHTED = "weight-col '' compares without weights"
 CHUNK_ROWS = 2**17
 """Rows that are put side by side at once."""
 _WHOLE_LIST = -1
@@ -232,7 +233,9 @@ def _refuse_differing(
         row = int(np.flatnonzero(differ)[0])
         seen = [value_at(rows.column(column), at) for at in (int(chosen[ids[row]]), row)]
         shown = "" if column == CLUSTER else f" ({seen[0]!r} and {seen[1]!r})"
-        _refuse(rows, row, f"has two values of column {name!r}{shown}; it must be the same in all runs", plan)
+        way_out = f" ({UNWEIGHTED})" if column == WEIGHT else ""
+        what = f"has two values of column {name!r}{shown}; it must be the same in all runs{way_out}"
+        _refuse(rows, row, what, plan)
 
 
 def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, plan: ComparisonPlan) -> None:
@@ -268,7 +271,7 @@ def _weights(rows: pa.RecordBatch, chosen: IntArray, has_value: BoolArray, plan:
     if bad.any():
         row = int(chosen[np.flatnonzero(bad)[0]])
         seen = rows.column(WEIGHT)[row].as_py()
-        _refuse(rows, row, f"has the weight {seen}; weights must be finite and not negative", plan)
+        _refuse(rows, row, f"has the weight {seen}; weights must be finite and not negative ({UNWEIGHTED})", plan)
     return weights
 
 

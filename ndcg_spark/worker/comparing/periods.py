@@ -36,6 +36,7 @@ from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.batches import BatchFunction, batch_function, int_values, list_offsets
 from ndcg_spark.worker.comparing.finishing import (
     HELD_RESULTS,
+    ONE_SIDE_EMPTY,
     RESULT_SCHEMA,
     decided,
     design_of,
@@ -43,6 +44,7 @@ from ndcg_spark.worker.comparing.finishing import (
     has_no_spread,
     notes_of,
     query_squares,
+    settled,
 )
 from ndcg_spark.worker.comparing.pairing import whole_units
 from ndcg_spark.worker.comparing.totals import (
@@ -200,7 +202,9 @@ def _row(key: tuple[Any, ...], period: Period, plan: RollUpPlan) -> dict[str, An
     row |= {name: first[name] for name in ("convention", *CHOICES)}
     row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
     row |= {"independence": independence, "state": period.totals.base.state.tolist(), "n_replicates": 0}
-    return row | _ESTIMATES[independence](period, _as_comparison(plan))
+    row |= _ESTIMATES[independence](period, _as_comparison(plan))
+    empty = all(ONE_SIDE_EMPTY in (one["note"] or "").split(",") for one in period.nights)
+    return settled(row, is_companion=any(one["verdict"] is None for one in period.nights), one_side_empty=empty)
 
 
 def _check(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:

@@ -78,6 +78,7 @@ class Pairs(NamedTuple):
     metric: int
     k: int | None
     used: BoolArray
+    both: BoolArray
     only_run: BoolArray
     only_baseline: BoolArray
     skipped: BoolArray
@@ -191,7 +192,8 @@ def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
                 x, y = np.where(used, x, 0.0), np.where(used, y, 0.0)
                 w = None if queries.weights is None else np.where(used, queries.weights, 0.0)
                 skipped = there & unknown
-                yield Pairs(number, metric, k, used, only_run, only_baseline, skipped, x, y, w, deltas(x, y))
+                both = has_x & has_y & (used | skipped)  # as for other counts, without those of weight 0
+                yield Pairs(number, metric, k, used, both, only_run, only_baseline, skipped, x, y, w, deltas(x, y))
 
 
 def _refuse_unpaired(
@@ -211,6 +213,7 @@ def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArra
     counts = np.zeros((n_groups, len(flags) + 1), dtype=np.int64)
     for at, flag in enumerate(flags):
         counts[:, at] = grouping.group_sums(flag.astype(np.int64))
+    n_both = grouping.group_sums(one.both.astype(np.int64))
     states = np.zeros((n_groups, STATE_SIZE), dtype=np.int64)
     for place, limb in limbs.items():
         states[:, place] = grouping.group_sums(limb)
@@ -223,6 +226,7 @@ def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArra
             continue
         base = held.setdefault(GroupKey(one.pair, grouping.number, text, one.metric, one.k), Totals()).base
         base.counts += counts[group]
+        base.n_both += int(n_both[group])
         base.state += states[group]
         base.low, base.high = min(base.low, float(low[group])), max(base.high, float(high[group]))
 

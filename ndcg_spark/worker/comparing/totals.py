@@ -65,6 +65,8 @@ class Base:
     ----------
     counts : int64, shape (8,)
         In the order of `COUNTS`; of clusters, those with a weight.
+    n_both : int
+        Queries that both runs have.
     state : int64, shape (STATE_SIZE,)
     squares : int64, shape (SQUARES_SIZE,)
         Of clusters; zeros without.
@@ -80,6 +82,13 @@ class Base:
     low: float = np.inf
     high: float = -np.inf
     differences: list[float] | None = field(default_factory=list)
+    n_both: int = 0
+
+    @property
+    def one_side_empty(self) -> bool:
+        """Whether one of the two runs has no query."""
+        only = self.counts[4:6]
+        return self.n_both == 0 and bool(only.any()) and not only.all()
 
     def add(self, other: Base) -> None:
         """Add the sums of other queries of the group."""
@@ -87,6 +96,7 @@ class Base:
         self.state += other.state
         self.squares += other.squares
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.n_both += other.n_both
         self.note_differences(other.differences)
 
     def note_differences(self, others: list[float] | None) -> None:
@@ -98,17 +108,17 @@ class Base:
         """Pack for the way to another worker."""
         few = self.differences
         numbers = np.array([self.low, self.high, *(few or [])], dtype=np.float64).view(np.int64)
-        n_few = np.array([-1 if few is None else len(few)], dtype=np.int64)
+        n_few = np.array([self.n_both, -1 if few is None else len(few)], dtype=np.int64)
         return np.concatenate([self.counts, self.state, self.squares, n_few, numbers]).astype("<i8").tobytes()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Base:
         """Unpack `to_bytes`."""
         words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
-        ends = np.cumsum([len(COUNTS), STATE_SIZE, SQUARES_SIZE, 1])
-        counts, state, squares, n_few, numbers = np.split(words, ends)
+        ends = np.cumsum([len(COUNTS), STATE_SIZE, SQUARES_SIZE, 2])
+        counts, state, squares, (n_both, n_few), numbers = np.split(words, ends)
         low, high, *few = numbers.view(np.float64).tolist()
-        return cls(counts, state, squares, low, high, None if n_few[0] < 0 else few)
+        return cls(counts, state, squares, low, high, None if n_few < 0 else few, int(n_both))
 
 
 @dataclass(slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.association import Correlation, paired_days, pearson, spearman
+from ndcg_spark.kernels.association import Correlation, decimal_changes, paired_days, pearson, spearman
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
 from ndcg_spark.kernels.window_change import WindowChange, window_change
 from ndcg_spark.nightly_plans import LinkPlan
@@ -73,6 +74,7 @@ def _series_rows(series: dict[str, Any], plan: LinkPlan) -> Iterator[dict[str, A
     nights = in_order(keys, series["nights"])
     require_same(keys, nights)
     values = {one["day"]: one["value"] for one in nights}
+    values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
     clicks = {one["day"]: one for one in series["clicks"] or ()}
     for rate in RATES:
         yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **_link(values, clicks, rate, plan)}
@@ -93,7 +95,7 @@ def _link(
     row |= _named("pearson", pearson(x, y, confidence=plan.confidence))
     row |= _named("spearman", spearman(x, y, confidence=plan.confidence))
     nightly = np.diff(days) == 1
-    dx, dy = np.diff(x)[nightly], np.diff(y)[nightly]
+    dx, dy = decimal_changes(x)[nightly], decimal_changes(y)[nightly]
     row["n_changes"] = len(dx)
     row |= _named("change_pearson", pearson(dx, dy, confidence=plan.confidence))
     row |= _named("change_spearman", spearman(dx, dy, confidence=plan.confidence))
