@@ -307,14 +307,15 @@ def tables_written(options: Mapping[str, Any]) -> list[str]:
     return [name for name in made if name != "run_log" and options[name]]
 
 
-def catalog_tables_written(options: Mapping[str, Any]) -> list[str]:
-    """Names of the catalog tables that are written, the run log too."""
+def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the catalog tables that are written, the run log too, and the kind of each."""
     from ndcg_spark.spark.formats import guess_format
     from ndcg_spark.tables.catalog import TABLE_KINDS
 
-    found = [name for name in (*tables_written(options), "run_log") if options.get(name)]
-    formats = {name: options.get(f"{name.removesuffix('_output')}_format") for name in found}
-    return [options[name] for name in found if (formats[name] or guess_format(options[name])) in TABLE_KINDS]
+    written = [name for name in (*tables_written(options), "run_log") if options.get(name)]
+    formats = {name: options.get(f"{name.removesuffix('_output')}_format") for name in written}
+    found = {options[name]: formats[name] or guess_format(options[name]) for name in written}
+    return {name: kind for name, kind in found.items() if kind in TABLE_KINDS}
 
 
 def target_of(reference: str | None, kind: str | None) -> Target | None:

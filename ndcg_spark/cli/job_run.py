@@ -244,7 +244,7 @@ def job_run(
         When there is no Spark, or the run log cannot be written.
     """
 
-    def tables() -> list[str]:
+    def tables() -> dict[str, str]:
         return catalog_tables_written(config.operations.options)
 
     name = f"ndcg-spark {command}"

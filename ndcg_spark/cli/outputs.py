@@ -30,6 +30,7 @@ from ndcg_spark.tables import (
     canonical,
     check_output,
     reading_of,
+    refuse_inside_table,
     refuse_nested,
     refusing,
     stage_partition,
@@ -111,6 +112,7 @@ def refuse_outputs(
             readings.append(found)
     if json_path not in (None, "-"):
         refuse_nested(canonical(os.path.abspath(str(json_path))), str(json_path), readings)
+        refuse_inside_table(str(json_path))
 
 
 def _readings(spark: SparkSession, inputs: Inputs, config: JobConfig) -> list[Reading]:

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ LARGEST_BATCH = str(2**31 - 1)
 
 @contextmanager
 def spark_session(
-    app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Callable[[], Sequence[str]] = tuple
+    app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Callable[[], Mapping[str, str]] = dict
 ) -> Iterator[SparkSession]:
     """Give the session to run in, and stop it afterwards if it was made here.
 
@@ -43,7 +43,7 @@ def spark_session(
     short_lists : bool
         Whether ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python.
     tables : callable
-        Gives the catalog tables that will be written; called when pyspark is known to be there.
+        Gives the catalog tables that will be written, and their kinds; called when pyspark is known to be there.
 
     Yields
     ------
@@ -66,7 +66,12 @@ def spark_session(
 
 
 def _session(
-    app_name: str, settings: Mapping[str, str], interrupts: Interrupts, *, short_lists: bool, tables: Sequence[str]
+    app_name: str,
+    settings: Mapping[str, str],
+    interrupts: Interrupts,
+    *,
+    short_lists: bool,
+    tables: Mapping[str, str],
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
@@ -80,7 +85,7 @@ def _session(
         if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
             ship(spark)  # there is no line of a user to do that; Databricks installs packages
         interrupts.started()
-        if active is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # the catalog of a server outlives its sessions
+        if active is None and not _of_a_server(spark):
             _refuse_forgotten(spark, tables)
         yield spark
         return
@@ -99,21 +104,25 @@ def _session(
                 spark.stop()
 
 
-def _refuse_forgotten(spark: SparkSession, tables: Sequence[str]) -> None:
-    """Refuse tables of a catalog that nobody sees after this session, whose files would be in the way of the next."""
-    from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog, setting
-    from ndcg_spark.tables.catalog import split_name
+def _of_a_server(spark: SparkSession) -> bool:
+    """Whether a session is one of many on a server that somebody else runs: its catalog outlives the job."""
+    on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    return on_connect and not os.environ.get("SPARK_REMOTE", "").startswith("local")
 
-    if not has_own_catalog(spark):
-        return
-    for table in tables:
-        schema, _ = split_name(table)
-        first = schema.partition(".")[0].strip("`")
-        is_catalog = first == "spark_catalog" or setting(spark, f"spark.sql.catalog.{first}", "")
-        catalog = first if is_catalog else setting(spark, "spark.sql.defaultCatalog", "spark_catalog")
-        kept_by = setting(spark, f"spark.sql.catalog.{catalog}", "")
-        if catalog == "spark_catalog" and (not kept_by or kept_by.endswith("DeltaCatalog")):
-            raise OutputRefusedError(f"table {table!r} would be forgotten when the job ends. {IN_MEMORY}")
+
+def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
+    """Refuse tables of a catalog that nobody sees after this session, whose files would be in the way of the next."""
+    from ndcg_spark.spark.settings import LASTING_CATALOG
+    from ndcg_spark.tables.catalog import forgotten_tables
+
+    found = forgotten_tables(spark, tables)
+    if found:
+        folders = ", ".join(f"./{table.replace('`', '')}" for table in found)
+        raise OutputRefusedError(
+            f"table{'s' * (len(found) > 1)} {', '.join(map(repr, found))} would be forgotten when the job ends: the "
+            f"catalog of its session is kept in memory. For a folder name a path ({folders}); for a table that lasts "
+            f"start Spark with {LASTING_CATALOG}."
+        )
 
 
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:

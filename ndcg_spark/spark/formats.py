@@ -203,10 +203,16 @@ def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
 
 def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisException) -> str:
     condition = condition_of(error)
-    hint = f" {IN_MEMORY}" if "TABLE_OR_VIEW_NOT_FOUND" in condition and has_own_catalog(spark) else ""
+    unknown = "TABLE_OR_VIEW_NOT_FOUND" in condition
+    hint = f" {IN_MEMORY}" if unknown and has_own_catalog(spark) else ""
     if "PATH_NOT_FOUND" in condition:
         return f"there is no path {reference!r}."
-    if "TABLE_OR_VIEW_NOT_FOUND" in condition and kind == "table":
+    name = (error.getMessageParameters() or {}).get("relationName", reference).replace("`", "")
+    if unknown and os.path.exists(name):
+        path = os.path.join(".", name)
+        named = f"in SQL parquet.`{path}`" if kind == "sql" else f"{path!r}, without a format of tables"
+        return f"there is no table {name!r} in the catalog; the folder of that name is {named}."
+    if unknown and kind == "table":
         return f"there is no table {reference!r} in the catalog, and no file or folder of that name.{hint}"
     if "UNABLE_TO_INFER_SCHEMA" in condition:
         return f"{reference!r} holds no {kind} files."

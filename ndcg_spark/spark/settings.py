@@ -8,31 +8,49 @@ from ndcg_spark.spark.failures import SPARK_ERRORS
 
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
+LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
 IN_MEMORY = (
-    "The catalog of this session is kept in memory; start Spark with --conf spark.sql.catalogImplementation=hive to "
-    "use that of a Hive metastore."
+    f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use that of a metastore."
 )
 """What to say where `has_own_catalog`."""
+_NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration not found: ")
+"""What is said of a setting that is not set (the last by Sail), and of one that the platform hides. Spark 3.5 has the
+condition in the text only."""
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
-    """Return a setting, or the default if it is not set. The default must be a valid value of the setting.
+    """Return a setting as it is in force.
 
-    The default is also returned if the platform hides the setting: serverless compute on Databricks answers
-    `CONFIG_NOT_AVAILABLE` for most names, whatever default is given.
+    Parameters
+    ----------
+    spark : SparkSession
+    name : str
+    default : str
+        For a setting that is not set and to which Spark itself gives no value, and for one that the platform hides:
+        serverless compute on Databricks answers `CONFIG_NOT_AVAILABLE` for most names, whatever default is asked for.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    Exception
+        Whatever else Spark answers: it is about the question, not about the setting.
     """
     try:
-        return str(spark.conf.get(name, default))
-    except SPARK_ERRORS:
+        # Without a default, which Spark would take for a value: it refuses what the setting cannot be.
+        found = spark.conf.get(name)
+    except SPARK_ERRORS as error:
+        if not any(condition in str(error) for condition in _NO_VALUE):
+            raise
         return default
+    return default if found is None else str(found)
 
 
 def session_time_zone(spark: SparkSession) -> str:
-    """Return the time zone of a session. If none is set it is that of Java, which `get` with a default would hide."""
-    try:
-        return str(spark.conf.get("spark.sql.session.timeZone"))
-    except SPARK_ERRORS:
-        return "UTC"
+    """Return the time zone of a session; if none is set it is that of Java."""
+    return setting(spark, "spark.sql.session.timeZone", "UTC")
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
@@ -43,7 +61,7 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 def has_own_catalog(spark: SparkSession) -> bool:
     """Whether the catalog of a session is kept in its memory, and forgotten with it."""
-    return setting(spark, "spark.sql.catalogImplementation", "") == "in-memory"
+    return setting(spark, "spark.sql.catalogImplementation", "hidden") == "in-memory"
 
 
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:

@@ -7,7 +7,7 @@ A write has two steps. `stage_partition` computes the rows and writes them where
 in place of the old ones. What fails before the second step leaves every table as it was.
 """
 
-from ndcg_spark.tables.checks import Reading, check_output, reading_of, refuse_nested
+from ndcg_spark.tables.checks import Reading, check_output, reading_of, refuse_inside_table, refuse_nested
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS, ManyNights, NightlySlice, RunPartition, slice_name
 from ndcg_spark.tables.writing import Staged, Swappable, refusing, replace_partition, stage_partition, swap_in
@@ -23,6 +23,7 @@ __all__ = [
     "canonical",
     "check_output",
     "reading_of",
+    "refuse_inside_table",
     "refuse_nested",
     "refusing",
     "replace_partition",

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.expressions import named, quoted, sql_text
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.settings import setting
+from ndcg_spark.spark.settings import has_own_catalog, setting
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 
@@ -25,6 +25,10 @@ COMMITTED = ("delta", "iceberg")
 TABLE_PROVIDERS = ("parquet", "orc", "hive", *COMMITTED)
 TABLE_KINDS = ("table", *COMMITTED)
 """Formats of outputs that are catalog tables: of any provider, or of this one."""
+_DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
+"""Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
+_OF_ICEBERG = "SparkSessionCatalog"
+"""The class that remembers tables of Iceberg only, and leaves the others to Spark's own catalog."""
 _WIDER = {"int": ("bigint",), "float": ("double",)}
 """Types that a declared column may have instead, as no value changes by the cast."""
 _PER_STATEMENT = 500
@@ -131,6 +135,42 @@ def split_name(table: str) -> tuple[str, str]:
     return schema, name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
+def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str]:
+    """Find those of the tables to write that only this session would know. Reads settings, runs no action.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    tables : mapping from name to kind
+        Names with or without schema and catalog; kinds of `TABLE_KINDS`. Tables need not exist.
+
+    Returns
+    -------
+    list of str
+        Those of a `spark_catalog` that is kept in memory, in their order.
+    """
+    if not has_own_catalog(spark):
+        return []
+    keeper = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
+    if keeper not in (*_DELEGATES, _OF_ICEBERG):
+        return []
+    found = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
+    if keeper in _DELEGATES:
+        return found
+    others = [table for table in found if provider_of_new(spark, tables[table]) != "iceberg"]
+    return [table for table in others if not spark.catalog.tableExists(table)]
+
+
+def _catalog_of(spark: SparkSession, table: str) -> str:
+    """Name the catalog that a table's name leads to in a session which has just started."""
+    first = split_name(table)[0].partition(".")[0].strip("`")
+    if first.lower() == "spark_catalog":
+        return "spark_catalog"
+    if first and setting(spark, f"spark.sql.catalog.{first}", ""):
+        return first
+    return setting(spark, "spark.sql.defaultCatalog", "spark_catalog")
+
+
 def current_schema(spark: SparkSession) -> str:
     """Name the current schema as SQL takes it."""
     name = spark.catalog.currentDatabase()
@@ -184,6 +224,12 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
     # The catalog names partitions in the order of the columns.
     if provider != "delta" and (sorted(by) if provider == "iceberg" else by) != list(PARTITIONS):
         raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}, in this order.")
+    buckets = [repr(one.name) for one in columns if one.isBucket]
+    if buckets:  # files that are put in place of others lie in no bucket
+        raise OutputRefusedError(
+            f"table {table!r} has buckets of {', '.join(buckets)}; it must be partitioned by "
+            f"{' and '.join(PARTITIONS)} and nothing else: make it without CLUSTERED BY, or name another table."
+        )
     body = T.StructType([one for one in schema if one.name not in PARTITIONS])
     _check_columns(table, schema, stored)
     return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +28,7 @@ from ndcg_spark.worker.files.stores import address_of
 
 PATH_FORMATS = ("parquet", "orc", "json")
 _NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
+_NIGHTS_BELOW = "run_date=*/slice=*"
 _NOT_FILES: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
 """What asking for the files of a frame may raise when it reads none."""
 _SLICES_LOOKED_INTO = 1000
@@ -218,6 +220,7 @@ def _checked_place(
     folder = shared_folder(spark, place, reference)
     if not in_catalog:
         _refuse_table_folder(spark, reference)
+        _refuse_inside(reference, _table_above(folder) if folder is not None else _remote_table_above(spark, place))
         try:
             if folder is None:
                 _check_remote(spark, place, reference, kind, stored)
@@ -254,6 +257,49 @@ def _refuse_table_folder(spark: SparkSession, reference: str) -> None:
             f"{reference!r} is, or lies in, {found}; to write to such a table name it in the catalog "
             f"(CREATE TABLE ... USING {found.kind} LOCATION {found.root!r}), or write to another folder."
         )
+
+
+def refuse_inside_table(path: str) -> None:
+    """Raise when a file of this machine would lie among the nights of a table.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    OutputRefusedError
+    """
+    _refuse_inside(path, _table_above(Path(os.path.realpath(path))))
+
+
+def _refuse_inside(reference: str, table: str | None) -> None:
+    if table is not None:
+        raise OutputRefusedError(
+            f"{reference!r} lies inside {table!r}, which holds nights of another table ({_NIGHTS_BELOW}); write to a "
+            "place outside of it."
+        )
+
+
+def _table_above(place: Path) -> str | None:
+    """The folder above a place that holds nights of a table, which what is written there would break."""
+    for folder in place.parents:
+        with suppress(OSError):  # a folder that is closed to us
+            if any(folder.glob(_NIGHTS_BELOW)):
+                return str(folder)
+    return None
+
+
+def _remote_table_above(spark: SparkSession, place: str) -> str | None:
+    """As `_table_above`, by globs of Spark, which list each folder above the place once."""
+    root = re.match(r"(?:[^/:]+:(?://[^/]*)?)?", place)[0]  # type: ignore[index]  # matches anything
+    path = place.removeprefix(root)
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        with suppress(*SPARK_ERRORS):  # a folder that may not be listed
+            if is_there(spark, f"{root or 'file:'}{path}/{_NIGHTS_BELOW}"):
+                return f"{root}{path}"
+    return None
 
 
 def _check_folder(spark: SparkSession, folder: Path, reference: str, kind: str, stored: T.StructType) -> None:

@@ -82,8 +82,20 @@ def test_errors_are_those_of_a_classic_session(seen, name):
     assert_as_expected(name, *seen["errors"][name])
 
 
+READ_TABLE = """
+import json, sys
+from pyspark.sql import SparkSession
+table = SparkSession.builder.remote(sys.argv[1]).getOrCreate().table("metrics_of_a_job")
+rows = table.where("metric = 'ndcg' and k = 6").selectExpr("string(run_date)", "value").collect()
+print(json.dumps([list(row) for row in rows]))
+"""
+
+
 def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server, environment, tmp_path):
-    """A session of its own, which has nothing of what other sessions of the server were sent."""
+    """A session of its own, which has nothing of what other sessions of the server were sent.
+
+    The catalog is that of the server, in whose memory the table of the job is found later.
+    """
     source = write_rows(tmp_path / "rows.parquet", ranked([3, 2, 3, 0, 1, 2]))
     ended = subprocess.run(
         [
@@ -91,7 +103,8 @@ def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server,
             ROOT / "jobs" / "mean_ndcg.py",
             "--input",
             source,
-            *["--convention", "linear", "--k", "6", "--json", "-"],
+            *["--convention", "linear", "--k", "6", "--json", "-", "--output", "metrics_of_a_job"],
+            *["--run-date", "2026-01-31"],
         ],
         env=environment | {"SPARK_REMOTE": server},
         capture_output=True,
@@ -100,6 +113,10 @@ def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert value_of(json.loads(ended.stdout.splitlines()[-1]), "ndcg", 6) == pytest.approx(0.960808, abs=5e-7)
+    found = subprocess.run(
+        [sys.executable, "-c", READ_TABLE, server], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert json.loads(found.stdout) == [["2026-01-31", pytest.approx(0.960808, abs=5e-7)]], found.stderr[-3000:]
 
 
 @pytest.mark.parametrize(

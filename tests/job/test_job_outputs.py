@@ -18,6 +18,7 @@ from ndcg_spark.cli.job import evaluate_and_write
 from ndcg_spark.cli.outputs import write_text
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
+from ndcg_spark.tables import checks
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
@@ -127,6 +128,48 @@ def write_file(path: Path) -> None:
 def test_a_folder_of_something_else(logs, name):
     write_file(logs.parent / "m" / name)
     refused(logs, "--input", logs / "a.parquet", "--output", logs.parent / "m")
+
+
+@pytest.fixture
+def metrics(logs):
+    """A metric table that has one night."""
+    done("--input", logs, "--output", logs.parent / "met", *NIGHT)
+    return logs.parent / "met"
+
+
+@pytest.mark.parametrize(
+    "place", ["{root}/met/run_date=2026-01-09", "file:{root}/to_met/run_date=2026-01-31/slice=x", "{root}/met/a/b"]
+)
+def test_a_place_inside_another_table(logs, metrics, place):
+    """What is written there would make a table that can neither be read nor written any more."""
+    (logs.parent / "to_met").symlink_to(metrics)
+    reference, before = place.format(root=logs.parent), files_below(logs.parent)
+    ended = mean_ndcg("--input", logs, "--per-query-output", reference, *NIGHT)
+    assert_refused(ended, f"{reference!r} lies inside {str(metrics)!r}, which holds nights of another table")
+    assert files_below(logs.parent) == before
+
+
+def test_a_file_inside_a_table(logs, metrics):
+    refused(logs, "--input", logs, "--json", metrics / "night.json")
+    done("--input", logs, "--output", metrics, "--run-date", "2026-02-01", *NIGHT[2:])
+
+
+def test_a_place_inside_another_table_that_only_spark_reaches(logs, metrics, monkeypatch):
+    """As of a store: this process looks at no folder itself."""
+    monkeypatch.setattr(checks, "shared_folder", lambda *_: None)
+    before = files_below(logs.parent)
+    ended = mean_ndcg("--input", logs, "--output", metrics / "run_date=2026-01-09", *NIGHT)
+    assert_refused(ended, "lies inside", f"{metrics}', which holds nights of another table")
+    assert files_below(logs.parent) == before
+    done("--input", logs, "--output", metrics.parent / "new" / "run_date=2026-01-09", *NIGHT)
+
+
+def test_a_table_beside_others_is_inside_none(logs, metrics):
+    """Neither are folders of other things above it that have partitions."""
+    write_file(logs.parent / "run_date=2026-01-31" / "a.parquet")
+    done("--input", logs, "--output", logs.parent / "env=prod" / "met", *NIGHT)
+    done("--input", logs, "--output", logs.parent / "env=test" / "met", *NIGHT)
+    assert stored_rows(logs.parent / "env=test" / "met")
 
 
 def test_another_format_in_one_folder(logs):

@@ -41,8 +41,8 @@ def elsewhere(folder: Path) -> Path:
     return folder
 
 
-def run_both(run: Callable[[Path, list[str]], Ended], folders: list[Path], flags: list[list[str]]) -> list[Ended]:
-    """A run that ends well and one that is refused, at the same time: starting Spark leaves a core idle."""
+def run_all(run: Callable[[Path, list[str]], Ended], folders: list[Path], flags: list[list[str]]) -> list[Ended]:
+    """Runs that end well or are refused, two at the same time: starting Spark leaves a core idle."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(run, folders, flags))
 
@@ -68,7 +68,7 @@ def from_checkout(bare_python, tmp_path_factory):
     def run(cwd: Path, flags: list[str]) -> Ended:
         return run_process([python, ROOT / "jobs" / "mean_ndcg.py", *flags], cwd, environment)
 
-    return list(zip(run_both(run, folders, [good, REFUSED]), folders, strict=True))
+    return list(zip(run_all(run, folders, [good, REFUSED]), folders, strict=True))
 
 
 def test_a_run_from_a_checkout(from_checkout):
@@ -109,10 +109,11 @@ def submitted(bare_python, tmp_path_factory):
     def run(cwd: Path, flags: list[str]) -> Ended:
         return run_process([spark_submit, *spark_flags, package, job, *flags], cwd, environment)
 
-    folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]
+    folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused", "forgotten")]
     good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
     good += ["--output", "out/metrics", "--per-query-output", "out/queries", "--json", "-"]
-    return list(zip(run_both(run, folders, [good, REFUSED]), folders, strict=True))
+    forgotten = ["--input", "absent/", "--k", "6", "--output", "metrics", "--per-query-output", "out/queries"]
+    return list(zip(run_all(run, folders, [good, REFUSED, forgotten]), folders, strict=True))
 
 
 def test_spark_submit(submitted):
@@ -132,6 +133,16 @@ def test_spark_submit_refused(submitted):
     (line,) = ended.out.splitlines()
     assert line.startswith("mean_ndcg.py: 1 bad row of 2 in the input: nan_score 1 (e.g. query_id=q, item=b)")
     assert "Traceback" not in ended.err
+
+
+def test_spark_submit_writes_no_table_that_nobody_finds_again(submitted):
+    """The catalog of its session is in memory, so that a second night would find files and no table."""
+    ended, folder = submitted[2]
+    assert ended.code == 2, ended.err[-3000:]
+    (line,) = ended.out.splitlines()
+    assert line.startswith("mean_ndcg.py: table 'metrics' would be forgotten when the job ends")
+    assert "(./metrics)" in line
+    assert sorted(path.name for path in folder.iterdir()) == ["bad.parquet", "good.csv"]
 
 
 # ------------------------------------------------------------------------------- questions that are answered at once

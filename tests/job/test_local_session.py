@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
+import click
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from support.spark_rankings import session_settings
 
 from ndcg_spark.cli import session
 from ndcg_spark.cli.config import catalog_tables_written
+from ndcg_spark.cli.main import cli
 from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
-from ndcg_spark.errors import OutputRefusedError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,57 +48,102 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, sho
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
 
 
+ICEBERG = {"spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog"}
 CATALOGS = {
-    "of Spark": ({"spark.sql.catalogImplementation": "in-memory"}, ["a", "prod.a", "spark_catalog.prod.a"], []),
-    "of Hive": ({"spark.sql.catalogImplementation": "hive"}, [], ["a", "prod.a"]),
-    "another one": (
-        {"spark.sql.catalogImplementation": "in-memory", "spark.sql.catalog.ice": "org.apache.iceberg.SparkCatalog"},
-        ["a", "prod.a"],
-        ["ice.prod.a"],
-    ),
+    "of Spark": ({}, ["a", "prod.a", "spark_catalog.prod.a", "`SPARK_CATALOG`.prod.a"], []),
+    "another one": (ICEBERG, ["a", "prod.a"], ["ice.prod.a"]),
     "another one by default": (
-        {"spark.sql.catalogImplementation": "in-memory", "spark.sql.catalog.ice": "org.apache.iceberg.SparkCatalog",
-         "spark.sql.defaultCatalog": "ice"},
+        {**ICEBERG, "spark.sql.defaultCatalog": "ice"},
         ["spark_catalog.prod.a"],
         ["a", "prod.a"],
     ),
-    "in its place": (
-        {"spark.sql.catalogImplementation": "in-memory",
-         "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog"},
-        [],
-        ["a", "prod.a", "spark_catalog.prod.a"],
+    "of Delta before that of Spark": (
+        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}, ["a", "prod.a"], []
+    ),
+    "of Unity Catalog in its place": (
+        {"spark.sql.catalog.spark_catalog": "io.unitycatalog.spark.UCSingleCatalog"}, [], ["a", "prod.a"]
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "forgotten", "kept"), CATALOGS.values(), ids=CATALOGS)
-def test_no_night_is_written_to_a_catalog_that_ends_with_the_session(
-    monkeypatch: pytest.MonkeyPatch, settings_of, settings, forgotten, kept
-) -> None:
-    class Conf:
-        def get(self, name: str, default: str) -> str:
-            return settings.get(name, default)
+@pytest.mark.classic("the catalog of a server outlives its sessions")
+def test_which_names_are_of_a_catalog_that_ends_with_the_session(spark, settings, forgotten, kept) -> None:
+    """Settings alone decide: no catalog is loaded, so that it need not be installed here."""
+    from ndcg_spark.tables.catalog import forgotten_tables
 
-    monkeypatch.setattr(session, "_start_local", lambda *_: Mock(conf=Conf()))
-    for table in kept:
-        with session.spark_session("a job", {}, short_lists=True, tables=lambda table=table: [table]):
-            pass
-    for table in forgotten:
-        with (
-            pytest.raises(
-                OutputRefusedError, match=rf"table '{table}' would be forgotten .*catalogImplementation=hive"
-            ),
-            session.spark_session("a job", {}, short_lists=True, tables=lambda table=table: [table]),
-        ):
-            pass
+    with session_settings(spark, **{name.replace(".", "__"): value for name, value in settings.items()}):
+        assert forgotten_tables(spark, dict.fromkeys([*forgotten, *kept], "table")) == forgotten
+
+
+IN_TURN = """
+import sys
+from ndcg_spark.cli.main import main
+for arguments in sys.argv[1:]:
+    print("code", main(arguments.split()), file=sys.stderr)
+"""
+JOBS_OF_ITS_OWN = {
+    "mean-ndcg --input no/ --k 2 --on-invalid reject --output m --per-query-output prod.q --rejects r --run-log l": (
+        "tables 'm', 'prod.q', 'r', 'l' ", "./m, ./prod.q, ./r, ./l"
+    ),
+    "roll-up --input absent/ --output spark_catalog.default.periods": (
+        "table 'spark_catalog.default.periods' ", "./spark_catalog.default.periods"
+    ),
+    "report --metrics absent/ --output page.html --run-log runs": ("table 'runs' ", "./runs"),
+}  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.classic("processes with sessions of their own")
+def test_a_session_of_our_own_writes_no_table_that_nobody_finds_again(tmp_path: Path) -> None:
+    """Before anything is read: the inputs are not there."""
+    outside = {name: value for name, value in os.environ.items() if name not in session.PROVIDED}
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_TURN, *JOBS_OF_ITS_OWN],
+        cwd=tmp_path,
+        env=outside | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    said = [line for line in ended.stderr.splitlines() if line.startswith(("ndcg-spark: ", "code "))]
+    for (tables, folders), line, code in zip(JOBS_OF_ITS_OWN.values(), said[::2], said[1::2], strict=True):
+        assert code == "code 2"
+        assert line.startswith(f"ndcg-spark: {tables}would be forgotten when the job ends")
+        assert f"({folders})" in line
+        assert "--conf spark.sql.catalogImplementation=hive" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def outputs(command: click.Command, path: str = "") -> dict[str, tuple[list[str], list[str]]]:
+    """The options of each job, and those that name a table to write, as their help says."""
+    if isinstance(command, click.Group):
+        below = [outputs(one, f"{path} {name}") for name, one in command.commands.items()]
+        return {job: its for jobs in below for job, its in jobs.items()}
+    tables = [
+        one.name for one in command.params if re.search("[Tt]able .*to write", getattr(one, "help", None) or "")
+    ]
+    return {path.strip(): ([one.name for one in command.params], tables)} if tables else {}
+
+
+def test_outputs_of_all_jobs_are_known_for_tables_by_their_names() -> None:
+    found = outputs(cli)
+    assert len(found) >= 14
+    assert found["mean-ndcg"][1] == ["output", "per_query_output", "rejects", "run_log"]
+    for job, (options, tables) in found.items():
+        for name in tables:
+            of_this = dict.fromkeys(options) | {name: "m"}
+            assert catalog_tables_written(of_this) == {"m": "table"}, (job, name)
+            assert catalog_tables_written(of_this | {name: "./m"}) == {}, (job, name)
 
 
 def test_catalog_tables_are_known_by_their_options() -> None:
     options = {"input": "a.b", "input_format": None, "input_option": (), "output": "prod.m", "output_format": None,
                "rejects": "folder/r", "rejects_format": None, "per_query_output": "q", "per_query_format": "delta",
                "run_log": "log", "run_log_format": None}  # fmt: skip
-    assert catalog_tables_written(options) == ["prod.m", "q", "log"]
-    assert catalog_tables_written({**options, "output": "m.parquet", "run_log": None}) == ["q"]
+    assert catalog_tables_written(options) == {"prod.m": "table", "q": "delta", "log": "table"}
+    assert catalog_tables_written({**options, "output": "m.parquet", "run_log": None}) == {"q": "delta"}
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,20 @@ def test_a_metric_table_without_partitions_is_refused(spark, kept, folder):
     assert_refused(ended, "'flat_metrics'", "partitioned")
 
 
+def test_a_metric_table_with_buckets_is_refused(spark, kept, folder):
+    """Files that are put in place of others would lie in no bucket: joins and GROUP BY run would fail."""
+    schema = spark.read.parquet(str(kept.files)).schema
+    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+    by = "PARTITIONED BY (run_date, slice) CLUSTERED BY (run) SORTED BY (k) INTO 4 BUCKETS"
+    spark.sql(f"CREATE TABLE bucketed_metrics ({columns}) USING parquet {by}")
+    try:
+        ended = mean_ndcg("--input", folder / "kept.parquet", "--k", 3, "--output", "bucketed_metrics")
+        assert_refused(ended, "'bucketed_metrics' has buckets of 'run'", "CLUSTERED BY")
+        assert spark.table("bucketed_metrics").groupBy("run").count().collect() == []
+    finally:
+        spark.sql("DROP TABLE bucketed_metrics")
+
+
 @pytest.mark.parametrize("kind", ["json", "orc"])
 def test_the_unnamed_run_reads_back_as_empty_text(spark, kept, folder, kind):
     path = folder / f"as_{kind}"

@@ -305,6 +305,10 @@ def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Pa
     ]
     (told,) = [row for row in again["metrics"] if row["metric"] == "ndcg"]
     assert stored["value"] == told["value"]
+    assert_refused(
+        mean_ndcg(*rows, "--output", "s3a://connected/metrics/run_date=2026-01-09", *NIGHT),
+        "lies inside 's3a://connected/metrics', which holds nights",
+    )
     server.put_folder(write(connected / "rows"), "connected/rows")
     for source, output in (
         ("s3a://connected/rows/", "s3a://connected//rows//metrics"),

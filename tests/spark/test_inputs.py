@@ -234,6 +234,29 @@ def test_a_table_that_is_not_there_is_named(spark, tmp_path, reference, kind, me
 
 
 @pytest.mark.parametrize(
+    ("reference", "kind", "way_out"),
+    [
+        ("metrics", "table", "the folder of that name is './metrics', without a format of tables."),
+        ("SELECT * FROM metrics", None, "the folder of that name is in SQL parquet.`./metrics`."),
+    ],
+)
+def test_a_table_that_is_a_folder_instead_is_named_as_one(spark, tmp_path, monkeypatch, reference, kind, way_out):
+    (tmp_path / "metrics").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputRefusedError) as refused:
+        read_table(spark, reference, kind)
+    assert str(refused.value) == f"there is no table 'metrics' in the catalog; {way_out}"
+
+
+@pytest.mark.classic("a server keeps its catalog as it was started")
+def test_a_table_that_a_catalog_in_memory_cannot_have_is_named_with_the_way_out(spark):
+    with pytest.raises(
+        InputRefusedError, match=r"kept in memory; start Spark with --conf spark.sql.catalogImpl.*=hive"
+    ):
+        read_table(spark, "prod.rankings")
+
+
+@pytest.mark.parametrize(
     "statement", ["DROP TABLE kept", "WITH new AS (SELECT 2 AS x) INSERT INTO kept SELECT * FROM new"]
 )
 def test_a_statement_that_is_no_query_is_refused_and_not_run(spark, statement):
