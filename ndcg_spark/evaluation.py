@@ -267,7 +267,8 @@ def evaluate(
     data : DataFrame, str or path
         A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
         or one row per query with an array of relevances in rank order. A string is the path of Parquet files, which
-        Python workers read themselves where they can; that is the fastest.
+        Python workers read themselves where they can; that is the fastest. All files lie at its top, or all in
+        `name=value` folders of one depth; such a column is text where a name is not the text of a number or date.
     judgments : DataFrame or None
         Query, item and relevance, under the same column names.
     items : DataFrame or None

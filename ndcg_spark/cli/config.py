@@ -361,7 +361,8 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     InvalidParameterError
         When results of SQL are to be stored without a name: they would replace those of any other query.
     """
-    from ndcg_spark.spark.formats import guess_format, without_ending  # loads pyspark, which takes a moment
+    from ndcg_spark.spark.folders import without_ending  # loads pyspark, which takes a moment
+    from ndcg_spark.spark.formats import guess_format
 
     if options["dataset"]:
         return str(options["dataset"])

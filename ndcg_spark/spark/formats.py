@@ -15,24 +15,13 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.spark.folders import format_of_ending, read_files
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.spark.table_folders import DATA_FORMATS, table_folder_of
 from ndcg_spark.worker.files.stores import refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
-_EXTENSIONS = {
-    ".parquet": "parquet",
-    ".orc": "orc",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".avro": "avro",
-}
-_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
-_PATTERN = re.compile(r"[*?\[\]{}\\]")
 _QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
 _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
@@ -59,11 +48,6 @@ class Table:
     path: str | None
 
 
-def is_pattern(path: str) -> bool:
-    """Whether Spark takes a path to be read for a pattern, whatever lies there under that name."""
-    return bool(_PATTERN.search(path))
-
-
 def guess_format(reference: str) -> str:
     """Tell what kind of reference a user gave.
 
@@ -84,18 +68,8 @@ def guess_format(reference: str) -> str:
     """
     if _QUERY.match(reference):
         return "sql"
-    plain = _COMPRESSED.sub("", reference.rstrip("/").lower())
-    ending = os.path.splitext(plain)[1]
-    if "/" in reference or os.sep in reference or os.path.exists(reference):
-        return _EXTENSIONS.get(ending, "parquet")
-    return _EXTENSIONS.get(ending, "table")
-
-
-def without_ending(name: str) -> str:
-    """Take the endings of a file's name that say its format and compression from it."""
-    plain = _COMPRESSED.sub("", name)
-    stem, ending = os.path.splitext(plain)
-    return stem if ending.lower() in _EXTENSIONS else plain
+    is_path = "/" in reference or os.sep in reference or os.path.exists(reference)
+    return format_of_ending(reference.rstrip("/")) or ("parquet" if is_path else "table")
 
 
 def read_table(
@@ -166,10 +140,10 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
         return _read_trec(spark, reference, kind)
     if kind in ("csv", "tsv"):
         plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
-        return _read_csv(spark, reference, plain)
+        return _read_csv(spark, reference, plain, kind)
     if kind == "parquet" and not options:
         return read_parquet(spark, reference)
-    return spark.read.format(kind).options(**options).load(reference)
+    return read_files(spark, reference, kind, options)
 
 
 def read_query(spark: SparkSession, text: str) -> DataFrame:
@@ -177,11 +151,12 @@ def read_query(spark: SparkSession, text: str) -> DataFrame:
     return spark.sql(f"SELECT * FROM (\n{text.rstrip().removesuffix(';')}\n)")
 
 
-def _read_csv(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
+def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str) -> DataFrame:
     """Mark lines with more or fewer fields than the header, which Spark otherwise cuts or fills with nulls."""
-    schema = spark.read.options(**options).csv(path).schema
+    frame = read_files(spark, path, "csv", options, called=kind)
+    schema = frame.schema
     if not len(schema):
-        return spark.read.options(**options).csv(path)  # without a header: its columns will be found missing
+        return frame  # without a header: its columns will be found missing
     marked = T.StructType([*schema.fields, T.StructField(MALFORMED, T.StringType())])
     # Spark counts the fields of the columns that are read: all of them without pruning. The option came with 3.5.1.
     checked = {**options, "columnNameOfCorruptRecord": MALFORMED, "columnPruning": "false"}
@@ -191,7 +166,7 @@ def _read_csv(spark: SparkSession, path: str, options: dict[str, str]) -> DataFr
 def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
     """Fields set apart by white space; empty lines, and in judgments those that start with #, are no rows."""
     line = F.trim(F.regexp_replace("value", r"\s+", " "))
-    lines = spark.read.text(path).select(line.alias("line")).where(F.col("line") != "")
+    lines = read_files(spark, path, "text", called=kind).select(line.alias("line")).where(F.col("line") != "")
     if kind == "trec-qrels":
         lines = lines.where(~F.col("line").startswith("#"))
     fields = _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS

@@ -20,7 +20,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
-from ndcg_spark.spark.formats import is_pattern
+from ndcg_spark.spark.folders import is_pattern
 from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,

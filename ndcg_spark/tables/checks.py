@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.formats import guess_format, is_pattern
+from ndcg_spark.spark.folders import files_below, is_pattern
+from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.spark.table_folders import is_there, table_folder_of
 from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
 from ndcg_spark.tables.claims import HIDDEN
@@ -341,8 +342,7 @@ def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, st
     """As `_check_folder`, with Spark's listing of all files."""
     if not is_there(spark, place):
         return
-    files = spark.read.format("text").option("recursiveFileLookup", "true").load(place).inputFiles()
-    below = [canonical(unquote(uri)).removeprefix(canonical(place)).lstrip("/") for uri in files]
+    below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in files_below(spark.read, place)]
     for name in below:
         _refuse_foreign(name, reference, kind)
     if below:

@@ -144,6 +144,21 @@ def test_explain_says_who_reads_and_why(tables: Path) -> None:
 # --- Refusals
 
 
+def test_objects_on_two_levels_are_refused(server: Server, tables: Path, connected: Path) -> None:
+    """By Arrow where Spark has no connector, and by Spark where it has one; an object of each level is named."""
+    body = next((tables / "sorted" / "day=2026-01-31").glob("part 0*")).read_bytes()
+    for key in ("a.parquet", "s/b.parquet"):
+        server.put(f"data/levels/{key}", body)
+        (connected / "rows" / key).parent.mkdir(exist_ok=True)
+        (connected / "rows" / key).write_bytes(body)
+    for address in ("s3://data/levels", "s3a://connected/rows"):
+        for source in ("auto", "spark"):
+            with pytest.raises(
+                InputRefusedError, match=rf"'{address}'.* on two levels, as 'a.parquet' and 's/b.parq"
+            ):
+                ndcg_spark.evaluate(address, source=source)
+
+
 def broken(server: Server, tables: Path, name: str) -> None:
     """An object that ends too early."""
     body = next((tables / "sorted" / "day=2026-01-31").glob("part 1*")).read_bytes()

@@ -139,13 +139,35 @@ def test_what_travels_to_workers_holds_no_secret(tmp_path: Path, plain: pytest.M
 
 def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
     """Spark: a leading dot; a leading underscore without `=`; files that are still being copied."""
-    seen = ["a.parquet", "day=1/b.parquet", "_day=1/c.parquet", "x/y/d.parquet"]
+    seen = ["_day=1/a.parquet", "_DAY=2/b.parquet"]
     hidden = ["_SUCCESS", ".e.parquet", "_f.parquet", "_g/h.parquet", ".day=1/i.parquet", "j.parquet._COPYING_"]
     for name in seen + hidden:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     found = list_files(str(tmp_path))
     assert sorted(str(Path(path).relative_to(tmp_path)) for path in found) == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        (("a.parquet", "s/b.parquet"), "data files lie on two levels, as 'a.parquet' and 's/b.parquet'"),
+        (
+            ("day=1/a.parquet", "day=2/hour=3/b.parquet"),
+            "two levels, as 'day=1/a.parquet' and 'day=2/hour=3/b.parquet'",
+        ),
+        (("s/a.parquet", "s/b.parquet"), "'s/a.parquet' is in a folder whose name is not name=value"),
+        (("day=1/s/a.parquet",), "'day=1/s/a.parquet' is in a folder whose name is not name=value"),
+        (("day=/a.parquet",), "is not name=value"),
+        (("day=1/a.parquet", "hour=2/b.parquet"), "folders of one level stand for different columns"),
+    ],
+)
+def test_files_that_spark_may_not_all_read_are_not_listed(tmp_path: Path, files: tuple[str, ...], why: str) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for path in (str(tmp_path), f"{tmp_path}/"):
+        assert why in str(list_files(path))
 
 
 @pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])

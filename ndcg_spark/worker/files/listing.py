@@ -1,10 +1,11 @@
-"""Which files a path of Parquet files stands for: those that Spark would read below it."""
+"""Which files a path stands for: those that Spark would read below it."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from pyarrow import fs
 
@@ -16,6 +17,8 @@ MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metada
 """What lies in the folder of a table of each format that keeps a log of its files, and in no other."""
 _MARKED = re.compile("|".join(rf"(?:^|/){re.escape(mark)}(?:/|$)".replace(r"\*", "[^/]*") for mark in MARKS.values()))
 _NOT_ALL = "not every file below the path belongs to the table"
+_OF_A_COLUMN = re.compile(r"([^=]+)=.+", re.DOTALL)
+"""The name of a folder that stands for a value of a column."""
 
 
 def list_files(path: str) -> list[str] | str:
@@ -35,6 +38,38 @@ def fitting(found: list[str]) -> list[str] | str:
     return f"{others[0]} has another ending" if others else found or "there are no files"
 
 
+def data_files(names: Sequence[str], has_ending: Callable[[str], bool]) -> list[str]:
+    """Leave out stray files, such as notes. Any file is data where none has an ending of the format.
+
+    Else these are data, as are files without an ending but with a number (Hive and Flink name theirs so), and what
+    lies in a folder of a column: Spark then takes all such folders for parts of the table.
+    """
+    if not any(map(has_ending, names)):
+        return list(names)
+    found = []
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        numbered = "." not in file and any(map(str.isdecimal, file))
+        if has_ending(name) or numbered or _OF_A_COLUMN.fullmatch(folder.rpartition("/")[2]):
+            found.append(name)
+    return found
+
+
+def two_levels(names: Sequence[str]) -> tuple[str, str] | None:
+    """Find two files that lie on different levels, by their names below the folder that holds both."""
+    levels = sorted(names, key=lambda name: (name.count("/"), name))
+    if not levels or levels[0].count("/") == levels[-1].count("/"):
+        return None
+    return below_common_folder(levels[0], levels[-1])
+
+
+def below_common_folder(first: str, second: str) -> tuple[str, str]:
+    """Cut what two names of files have in common in front of them."""
+    folders = zip(first.split("/")[:-1], second.split("/")[:-1], strict=False)
+    n_common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], folders))
+    return "/".join(first.split("/")[n_common:]), "/".join(second.split("/")[n_common:])
+
+
 def column_of_folders(path: str, files: Sequence[str], columns: Iterable[str]) -> str | None:
     """Find a column that Spark takes from the names of folders below a path, whatever is in the files."""
     root = path.rstrip("/") + "/"
@@ -52,10 +87,11 @@ def _below_folder(path: str) -> list[str] | str:
         if any(map(_MARKED.search, folders)):
             return _NOT_ALL
         folders[:] = sorted(name for name in folders if not is_hidden(name))
-        found += [os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)]
+        seen = [os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)]
+        found += filter(os.path.isfile, seen)  # like Spark, without links that lead nowhere
         if len(found) > MAX_FILES:
             break
-    return fitting(found)
+    return _placed(found, path)
 
 
 def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
@@ -67,7 +103,25 @@ def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
     if any(map(_MARKED.search, keys)):
         return _NOT_ALL
     root = path.rstrip("/")
-    return fitting([f"{root}/{key}" for key in keys if not any(map(is_hidden, key.split("/")))])
+    return _placed([f"{root}/{key}" for key in keys if not any(map(is_hidden, key.split("/")))], root)
+
+
+def _placed(found: list[str], root: str) -> list[str] | str:
+    """Return files that all lie at the top, or all in folders of the same columns; or say which do not."""
+    files = fitting(found)
+    if isinstance(files, str):
+        return files
+    keys = [name[len(root) :].lstrip("/") for name in files]
+    levels = two_levels(keys)
+    if levels is not None:
+        return f"data files lie on two levels, as {levels[0]!r} and {levels[1]!r} (move all to one level)"
+    columns = set()
+    for key in keys:
+        folders = [_OF_A_COLUMN.fullmatch(folder) for folder in key.split("/")[:-1]]
+        if None in folders:
+            return f"{key!r} is in a folder whose name is not name=value"
+        columns.add(tuple(folder[1].lower() for folder in folders if folder))
+    return files if len(columns) == 1 else "folders of one level stand for different columns"
 
 
 def is_hidden(name: str) -> bool:
