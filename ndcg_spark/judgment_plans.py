@@ -29,8 +29,8 @@ EVENT_RESERVED = (
 )  # fmt: skip
 """Columns of judgments made from events; query and item columns may not have these names."""
 RATING_RESERVED = (
-    "relevance", "rule", "decided_by", "n_ratings", "weight_sum", "lowest", "highest", "disputed", "ratings",
-    "run",
+    "relevance", "rule", "decided_by", "n_ratings", "n_zero_weight", "weight_sum", "lowest", "highest", "disputed",
+    "ratings", "run",
 )  # fmt: skip
 """Columns of judgments made from ratings."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
