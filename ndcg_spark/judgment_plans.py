@@ -18,6 +18,8 @@ TIE_RULES = ("lower", "higher", "null")
 ON_INVALID = ("fail", "reject")
 GRADES = {"view": 1.0, "cart": 2.0, "purchase": 3.0}
 IMPRESSION = "impression"
+MAX_SECONDS = 10_000_000_000
+"""Three centuries; as microseconds they fit into 64 bits."""
 MAX_GRADE = 1e6
 """A sum of 2^43 such grades fits into 64 bits."""
 MAX_WEIGHT = 1e18
@@ -27,8 +29,8 @@ EVENT_RESERVED = (
 )  # fmt: skip
 """Columns of judgments made from events; query and item columns may not have these names."""
 RATING_RESERVED = (
-    "relevance", "rule", "decided_by", "n_ratings", "weight_sum", "lowest", "highest", "disputed", "ratings",
-    "run",
+    "relevance", "rule", "decided_by", "n_ratings", "n_zero_weight", "weight_sum", "lowest", "highest", "disputed",
+    "ratings", "run",
 )  # fmt: skip
 """Columns of judgments made from ratings."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -136,8 +138,10 @@ class EventPlan:
                 f"dedup=time and dedup_seconds go together; got dedup={self.dedup}, "
                 f"dedup_seconds={self.dedup_seconds}."
             )
-        if self.dedup_seconds is not None and self.dedup_seconds < 1:
-            raise InvalidParameterError(f"dedup_seconds must be at least 1; got {self.dedup_seconds}.")
+        if self.dedup_seconds is not None and not 1 <= self.dedup_seconds <= MAX_SECONDS:
+            raise InvalidParameterError(
+                f"dedup_seconds must lie between 1 and {MAX_SECONDS:,}; got {self.dedup_seconds}."
+            )
 
     def _check_grades(self) -> None:
         for event, grade in self.grades.items():

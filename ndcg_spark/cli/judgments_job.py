@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXIT_DONE = 0
 _MERGED = {
     "events": ("n_events", "n_impressions", "n_duplicates"),
-    "ratings": ("n_ratings",),
+    "ratings": ("n_ratings", "n_zero_weight"),
 }
 """Columns of judgments whose sums account for the rows that were read."""
 
@@ -226,7 +226,8 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         )
         return lines
     agreed = outcome["agreement"]
-    lines.append(f"ratings: {rows['ratings']:,} used, {rows['rejected']:,} rejected")
+    weightless = f"{rows['zero_weight']:,} of weight 0, " if rows["zero_weight"] else ""
+    lines.append(f"ratings: {rows['ratings']:,} used, {weightless}{rows['rejected']:,} rejected")
     lines.append(f"in dispute: {outcome['disputed']:,}")
     alpha = f"none ({agreed['reason']})" if agreed["alpha"] is None else f"{agreed['alpha']:.4f}"
     behind = f"{agreed['n_ratings']:,} ratings of {agreed['n_items']:,} items"

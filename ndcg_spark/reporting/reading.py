@@ -14,6 +14,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.spark.timestamps import utc_text
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
@@ -146,8 +147,7 @@ def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: S
     its = metrics.where(_of(dataset, night) & (F.col("segment_by") == ""))
     if runs:
         its = its.where(F.col("run").isin(*runs))
-    stamp = F.date_format(F.to_utc_timestamp("computed_at", F.current_timezone()), "yyyy-MM-dd HH:mm 'UTC'")
-    found = _collected(its.withColumn("computed_at", stamp).limit(MOST_MEANS + 1))
+    found = _collected(its.withColumn("computed_at", utc_text(F.col("computed_at"))).limit(MOST_MEANS + 1))
     if len(found) > MOST_MEANS:
         raise InputRefusedError(
             f"the night has more than {MOST_MEANS:,} means over all queries; name the runs of the report."

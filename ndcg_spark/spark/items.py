@@ -23,6 +23,7 @@ from ndcg_spark.metrics.base import (
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import TOPICS as TOPICS_COLUMN
 from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.spark.timestamps import utc_date
 from ndcg_spark.spark.vectors import vector_column
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, canonical_names
 
@@ -264,7 +265,7 @@ def _attributes(items: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
                 f"column {columns.first_seen!r} (first-seen-col) of the {table} is {seen.simpleString()}, not a "
                 "date; cast it first."
             )
-        days = F.datediff(F.lit(plan.as_of), F.to_date(named(columns.first_seen)))
+        days = F.datediff(F.lit(plan.as_of), utc_date(named(columns.first_seen), seen))
         found["days"] = F.greatest(days, F.lit(0)).cast("double")
     return found
 

@@ -12,7 +12,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import MAX_K, EvaluationPlan
 from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
-from ndcg_spark.spark.expressions import named, require_column
+from ndcg_spark.spark.expressions import comparable, named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
 from ndcg_spark.spark.vectors import is_ml_vector, vector_column
 from ndcg_spark.worker.ranking.canonical import WEIGHT
@@ -208,10 +208,10 @@ class _Cells:
         chosen = [named(plan.item if of_corpus else plan.query).alias(ID), _vector(frame, plan).alias(VECTOR)]
         for name, label in ((LABELS, plan.labels), (SAME, plan.same)):
             if label is not None:
-                chosen.append(_comparable(frame, other, label).alias(name))
+                chosen.append(_in_both(frame, other, label).alias(name))
         if not of_corpus:
             for name, label in (self.carried or {}).items():
-                value = named(label).cast("double") if name == WEIGHT else named(label)
+                value = named(label).cast("double") if name == WEIGHT else comparable(frame, label)
                 chosen.append(value.alias(name))
         return frame.select(*chosen)
 
@@ -275,7 +275,7 @@ def _task(
         for frame, table in _tables(queries, corpus):
             require_column(frame, plan.same, "same-col", table)
     if plan.exclude_self:
-        _comparable(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
+        _in_both(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
     for label in (carried or {}).values():
         require_column(queries, label, "segment-cols", "query table")
     item = T.StructType([corpus.schema[plan.item]])
@@ -338,15 +338,17 @@ def _vector(frame: DataFrame, plan: RetrievalPlan) -> Column:
     return named(plan.vector_column) if found is None else found  # `_kind` refuses columns of other types
 
 
-def _comparable(frame: DataFrame, other: DataFrame, column: str) -> Column:
-    """Give a column in the type that it has in both tables."""
+def _in_both(frame: DataFrame, other: DataFrame, column: str) -> Column:
+    """Give a column whose values are compared, in the type that it has in both tables."""
     kind, beside = frame.schema[column].dataType, other.schema[column].dataType
     if isinstance(kind, T.ArrayType):
         if not isinstance(kind.elementType, T.IntegralType | T.BooleanType):
             raise InputRefusedError(f"column {column!r} is {kind.simpleString()}; labels are 0 and 1.")
-        return named(column).cast("array<int>")
+        # A label that is neither 0 nor 1 is a bad row, which a worker finds: a narrower type could hide it.
+        wide = isinstance(kind.elementType, T.LongType)
+        return named(column) if wide else named(column).cast("array<int>")
     if kind == beside:
-        return named(column)
+        return comparable(frame, column)
     if isinstance(kind, T.IntegralType) and isinstance(beside, T.IntegralType):
         return named(column).cast("bigint")
     raise InputRefusedError(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import reduce
+from operator import add
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.spark.expressions import named, require_column
+from ndcg_spark.spark.expressions import named, quoted, require_column
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_HAS_ZONE = r"(?i)\d\d:\d\d(:\d\d(\.\d+)?)?\s*(z|utc|gmt|[+-]\d\d?(:?\d\d)?)$"
-_HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
+_WITHOUT_ZONE = r"^[-+]?\d+(-\d+){0,2}([ T]\d*(:\d*){0,2}(\.\d*)?)?$"
+"""A date, and maybe a time of day; whatever follows is a zone, as an offset or by name."""
+_DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +51,10 @@ class TimeColumn:
             return F.unix_micros(self.column)
         if isinstance(self.kind, T.TimestampNTZType):
             return _plain_micros(self.column)
-        text = f"trim(`{self.name.replace('`', '``')}`)"
+        text = f"trim({quoted(self.name)})"
         zoned = F.unix_micros(F.expr(f"try_cast({text} as timestamp)"))
-        plain = _plain_micros(F.expr(f"try_cast({text} as timestamp_ntz)"))
-        return F.when(F.expr(text).rlike(_HAS_ZONE), zoned).otherwise(plain)
+        plain = F.expr(f"try_cast({text} as timestamp_ntz)")  # leaves a zone out; null for a time without date
+        return F.when(F.expr(text).rlike(_WITHOUT_ZONE), _plain_micros(plain)).when(plain.isNotNull(), zoned)
 
     def bound(self, micros: int) -> Column:
         """A point in time to compare `comparable` with."""
@@ -94,8 +97,49 @@ def time_column(frame: DataFrame, column: str, part: str, table: str, *, parse_t
     return TimeColumn(name=column, kind=kind)
 
 
+def utc_date(column: Column, kind: T.DataType) -> Column:
+    """Date of a date or a timestamp, in UTC: a cast would take the time zone of the session.
+
+    Parameters
+    ----------
+    column : Column
+    kind : DataType
+        Date, or timestamp with or without time zone.
+
+    Returns
+    -------
+    Column
+    """
+    if not isinstance(kind, T.TimestampType):
+        return F.to_date(column)
+    micros = F.unix_micros(column)
+    # A quotient of doubles: far from 1970 its last bit may be off.
+    return F.date_from_unix_date(F.rint((micros - _of_day(micros)) / F.lit(_DAY)).cast("int"))
+
+
+def utc_text(column: Column) -> Column:
+    """Write a timestamp in UTC, up to its minute: `2026-03-08 02:30 UTC`.
+
+    Spark writes times of the session's zone, and that has no 02:30 on the night when clocks go forward.
+    """
+    of_day = _of_day(F.unix_micros(column))
+    hour, minute = (F.lpad(F.floor(its).cast("string"), 2, "0") for its in (of_day / _HOUR, of_day % _HOUR / _MINUTE))
+    day = utc_date(column, T.TimestampType()).cast("string")
+    return F.concat(day, F.lit(" "), hour, F.lit(":"), minute, F.lit(" UTC"))
+
+
+def _of_day(micros: Column) -> Column:
+    """Microseconds since midnight in UTC, before 1970, too."""
+    return F.pmod(micros, F.lit(_DAY))
+
+
 def _plain_micros(column: Column) -> Column:
     """Of a timestamp without time zone: a cast would take that of the session."""
-    day = F.unix_date(F.to_date(column)).cast("bigint") * 86_400_000_000
+    parts = {
+        _DAY: F.unix_date(F.to_date(column)),
+        _HOUR: F.hour(column),
+        _MINUTE: F.minute(column),
+    }
     seconds = (F.date_part(F.lit("SECOND"), column) * _SECOND).cast("bigint")
-    return day + F.hour(column) * _HOUR + F.minute(column) * _MINUTE + seconds
+    # These parts are ints, and a product of ints is an int: 36 minutes are more microseconds than it holds.
+    return reduce(add, (part.cast("bigint") * unit for unit, part in parts.items()), seconds)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgment_plans import RatingPlan
 from ndcg_spark.kernels.agreement import PairCounts, ordinal_alpha, pair_counts
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.kernels.ratings import (
     Ratings,
     majority,
@@ -56,8 +56,9 @@ def make_agreement() -> BatchFunction:
 
 
 def _counted(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
-    relevance, _, offsets = _ratings(batch, plan)
-    raters, first, second, count = pair_counts(relevance, offsets)
+    relevance, weight, offsets = _ratings(batch, plan)
+    counts = weight > 0
+    raters, first, second, count = pair_counts(relevance[counts], offsets_of(_number(counts, offsets)))
     columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
     return pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
 
@@ -66,6 +67,7 @@ def _judged(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
     relevance, weight, offsets = _ratings(batch, plan)
     ratings = weighty_ratings(relevance, weight, offsets)
     value, rule, deciding = _decided(ratings, plan, offsets)
+    n_ratings = lengths_of(ratings.offsets)
     low, high = rating_range(ratings)
     votes = majority(ratings)
     disputed = ratings.rated & ((high - low >= plan.dispute_range) | ~votes.more_than_half)
@@ -73,7 +75,8 @@ def _judged(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
         "relevance": pa.array(value, mask=np.isnan(value)),
         "rule": pa.array(rule, pa.string()),
         "decided_by": _names(batch.column(RATINGS), ratings, deciding),
-        "n_ratings": pa.array(np.diff(offsets)),
+        "n_ratings": pa.array(n_ratings),
+        "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
         "weight_sum": pa.array(weight_sums(ratings)),
         "lowest": pa.array(low, mask=~ratings.rated),
         "highest": pa.array(high, mask=~ratings.rated),
@@ -100,6 +103,11 @@ def _ratings(batch: pa.RecordBatch, plan: RatingPlan) -> tuple[FloatArray, Float
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets
 
 
+def _number(flagged: BoolArray, offsets: IntArray) -> IntArray:
+    """How many ratings of each item are flagged."""
+    return np.bincount(query_of_rows(offsets)[flagged], minlength=len(offsets) - 1).astype(np.int64)
+
+
 def _decided(ratings: Ratings, plan: RatingPlan, offsets: IntArray) -> tuple[FloatArray, list[str], BoolArray]:
     """Relevance of each item (NaN: none), the rule it follows from, and which ratings decided it."""
     item, votes = ratings.item, majority(ratings)
@@ -118,7 +126,7 @@ def _decided(ratings: Ratings, plan: RatingPlan, offsets: IntArray) -> tuple[Flo
             rule[tied & ratings.rated] = "tie"
         deciding = ratings.relevance == value[item]
     rule[~ratings.rated] = "no_weight"
-    rule[np.diff(offsets) == 0] = "no_ratings"
+    rule[lengths_of(offsets) == 0] = "no_ratings"
     return value, rule.tolist(), deciding
 
 

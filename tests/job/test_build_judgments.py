@@ -176,17 +176,19 @@ def test_bad_events_stop_the_job_or_are_counted(folder, tmp_path):
 
 @pytest.mark.usefixtures("spark")
 def test_bad_ratings_stop_the_job_or_are_counted(folder, tmp_path):
-    path = write_ratings(folder / "bad_ratings.parquet", [*RATINGS, *[row for row, _ in BAD_RATINGS]])
+    weightless = ("q", "i0", "a9", 3.0, 0.0)
+    path = write_ratings(folder / "bad_ratings.parquet", [*RATINGS, weightless, *[row for row, _ in BAD_RATINGS]])
     reasons = [reason for _, reason in BAD_RATINGS]
     options = ("--input", path, "--weight-col", "weight")
     ended = from_annotators(*options, "--output", tmp_path / "judgments")
-    assert_refused(ended, "3 bad rows of 15 in the ratings", *reasons)
+    assert_refused(ended, "3 bad rows of 16 in the ratings", *reasons)
     assert list(tmp_path.iterdir()) == []
     ended = from_annotators(*options, "--on-invalid", "reject", "--json", "-")
     assert ended.json["rows"] == {
-        **{"ratings": 12, "rejected": 3},
+        **{"ratings": 12, "zero_weight": 1, "rejected": 3},
         "rejected_by_reason": dict.fromkeys(sorted(reasons), 1),
     }
+    assert "ratings: 12 used, 1 of weight 0, 3 rejected" in ended.out
 
 
 @pytest.mark.usefixtures("spark")

@@ -106,6 +106,16 @@ def test_counts_are_added_before_they_are_divided(spark):
     assert linked(spark, metric_rows(NDCG), halves) == whole
 
 
+def test_sums_of_counts_that_an_int_does_not_hold(spark):
+    """Two rows a night of 2,000,000,000 impressions each, in columns of ints: the rates are those of two weeks."""
+    times = 200_000
+    rows = click_rows([n * times for n in CLICKS], 4 * times, 10_000 * times)
+    frame = spark.createDataFrame(rows + rows, CLICK_COLUMNS.replace("bigint", "int"))
+    found = business_link(spark.createDataFrame(metric_rows(NDCG), METRIC_COLUMNS), frame)
+    pearson = {row["rate"]: row["pearson"] for row in found.collect()}
+    assert pearson["ctr"] == approx(-0.927374429422)
+
+
 def test_nights_left_out_are_counted(spark):
     metrics = metric_rows([*NDCG[:4], None, *NDCG[5:]])
     bad = linked(spark, metric_rows([*NDCG[:4], float("nan"), *NDCG[5:]]), click_rows(CLICKS))

@@ -273,6 +273,7 @@ def test_a_column_that_does_not_fit(spark, columns, error, named):
         ({"dedup": "time"}, "dedup_seconds"),
         ({"dedup_seconds": 5}, "dedup_seconds"),
         ({"dedup": "time", "dedup_seconds": 0}, "dedup_seconds"),
+        ({"dedup": "time", "dedup_seconds": 10**13}, "dedup_seconds must lie between 1 and 10,000,000,000"),
         ({"negative": "drop"}, "negative"),
         ({"columns": EventColumns(query=("event_id",)), "on_invalid": "skip"}, "on_invalid"),
     ],

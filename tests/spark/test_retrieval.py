@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.ml.linalg import Vectors
+from pyspark.sql import functions as F
+from support.refusals import refusal
 from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
+from support.spark_rankings import session_settings
 
 from ndcg_spark import (
     RetrievalPlan,
@@ -176,3 +179,40 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
         retrieve(queries, corpus, CODES, k=0)
     with pytest.raises(InvalidParameterError, match="needs labels"):
         rank_by_retrieval(queries, corpus, RetrievalPlan(metric="hamming"), evaluation_plan(k=4))
+
+
+# ------------------------------------------------------------------------------------------------ values of labels
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_the_two_zeros_are_one_label_and_one_group(spark, kind):
+    """As in Spark's join. Items of label or group 1 differ from both."""
+    schema = f"code binary, label {kind}, kept {kind}"
+    queries = [("q-", -0.0, 0.0), ("q+", 0.0, -0.0)]
+    items = [("i-", -0.0, -0.0), ("i+", 0.0, 0.0), ("i1", 1.0, 0.0), ("out", 0.0, 1.0)]
+    left, right = (
+        spark.createDataFrame([(name, bytearray(b"1"), *its) for name, *its in rows], f"{key} string, {schema}")
+        for key, rows in (("query_id", queries), ("item_id", items))
+    )
+    plan = RetrievalPlan(metric="hamming", labels="label", same="kept", parts=1)
+    found = {(row["query_id"], row["item_id"]): row["relevance"] for row in retrieve(left, right, plan).collect()}
+    assert found == {(query, item): float(item != "i1") for query in ("q-", "q+") for item in ("i-", "i+", "i1")}
+    joined = left.join(right, (left["label"] == right["label"]) & (left["kept"] == right["kept"]))
+    judged = judge_by_labels(left, right, plan)
+    pairs = {(row["query_id"], row["item_id"]) for row in joined.select("query_id", "item_id").collect()}
+    assert {(row["query_id"], row["item_id"]) for row in judged.collect()} == pairs
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_label_of_an_array_that_an_int_does_not_hold(spark, ansi):
+    """4,294,967,297 is 2^32 + 1, of which an int keeps the 1."""
+    rows = [("a", bytearray(b"1"), [1, 4_294_967_297])]
+    queries, corpus = (
+        spark.createDataFrame(rows, f"{key} string, code binary, labels array<bigint>")
+        for key in ("query_id", "item_id")
+    )
+    with session_settings(spark, spark__sql__ansi__enabled=ansi):
+        assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieve(queries, corpus, CODES))
+    good = queries.withColumn("labels", F.expr("array(0L, 1L)"))
+    narrow = corpus.withColumn("labels", F.expr("array(true, true)"))
+    assert [row["relevance"] for row in retrieve(good, narrow, CODES).collect()] == [1.0]

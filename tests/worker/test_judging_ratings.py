@@ -83,6 +83,25 @@ def test_the_median_between_two():
     assert (row["relevance"], row["decided_by"]) == (1.5, ["cy", "di"])
 
 
+def test_ratings_of_weight_zero_count_in_a_column_of_their_own():
+    """The ratings of 0 and 9 weigh nothing; the others are 2 and 3."""
+    row, weightless = judged({"ann": 2, "bob": 3, "cy": (0, 0), "di": (9, 0)}, {"ann": (3, 0), "bob": (0, 0)})
+    assert (row["n_ratings"], row["n_zero_weight"], row["weight_sum"]) == (2, 2, 2.0)
+    assert (row["lowest"], row["highest"], row["relevance"]) == (2.0, 3.0, 2.5)
+    assert [one["annotator"] for one in row["ratings"]] == ["cy", "ann", "bob", "di"]
+    assert (weightless["rule"], weightless["n_ratings"], weightless["n_zero_weight"]) == ("no_weight", 0, 2)
+
+
+def test_agreement_is_that_of_the_ratings_that_weigh_something():
+    items = [dict(enumerate_names(values)) for values in ([3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2])]
+    more = [{**its, "zero": (at, 0)} for at, its in enumerate(items)]
+    count = make_pair_counter(RatingPlan())
+    plain, weighted = (next(count(iter([batch_of(*its)]))).to_pylist() for its in (items, more))
+    assert weighted == plain
+    (batch,) = count(iter([batch_of({"ann": 1, "bob": (2, 0)})]))
+    assert batch.num_rows == 0
+
+
 @pytest.mark.parametrize("make", [make_judge, make_pair_counter])
 def test_an_annotator_who_rated_twice(make):
     rating = {"relevance": 1.0, "annotator": "ann", "weight": 1.0}

@@ -20,7 +20,7 @@ def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_te
     Parameters
     ----------
     ratings : DataFrame
-        As for `judgments_from_ratings`. Weights do not matter here.
+        As for `judgments_from_ratings`. Ratings of weight 0 are left out; all others count alike.
     plan : RatingPlan or None
     parse_text : bool
 

@@ -18,6 +18,7 @@ _JUDGED = [
     T.StructField("rule", T.StringType()),
     T.StructField("decided_by", T.ArrayType(T.StringType())),
     T.StructField("n_ratings", T.LongType()),
+    T.StructField("n_zero_weight", T.LongType()),
     T.StructField("weight_sum", T.DoubleType()),
     T.StructField("lowest", T.DoubleType()),
     T.StructField("highest", T.DoubleType()),
@@ -49,10 +50,12 @@ def judgments_from_ratings(
           `no_weight` (all weigh 0), `tie`,
         - `decided_by` (array of string): the annotators whose ratings the relevance follows from: all of them for
           the mean, those at the median, those of the majority,
-        - `n_ratings` (bigint) and `weight_sum` (double),
-        - `lowest`, `highest` (double): of the ratings that weigh something,
+        - `n_ratings` (bigint): ratings that weigh something,
+        - `n_zero_weight` (bigint): ratings of weight 0, which count nowhere else,
+        - `weight_sum`, `lowest`, `highest` (double),
         - `disputed` (boolean): see `disputed_items`,
-        - `ratings` (array of struct<relevance, annotator, weight>): all of them, the lowest first.
+        - `ratings` (array of struct<relevance, annotator, weight>): all of them, the lowest first; those of weight 0,
+          too.
 
     Raises
     ------
