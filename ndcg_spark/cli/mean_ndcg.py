@@ -36,7 +36,7 @@ _CHOICE_HELP: dict[str, tuple[str, dict[str, str]]] = {
             "judged": "the best judged items",
             "retrieved": "judged items of the list",
             "k_ones": "k of relevance 1",
-            "as_many": "the best judged items, no more than were retrieved",
+            "as_many": "the best judged items, no more than are ranked",
             "unsorted": "judged items in the order of their array",
         },
     ),
