@@ -158,7 +158,8 @@ class EvaluationPlan:
     check_duplicates : str
         Where `duplicates=error` looks for items that come twice. `top`: among the first k + 1 items and in the ideal
         list. `all`: in all rows, which takes one more shuffle. `none`: nowhere, which is faster; for tables that
-        cannot have duplicates.
+        cannot have duplicates. In a table of arrays, only `all` finds a query that comes in two rows: else both
+        count.
     confidence : float
         Level of the confidence intervals.
     sample : float
