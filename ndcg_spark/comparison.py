@@ -87,7 +87,7 @@ def compare(
     metrics : str, sequence of str, or None
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: `ndcg` and `dcg`.
     k : int, str, None, or a sequence of these
-        Cutoffs of metrics that name none. Default: all of the tables.
+        Cutoffs of metrics that name none. Default: all of the tables at which the metric has a value.
     query : str, sequence of str, or None
         Columns that identify a query. Default: those of the evaluation, else `query_id`.
     segments : sequence of str or None
