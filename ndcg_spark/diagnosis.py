@@ -35,7 +35,7 @@ def changed_queries(
     metric : str
         Column of `evaluation.per_query`.
     k : int or None
-        Default: the largest cutoff.
+        Default: the largest cutoff at which the metric was evaluated.
     segments : sequence of str
         Segment columns of the evaluation; the first `n` for each of their values are found.
     depth : int or None
@@ -68,14 +68,16 @@ def changed_queries(
             one_of(option, name, known)
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1; got {n}.")
-    if metric not in plan.metric_columns:
-        raise InvalidParameterError(f"metric must be one of {', '.join(plan.metric_columns)}; got {metric!r}.")
+    evaluated = {column: plan.cutoffs_of(column) for column in plan.metric_columns if plan.cutoffs_of(column)}
+    if metric not in evaluated:
+        raise InvalidParameterError(f"metric must be one of {', '.join(evaluated)}; got {metric!r}.")
     unknown = [name for name in segments if name not in (*plan.segment_columns, *plan.columns.query)]
     if unknown:
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
-    k = plan.max_k if k is None else k
-    if k not in plan.cutoffs:
-        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    k = evaluated[metric][-1] if k is None else k
+    if k not in evaluated[metric]:
+        known = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
+        raise InvalidParameterError(f"{metric!r} was evaluated at k={known}; got k={k!r}.")
     return most_changed(
         evaluation.per_query, evaluation.ranking, plan, baseline=baseline, run=run, n=n, metric=metric, k=k,
         segments=segments, depth=depth,

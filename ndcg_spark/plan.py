@@ -158,7 +158,8 @@ class EvaluationPlan:
     check_duplicates : str
         Where `duplicates=error` looks for items that come twice. `top`: among the first k + 1 items and in the ideal
         list. `all`: in all rows, which takes one more shuffle. `none`: nowhere, which is faster; for tables that
-        cannot have duplicates.
+        cannot have duplicates. In a table of arrays, only `all` finds a query that comes in two rows: else both
+        count.
     confidence : float
         Level of the confidence intervals.
     sample : float
@@ -282,6 +283,31 @@ class EvaluationPlan:
         str
         """
         return next(str(one) for one in self.metrics if need in one.metric.needs)
+
+    @property
+    def gain_cutoffs(self) -> frozenset[int | None]:
+        """Cutoffs at which `ndcg`, `dcg` or `idcg` was asked for: all three have values there, as have tie bounds."""
+        if not self.metrics:
+            return frozenset(self.cutoffs)
+        return frozenset(one.k for one in self.metrics if one.metric.name in METRICS)
+
+    def cutoffs_of(self, column: str) -> tuple[int | None, ...]:
+        """Find the cutoffs at which a column of per-query tables has values.
+
+        Parameters
+        ----------
+        column : str
+            One of `metric_columns`.
+
+        Returns
+        -------
+        tuple of int or None
+            In the order of `cutoffs`; may be empty.
+        """
+        at = frozenset(k for metric, k in self.companions if metric.column == column)
+        if column in (*METRICS, *TIE_METRICS):
+            at = self.gain_cutoffs
+        return tuple(k for k in self.cutoffs if k in at)
 
     @property
     def metric_columns(self) -> tuple[str, ...]:

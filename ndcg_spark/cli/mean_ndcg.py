@@ -36,7 +36,7 @@ _CHOICE_HELP: dict[str, tuple[str, dict[str, str]]] = {
             "judged": "the best judged items",
             "retrieved": "judged items of the list",
             "k_ones": "k of relevance 1",
-            "as_many": "the best judged items, no more than were retrieved",
+            "as_many": "the best judged items, no more than are ranked",
             "unsorted": "judged items in the order of their array",
         },
     ),
@@ -132,7 +132,7 @@ GROUPS: dict[str, list[click.Option]] = {
                      help="Whether a row without score is bad, or a judged item that was not retrieved."),
         click.Option(["--check-duplicates"], type=click.Choice(DUPLICATE_CHECKS), default="top", show_default=True,
                      help="Where to look for items that come twice: at the top of the lists, in all rows (one more "
-                     "shuffle), or nowhere (faster)."),
+                     "shuffle; of arrays, also for queries that come twice), or nowhere (faster)."),
         gate_option(),
     ],
     "Running": [

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import per_query_schema
 from ndcg_spark.spark.summary import SUMMARY_SCHEMA
+from ndcg_spark.worker.scoring import dropped
 
 PROVENANCE = ("convention", "config_hash", "input", "package_version")
 METRIC_SCHEMA = T.StructType(
@@ -85,4 +86,4 @@ def per_query_rows(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
     DataFrame
         Lazy.
     """
-    return per_query.where(F.col("dcg").isNotNull()).drop(*_for_sums(plan))
+    return per_query.where(~F.col("status").isin(*dropped(plan.convention))).drop(*_for_sums(plan))

@@ -50,8 +50,8 @@ class Convention:
         `double`, or `float32`: scores are rounded to float32 before they are compared.
     ideal : str
         `judged`: all judged items; `retrieved`: only those of the list; `k_ones`: k items of relevance 1;
-        `as_many`: the best judged items, no more than were retrieved; `unsorted`: judged items in the order of
-        their array, as MLlib takes them.
+        `as_many`: the best judged items, no more than the ranking has, from which `unjudged=condensed` removes
+        items; `unsorted`: judged items in the order of their array, as MLlib takes them.
     unjudged : str
         `zero`: gain 0; `condensed`: removed before ranking; `error`: refused among the first k.
     negative : str

@@ -36,7 +36,7 @@ _WORDS: dict[str, tuple[str, dict[str, str]]] = {
             "judged": "all judged items of the query, retrieved or not",
             "retrieved": "only the judged items that were retrieved",
             "k_ones": "k items of relevance 1, whatever was judged",
-            "as_many": "the best judged items, no more of them than were retrieved",
+            "as_many": "the best judged items, no more of them than are ranked",
             "unsorted": "the judged items in the order in which they were stored",
         },
     ),

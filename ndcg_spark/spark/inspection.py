@@ -68,7 +68,7 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     placed = with_ranks(rows, plan)
     if plan.convention.ties in ("best", "worst"):
         placed = _by_gain(placed, plan, keys)
-    n_items = F.count(F.when(F.col(SCORE).isNotNull(), 1)).over(Window.partitionBy(*columns_of(keys)))
+    n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
     ideal_rank = F.lit(None).cast("int") if plan.convention.ideal == "k_ones" else F.col("ideal_place")
     shown = placed.select(
         *[named(name).alias(names.query.get(name, name)) for name in keys],
@@ -78,9 +78,9 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
         F.col("place").cast("int").alias("rank"),
         ideal_rank.cast("int").alias("ideal_rank"),
         F.col("tied").cast("int").alias("tied"),
-        n_items.cast("int").alias("n_items"),
+        n_ranked.cast("int").alias("n_ranked"),
     )
-    kept = [one for one in shown.schema if one.name not in ("tied", "n_items")]
+    kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
     added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
     viewer = make_row_viewer(plan.convention, plan.max_k)
     return shown.mapInArrow(viewer, schema=T.StructType([*kept, *added]))

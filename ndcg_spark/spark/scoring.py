@@ -27,8 +27,9 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     DataFrame
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
         (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_items`, `n_judged`, `n_relevant`, `n_rows`,
-        `n_left_out` (bigint), segment columns, `weight`. All three metrics are null for a query that a rule
-        drops; only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. With metrics of the
+        `n_left_out` (bigint), segment columns, `weight`. All metrics are null for a query that a rule drops, and each
+        at cutoffs at which it is not asked for (`dcg`, `idcg` and `ndcg` come together); only `ndcg` is null for a
+        query with nothing relevant under `no_relevant=skip`. With metrics of the
         catalogue also `items`, the first k items in rank order, at their cutoffs. Lazy.
 
     Raises
@@ -75,6 +76,7 @@ def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
         carried=_carried(columns, plan),
         tie_bounds=plan.tie_bounds,
         metrics=plan.companions,
+        gain_cutoffs=plan.gain_cutoffs,
         needs=plan.needs,
         item_column=plan.columns.item or "",
         listed=frozenset(k for _, k in plan.catalogue_metrics),

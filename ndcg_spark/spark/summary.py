@@ -163,7 +163,13 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
         metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
         listed = arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)), rows.sparkSession)
     weighted = plan.columns.weight is not None
-    return SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=metrics, listed=listed)
+    return SummingTask(
+        segment_sets=plan.segment_sets,
+        weighted=weighted,
+        metrics=metrics,
+        convention=plan.convention,
+        listed=listed,
+    )
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:

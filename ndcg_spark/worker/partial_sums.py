@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
-from ndcg_spark.kernels.ragged import IntArray
+from ndcg_spark.kernels.ragged import BoolArray, IntArray
 from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values, plain_values
+from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, int_values, plain_values
 from ndcg_spark.worker.listed_items import ITEM, LISTED, ListedItems
+from ndcg_spark.worker.scoring import dropped, uncounted
 
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
@@ -54,6 +56,8 @@ class SummingTask:
     segment_sets: tuple[tuple[str, ...], ...]  # beside the overall mean
     weighted: bool  # batches have a column `weight`
     metrics: tuple[SummedMetric, ...]
+    convention: Convention  # says by their status which queries count
+    needs_ndcg: bool = False  # of these, queries without NDCG do not count
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
     most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
 
@@ -87,7 +91,7 @@ def _add_up(
                 yield from _partial_batches(held.pop(names), names, task)
         if task.listed is not None:
             chosen = {names: {name: keys[name] for name in (*_ALWAYS, *map(_key, names))} for names in sets}
-            listed.add(batch, float_values(batch.column("ndcg"))[1], chosen)
+            listed.add(batch, _counted(batch, task), chosen)
             yield from _listed_batches(listed, task, at_end=False)
     if totals:
         _hold(held, (), _totals_table(totals))
@@ -151,16 +155,26 @@ def _key(segment: str) -> str:
     return f"segment:{segment}"
 
 
+def _counted(batch: pa.RecordBatch, task: SummingTask) -> BoolArray:
+    """Find the queries that count in the means. Values do not tell: they are null where they are not asked for."""
+    counted = ~_has_status(batch, uncounted(task.convention))
+    return counted & float_values(batch.column("ndcg"))[1] if task.needs_ndcg else counted
+
+
+def _has_status(batch: pa.RecordBatch, names: tuple[str, ...]) -> BoolArray:
+    return flags_of(pc.is_in(batch.column("status"), value_set=pa.array(names, pa.string())))
+
+
 def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
     """Every query's counts and the limbs of its states that are not all zero."""
-    kept, status = float_values(batch.column("ndcg"))[1], batch.column("status")
-    dropped = np.asarray(batch.column("dcg").is_null().to_numpy(zero_copy_only=False))
+    kept, status = _counted(batch, task), batch.column("status")
+    is_dropped = _has_status(batch, dropped(task.convention))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
     for name in ("no_relevant", "missing", "unjudged"):
         numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
-    numbers["n_rows"] = np.where(dropped, 0, rows - left_out)
-    numbers["n_left_out"] = np.where(dropped, rows, left_out)
+    numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
+    numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)

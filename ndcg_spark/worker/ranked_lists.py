@@ -66,8 +66,9 @@ def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, .
     if convention.ideal != "unsorted":
         ideal = sort_within_queries(ideal, ideal_offsets)
     if convention.ideal == "as_many":
-        retrieved = int_values(batch.column("n_items"))
-        ideal = np.where(rank_of_rows(ideal_offsets) < retrieved[query_of_rows(ideal_offsets)], ideal, 0.0)
+        # Counts of items do not tell how many are left of a condensed list. Both lists are cut at the same K.
+        most = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
+        ideal = np.where(rank_of_rows(ideal_offsets) < most[query_of_rows(ideal_offsets)], ideal, 0.0)
     return RankedLists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets)
 
 

@@ -11,15 +11,15 @@ from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values
 
-_HELPERS = ("tied", "n_items")
+_HELPERS = ("tied", "n_ranked")
 
 
 def make_row_viewer(convention: Convention, k: int | None) -> BatchFunction:
     """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
 
     Batches have `relevance`, `rank` and `ideal_rank` (null: not in that list, and so without a discount). Two more
-    columns are left out: `tied` (how many ranks, from `rank` on, the row shares with others) and `n_items` of its
-    query.
+    columns are left out: `tied` (how many ranks, from `rank` on, the row shares with others) and `n_ranked`, the
+    items that the ranking of its query has.
     """
     return batch_function(lambda batches: (_view(batch, convention, k) for batch in batches))
 
@@ -29,10 +29,10 @@ def _view(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.Re
     levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
     gains = np.zeros(len(levels))
     gains[judged] = gain_function(convention.gain)(levels[judged])
-    tied, n_items = (float_values(batch.column(name))[0].astype(np.int64) for name in _HELPERS)
+    tied, n_ranked = (float_values(batch.column(name))[0].astype(np.int64) for name in _HELPERS)
     columns = {name: batch.column(name) for name in batch.schema.names if name not in _HELPERS}
     columns["gain"] = pa.array(gains)
-    ends = n_items if convention.ideal == "as_many" else None
+    ends = n_ranked if convention.ideal == "as_many" else None
     columns["discount"] = _discounts(batch.column("rank"), np.maximum(tied, 1), None, convention, k)
     columns["ideal_discount"] = _discounts(batch.column("ideal_rank"), np.ones_like(tied), ends, convention, k)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

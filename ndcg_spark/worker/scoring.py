@@ -41,16 +41,30 @@ class ScoringTask:
     discount: FloatArray | None  # of the largest cutoff, computed once; None where there is none
     tie_bounds: bool = False  # also the best and the worst order
     metrics: tuple[tuple[Metric, int | None], ...] = ()  # beside NDCG, DCG and IDCG, with their cutoffs
+    gain_cutoffs: frozenset[int | None] | None = None  # of NDCG, DCG and IDCG; None: all
     levels: tuple[float, ...] = ()  # relevances whose counts of judged items are in `n_at_least`
     needs: tuple[Need, ...] = ()  # what metrics read of items
     item_column: str = ""  # the user's, for messages
     listed: frozenset[int | None] = frozenset()  # cutoffs with the first items, for metrics of the catalogue
 
 
+def dropped(convention: Convention) -> tuple[str, ...]:
+    """Find the statuses of queries that a rule drops."""
+    rules = {MISSING: convention.missing_query, UNJUDGED: convention.unjudged_query}
+    return tuple(STATUS_NAMES[status] for status, rule in rules.items() if rule == "drop")
+
+
+def uncounted(convention: Convention) -> tuple[str, ...]:
+    """Find the statuses of queries that count in no mean: those that are dropped, or whose NDCG is not defined."""
+    skipped = (STATUS_NAMES[NO_RELEVANT],) if convention.no_relevant == "skip" else ()
+    return (*dropped(convention), *skipped)
+
+
 def make_scorer(task: ScoringTask) -> BatchFunction:
     """Build the function from rankings to a row per query and cutoff, one batch a cutoff.
 
-    dcg, idcg and ndcg are null for a query that a rule drops, ndcg alone for one with nothing relevant under `skip`.
+    dcg, idcg and ndcg are null for a query that a rule drops and at cutoffs at which none of them is asked for; ndcg
+    alone for a query with nothing relevant under `skip`.
     """
     return batch_function(lambda batches: (result for batch in batches for result in score_batch(batch, task)))
 
@@ -162,17 +176,14 @@ def _result(
         return np.where(zeroed, 0.0, value)
 
     value = normalised(gained)
-    kept = np.ones(len(status), dtype=np.bool_)
-    if convention.missing_query == "drop":
-        kept &= status != MISSING
-    if convention.unjudged_query == "drop":
-        kept &= status != UNJUDGED
+    kept = ~np.isin(status, [STATUS_NAMES.index(name) for name in dropped(convention)])
     _refuse_unweighted(batch, task, kept, status)
+    asked = kept if task.gain_cutoffs is None or k in task.gain_cutoffs else np.zeros_like(kept)
     columns = {name: batch.column(name) for name in task.keys}
     columns["k"] = pa.repeat(pa.scalar(k, type=pa.int32()), batch.num_rows)
-    columns["dcg"] = float_column(gained, kept)
-    columns["idcg"] = float_column(best, kept)
-    defined = kept & ~np.isnan(value)
+    columns["dcg"] = float_column(gained, asked)
+    columns["idcg"] = float_column(best, asked)
+    defined = asked & ~np.isnan(value)
     columns["ndcg"] = float_column(value, defined)
     for name, found in others.items():
         columns[name] = float_column(normalised(found) if name.startswith("ndcg") else found, defined)

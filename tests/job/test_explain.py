@@ -59,7 +59,7 @@ def cost(tables: dict[str, Path], form: str, *more: object) -> str:
 RANKED = [
     (("long", "--source", "spark"), CUT + PASSES),
     (("run",), f"{CUT}, and of all judgments{PASSES}"),
-    (("arrays",), "no shuffle of rows, one pass through Python workers"),
+    (("arrays",), "no shuffle of rows; one pass through Python workers"),
     # There is nothing to cut in whole lists, and before labels are known.
     (("long", "--source", "spark", "--k", "all"), f"one shuffle of all rows{PASSES}"),
     (("run", "--k", "all"), f"one shuffle of all rows, and of all judgments{PASSES}"),
@@ -96,12 +96,16 @@ ALL, BEST = ("--check-duplicates", "all"), ("--duplicates", "best")
         ("long", BEST, f"; a shuffle of all rows {DUPLICATES}"),
         ("run", ALL, f"; a shuffle of all rows, and of all judgments, {DUPLICATES}"),
         ("run", BEST, f"; a shuffle of all rows, and of all judgments, {DUPLICATES}"),
-        ("arrays", ALL, ""),  # they are looked through where they are, and copies in them are not resolved
     ],
     ids=str,
 )
 def test_what_it_costs_to_look_for_duplicates(tables, form, rule, told):
     assert cost(tables, form, *rule) == cost(tables, form, "--source", "spark") + told
+
+
+def test_what_it_costs_to_look_for_queries_that_come_twice_in_arrays(tables):
+    told = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
+    assert cost(tables, "arrays", *ALL) == f"{told}; one pass through Python workers"
 
 
 COUNTED = "; a shuffle of counts of the listed items, and a join of them with the items of the catalogue"

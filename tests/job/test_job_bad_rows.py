@@ -142,6 +142,13 @@ def test_duplicates(metrics, tmp_path, form):
     assert_refused(refused_night(metrics, tmp_path, *tables, *more), named, "query_id=q")
 
 
+def test_a_query_that_comes_twice_in_a_table_of_arrays(metrics, tmp_path):
+    columns = {"query_id": ["q", "p", "q"], "relevance": [[1.0, 0.0], [1.0], [0.0, 1.0]]}
+    source = write_table(tmp_path / "in" / "arrays.parquet", columns)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--check-duplicates", "all")
+    assert_refused(ended, "query query_id=q comes in 2 rows", "run-col")
+
+
 def test_two_items_on_one_rank(metrics, tmp_path):
     columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "rank": [1, 1], "relevance": [1, 0]}
     source = write_table(tmp_path / "in" / "rows.parquet", columns)

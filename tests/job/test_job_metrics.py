@@ -34,6 +34,8 @@ def test_worked_values_in_json_and_in_both_tables(tmp_path):
     by_cutoff = {row["k"]: row for row in stored_rows(queries)}
     assert (by_cutoff[5]["p_rel_2"], by_cutoff[None]["ap"]) == (0.4, found["ap", None])
     assert by_cutoff[10]["p_rel_2"] is None
+    assert {by_cutoff[k][name] for k in (10, None) for name in ("ndcg", "dcg", "idcg")} == {None}
+    assert by_cutoff[5]["ndcg"] == found["ndcg", 5]
     assert "p(rel=2)@5 0.4000" in ended.out
     assert "gate rr>=0.5: met" in ended.out
 

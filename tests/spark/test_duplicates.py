@@ -11,6 +11,7 @@ from support.random_rankings import random_rows
 from support.refusals import refusal
 from support.spark_rankings import Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
 
+from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
@@ -19,6 +20,8 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 CHOICES = Choices()
 LONG_SCHEMA = "query_id string, item_id string, score double, relevance double, position int, rank int"
 ORDERED = Columns(order="position")
+LOG3 = 0.6309297535714575
+"""1 / log2(3)."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,6 +117,37 @@ def test_an_item_twice_in_an_array_of_structs_is_an_error(spark):
     )
     unseen = replace(plan, check_duplicates="none")
     assert [row["ndcg"] for row in score_queries(rank_queries(table, unseen), unseen).collect()] == [1.0]
+
+
+@pytest.mark.parametrize("more", [{}, {"items": True}], ids=["numbers", "items"])
+def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(spark, more):
+    """NDCG of [1, 0] is 1 and of [0, 1] 1/log2(3); the same query counts twice, unless all rows are looked at."""
+    kind = "array<struct<item:string, relevance:double>>" if more else "array<double>"
+    lists = [[("a", 1.0), ("b", 0.0)], [("a", 0.0), ("b", 1.0)]]
+    first, second = lists if more else [[relevance for _, relevance in one] for one in lists]
+    schema = f"ranker string, session bigint, query_id string, relevance {kind}"
+    cells = [("A", 1, "q", first), ("B", 1, "q", second), ("A", 2, "q", second), ("A", 1, "p", first)]
+    table = spark.createDataFrame(cells, schema)
+    counted = evaluate_frame(table, k=2).summary.where("metric = 'ndcg'").collect()
+    assert [row["n_queries"] for row in counted] == [4]
+
+    options = {"k": 2, "check_duplicates": "all"}
+    advice = (
+        "a table of arrays has one row for each query of a run. Name what tells the rows apart (run-col, query-col), "
+    )
+    advice += "or remove all but one."
+    for keys, named in [
+        ({}, "query_id=q comes in 3 rows"),
+        ({"run": "ranker"}, "ranker=A, query_id=q comes in 2 rows"),
+        ({"query": ["session", "query_id"]}, "session=1, query_id=q comes in 2 rows"),
+    ]:
+        found = evaluate_frame(table, **options, **keys)
+        assert refusal(found.summary if more else found.per_query) == f"query {named}; {advice}"
+    alone = {"run": "ranker", "query": ["session", "query_id"]}
+    for checked in (evaluate_frame(table, **options, **alone), evaluate_frame(table, k=2, **alone)):
+        means = checked.summary.where("metric = 'ndcg'").orderBy("run").collect()
+        assert [(row["run"], row["n_queries"]) for row in means] == [("A", 3), ("B", 1)]
+        assert [row["value"] for row in means] == pytest.approx([(2 + LOG3) / 3, LOG3], abs=1e-15)
 
 
 # --- best and first

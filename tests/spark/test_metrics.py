@@ -117,6 +117,54 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         assert mean == pytest.approx(sum(wanted.values()) / len(wanted), abs=1e-13), name
 
 
+def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
+    """Three metrics at three cutoffs: each column of the per-query table has values at its own cutoffs alone.
+
+    The means stay: of queries that count by their status, whether NDCG is there or not. By hand for AP: q has its
+    relevant item second, AP 1/2; p has nothing relevant and is left out; r is not judged, and dropped.
+    """
+    gains, ties = ("ndcg", "dcg", "idcg"), ("ndcg_best", "ndcg_worst", "tied_share")
+    plan = {"metrics": ["ndcg@2", "dcg@3", "ap@5"], "tie_bounds": True, "convention": "default;no_relevant=skip"}
+    rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.8, 1.0), ("p", 1, 0.9, 0.0), ("r", 1, 0.5, None)]
+    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), **plan)
+    per_query = {(row["query_id"], row["k"]): row.asDict() for row in found.per_query.collect()}
+    assert len(per_query) == 9
+    for (query, k), row in per_query.items():
+        if k == 5:
+            assert {row[name] for name in (*gains, *ties)} == {None}
+            assert row["ap"] == {"q": 0.5, "p": 0.0, "r": None}[query]
+        else:
+            assert row["ap"] is None
+            assert (row["dcg"] is None) == (query == "r")
+            assert (row["ndcg"] is None) == (row["ndcg_best"] is None) == (query != "q")
+    means = {(row["metric"], row["k"]): row for row in found.summary.collect()}
+    assert (means["ap", 5]["value"], means["ap", 5]["n_queries"]) == (0.5, 1)
+    counts = [(row["n_no_relevant"], row["n_unjudged"], row["n_rows"], row["n_left_out"]) for row in means.values()]
+    assert set(counts) == {(1, 1, 3, 1)}
+    again = ndcg_spark.summarize(found.per_query, found.plan).collect()
+    assert {(row["metric"], row["k"]): row for row in again} == means
+
+
+def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
+    """Without --k all cutoffs of a table are compared at which the metric has a value. Changed queries: likewise."""
+    rows = [("a", "q", 1, 0.9, 0.0), ("a", "q", 2, 0.8, 1.0), ("b", "q", 1, 0.1, 0.0), ("b", "q", 2, 0.8, 1.0)]
+    table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
+    found = ndcg_spark.evaluate(table, run="ranker", metrics=["ndcg@1", "ndcg@2", "ap@5"])
+    for runs in (found.per_query, found):
+        compared = ndcg_spark.compare(
+            runs, baseline="a", metrics=["ndcg", "ap"], names=["a", "b"], replicates=0, flips=0
+        )
+        seen = {(row["metric"], row["k"]): (row["n_queries"], row["difference"]) for row in compared.collect()}
+        third = 0.6309297535714575
+        assert seen == {("ndcg", 1): (1, 1.0), ("ndcg", 2): (1, 1.0 - third), ("ap", 5): (1, 0.5)}
+    changed = ndcg_spark.changed_queries(found, baseline="a", run="b").collect()
+    assert [(row["metric"], row["k"], row["difference"]) for row in changed] == [("ndcg", 2, 1.0 - third)]
+    with pytest.raises(InvalidParameterError, match=r"'ndcg' was evaluated at k=1, 2; got k=5"):
+        ndcg_spark.changed_queries(found, baseline="a", run="b", k=5)
+    with pytest.raises(InvalidParameterError, match="metric must be one of"):
+        ndcg_spark.changed_queries(ndcg_spark.evaluate(table, run="ranker", metrics="ap"), baseline="a", run="b")
+
+
 def test_arrays_and_given_ranks_give_the_same(spark):
     rows = random_table(2, tied=False)
     table = spark.createDataFrame(rows, SCHEMA)

@@ -118,7 +118,7 @@ def evaluation_bits(evaluation) -> tuple[dict, dict]:
         (str(one.metric), row["query_id"], row["k"]): row[one.metric.column]
         for row in evaluation.per_query.collect()
         for one in plan.metrics
-        if isinstance(one.metric, Metric) and one.k == row["k"] and row["dcg"] is not None
+        if isinstance(one.metric, Metric) and one.k == row["k"] and row["status"] != "unjudged"
     }
     summary = {
         (row["segment_by"], row["segment"], row["metric"], row["k"]): (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.oracle import Choices, Row, evaluate
+from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import GIANT_QUERY, random_rows
 from support.small_rankings import ranked
 from support.spark_rankings import (
@@ -26,7 +26,9 @@ from support.spark_rankings import (
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.inspection import rank_rows
 from ndcg_spark.spark.ranking import rank_queries
+from ndcg_spark.spark.ranking.rank import choose_ranking
 
 CUTOFFS = (1, 3, 10, None)
 NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
@@ -116,6 +118,41 @@ def test_the_worked_examples(spark):
     assert (linear[others].idcg, exponential[others].idcg) == pytest.approx((8.740262, 18.437718), abs=5e-7)
     assert (linear[others].ndcg, exponential[others].ndcg) == pytest.approx((0.785002, 0.751083), abs=5e-7)
     assert linear["short", 5].ndcg == pytest.approx(0.722727, abs=5e-7)
+
+
+def test_the_ideal_list_of_as_many_is_no_longer_than_the_condensed_list(spark, tmp_path):
+    """Two unjudged items leave a list of one: IDCG 1, not 1 + 1/log2(3) + 1/2 = 2.13; NDCG 1, not 1/2.13 = .469.
+
+    Two of three left: DCG 1, IDCG 1 + 1/log2(3). With none left, the ideal list is empty and nothing relevant.
+    """
+    condensed = Choices(gain="linear", ties="item_asc", ideal="as_many", unjudged="condensed")
+    one, two = ranked((None, None, 1.0), unretrieved=(1.0, 1.0)), (1.0, None, 0.0)
+    rows = (
+        one
+        + ranked(two, unretrieved=(1.0, 1.0), query="two left")
+        + ranked((None,), unretrieved=(1.0,), query="none left")
+    )
+    rows += random_rows(43, n_queries=12)
+    ways = every_strategy(spark, rows, condensed, (2, 3, None))
+    scored_table(spark, rows, condensed).coalesce(1).sortWithinPartitions("query_id").write.parquet(
+        f"{tmp_path}/rows"
+    )
+    ways["files"] = replace(ways["long engine"], data=f"{tmp_path}/rows")
+    found, expected = collect_cases(ways), evaluate(rows, condensed, (2, 3, None))
+    both = 1 + 0.6309297535714575
+    for way, got in found.items():
+        hand = [
+            (got[query, 3].dcg, got[query, 3].idcg, got[query, 3].ndcg) for query in ("q", "two left", "none left")
+        ]
+        assert hand[0] == (1.0, 1.0, 1.0), way
+        assert hand[1] == pytest.approx((1.0, both, 1 / both), abs=1e-12), way
+        assert hand[2] == (0.0, 0.0, 0.0), way
+        assert differences(got, expected) == "", way
+    plan = replace(ways["long engine"].plan, cutoffs=(3,))
+    means = choose_ranking(f"{tmp_path}/rows", plan).summary().where("metric = 'ndcg'").collect()
+    assert means[0]["value"] == mean(expected, 3)
+    shown = rank_rows(scored_table(spark, one), replace(plan, convention=convention_of(condensed))).collect()
+    assert sum(row["gain"] * (row["ideal_discount"] or 0.0) for row in shown) == 1.0
 
 
 def test_callables_and_tables_of_discounts(spark):

@@ -41,7 +41,7 @@ def rankings(
         listed = in_rank_order(retrieved, choices)
         if choices.unjudged == "condensed":
             listed = [row for row in listed if row.relevance is not None]
-        ideal = [row.relevance for row in (judged if choices.ideal == "judged" else retrieved)]
+        ideal = [row.relevance for row in (retrieved if choices.ideal == "retrieved" else judged)]
         ideal = [relevance for relevance in ideal if relevance is not None]
         ranked = [row.relevance for row in listed]
         random_.shuffle(ideal)

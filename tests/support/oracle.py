@@ -20,7 +20,7 @@ Results = dict[tuple[Query, Cutoff], "Result"]
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     "ties": ("item_asc", "item_desc", "input_order", "expected", "best", "worst"),
     "score_precision": ("double", "float32"),
-    "ideal": ("judged", "retrieved", "k_ones"),
+    "ideal": ("judged", "retrieved", "k_ones", "as_many"),
     "unjudged": ("zero", "condensed"),
     "negative": ("keep", "clip"),
     "no_relevant": ("zero", "one", "skip"),
@@ -136,8 +136,10 @@ def _evaluate_query(rows: list[Row], choices: Choices, cutoffs: Sequence[Cutoff]
 
     listed = retrieved if choices.unjudged == "zero" else [r for r in retrieved if r.relevance is not None]
     groups = _rank(listed, choices, gain)
-    in_ideal = judged if choices.ideal == "judged" else [row for row in judged if row.score is not None]
+    in_ideal = [row for row in judged if row.score is not None] if choices.ideal == "retrieved" else judged
     ideal = sorted((gain(row.relevance) for row in in_ideal), reverse=True)
+    if choices.ideal == "as_many":
+        ideal = ideal[: len(listed)]
 
     results = []
     for k in cutoffs:

@@ -64,9 +64,9 @@ def test_only_our_own_errors_are_marked():
 def viewed(convention: Convention, k: int | None = None, **columns) -> list[dict]:
     """Rows of one query; alone on their ranks unless `tied` says otherwise."""
     n = len(columns["rank"])
-    columns = {"tied": [1] * n, "n_items": [n] * n, **columns}
+    columns = {"tied": [1] * n, "n_ranked": [n] * n, **columns}
     types = {"relevance": pa.float64(), "rank": pa.int32(), "ideal_rank": pa.int64(), "item": pa.string()}
-    types |= {"tied": pa.int32(), "n_items": pa.int32()}
+    types |= {"tied": pa.int32(), "n_ranked": pa.int32()}
     arrays = {name: pa.array([None, *values, None], types[name]) for name, values in columns.items()}
     batch = pa.RecordBatch.from_pydict(arrays).slice(1, len(columns["rank"]))
     return [row for result in make_row_viewer(convention, k)(iter([batch])) for row in result.to_pylist()]

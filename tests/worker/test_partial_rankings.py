@@ -39,7 +39,7 @@ OPTIONS: dict[str, tuple] = {
     "gain": ("exponential", "linear", TABLE, "power:2", lambda rel: rel + 2.5),
     "ties": ("item_asc", "item_desc", "input_order", "expected", "best", "worst"),
     "score_precision": ("double", "float32"),
-    "ideal": ("judged", "retrieved", "k_ones", "judged"),
+    "ideal": ("judged", "retrieved", "k_ones", "as_many"),
     "unjudged": ("zero", "condensed"),
     "negative": ("keep", "clip"),
     "no_relevant": ("zero", "one", "skip"),

@@ -15,6 +15,7 @@ import pytest
 from support.arrow_rankings import pieces
 from support.sums import summary_rows
 
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
 from ndcg_spark.kernels.moments import STATE_SIZE
 from ndcg_spark.plan import EvaluationPlan
@@ -29,6 +30,7 @@ from ndcg_spark.worker.partial_sums import (
 )
 
 METRICS = ("ndcg", "dcg", "idcg")
+CONVENTION = Convention(no_relevant="skip", missing_query="zero", unjudged_query="drop")
 SETS = (("country",), ("country", "device"))
 TYPES = {"k": pa.int32(), "n_rows": pa.int64(), "n_left_out": pa.int64(), "country": pa.string()}
 TYPES |= dict.fromkeys((*METRICS, "weight"), pa.float64())
@@ -41,7 +43,7 @@ def random_queries(seed: int, n: int = 60) -> list[dict[str, Any]]:
     for number in range(n):
         status = random_.choice(["evaluated", "evaluated", "no_relevant", "missing", "unjudged"])
         values: dict[str, float | None] = {metric: random_.uniform(0, 20) for metric in METRICS}
-        if status != "evaluated" and random_.random() < 0.5:
+        if status in ("no_relevant", "unjudged"):
             values = dict.fromkeys(METRICS) if status != "no_relevant" else {**values, "ndcg": None}
         found.append(
             {
@@ -70,7 +72,13 @@ def partials(
 ) -> list[dict[str, Any]]:
     results = list(
         make_partial_summer(
-            SummingTask(segment_sets=sets, weighted=weighted, metrics=EvaluationPlan().summed_metrics, **limits)
+            SummingTask(
+                segment_sets=sets,
+                weighted=weighted,
+                metrics=EvaluationPlan().summed_metrics,
+                convention=CONVENTION,
+                **limits,
+            )
         )(iter(batches))
     )
     assert all(result.schema == PARTIAL_SCHEMA for result in results)
@@ -218,7 +226,7 @@ def test_segment_texts(columns, texts):
 
 
 def counted_by_segment(name: str, values: list) -> dict[str | None, int]:
-    queries = [{**query, "run": "", "k": 5} for query in random_queries(3, 3)]
+    queries = [{**query, "run": "", "k": 5, "status": "evaluated"} for query in random_queries(3, 3)]
     queries = [{**query, name: value, "ndcg": 0.5, "dcg": 0.5} for query, value in zip(queries, values, strict=True)]
     rows = partials([to_batch(queries)], sets=((name,),))
     return {row["segment"]: row["n_queries"] for row in rows if row["segment_by"] == name}
@@ -241,6 +249,7 @@ def test_a_segment_column_named_as_a_count_is_refused_or_right(name):
 
 @pytest.mark.parametrize("name", ["session:id", "basket_sum"])
 def test_a_query_column_may_have_any_name_that_is_not_reserved(name):
-    queries = [{**query, name: "x", "run": "", "k": 5, "ndcg": 0.5} for query in random_queries(3, 3)]
+    same = {"run": "", "k": 5, "ndcg": 0.5, "status": "evaluated"}
+    queries = [{**query, name: "x", **same} for query in random_queries(3, 3)]
     rows = partials([to_batch(queries)], sets=())
     assert {row["n_queries"] for row in rows} == {3}

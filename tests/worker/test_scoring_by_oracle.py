@@ -21,7 +21,7 @@ OPTIONS: dict[str, tuple] = {
     "discount": ("log2", "ln", "log:10", "reciprocal", FALLING, lambda rank: 3.0 / (rank + 2.0)),
     "ties": ("item_asc", "item_desc", "input_order"),
     "score_precision": ("double", "float32"),
-    "ideal": ("judged", "retrieved", "k_ones"),
+    "ideal": ("judged", "retrieved", "k_ones", "as_many"),
     "unjudged": ("zero", "condensed"),
     "negative": ("keep", "clip"),
     "no_relevant": ("zero", "one", "skip"),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.canonical import is_key, key_column, select_canonical
-from ndcg_spark.spark.expressions import named, number, require_column
+from ndcg_spark.spark.expressions import columns_of, key_text, named, number, raise_if, require_column
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
@@ -47,6 +48,12 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
     return select_canonical(frame, selected, {}, original=original)
 
 
+_ONE_ROW = (
+    "a table of arrays has one row for each query of a run. Name what tells the rows apart (run-col, query-col), or "
+    "remove all but one."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrays:
     """The strategy for tables of arrays, given their canonical rows: they are scored where they are."""
@@ -57,7 +64,10 @@ class Arrays:
     @property
     def cost(self) -> str:
         """What `rankings` cost, for a person."""
-        return "no shuffle of rows, one pass through Python workers"
+        shuffle = "no shuffle of rows"
+        if self.plan.check_duplicates == "all":
+            shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
+        return f"{shuffle}; one pass through Python workers"
 
     @property
     def cost_of_means(self) -> str:
@@ -65,17 +75,30 @@ class Arrays:
         return self.cost
 
     def rankings(self) -> DataFrame:
-        """Cut the arrays of each query to its two lists. Lazy; no shuffle, one pass through Python workers."""
+        """Cut the arrays of each query to its two lists. Lazy; one pass through Python workers.
+
+        Only `check_duplicates=all` shuffles, the lists: queries that come twice lie in any two partitions.
+        """
         task = RankingTask(
             plan=self.plan,
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        return self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))
+        found = self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))
+        return _refuse_repeats(found, self.plan) if self.plan.check_duplicates == "all" else found
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
         return summarize_rankings(self.rankings(), self.plan)
+
+
+def _refuse_repeats(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Refuse a query that comes twice in a run; lazy."""
+    keys = ["run", *plan.columns.query]
+    n_rows = F.count(F.lit(1)).over(Window.partitionBy(*columns_of(keys)))
+    shown = key_text(keys if plan.columns.run is not None else plan.columns.query, {"run": str(plan.columns.run)})
+    message = ("query ", shown, " comes in ", n_rows.cast("string"), " rows; ", _ONE_ROW)
+    return rankings.withColumn("n_rows", raise_if(F.col("n_rows"), n_rows > 1, *message, kind="bigint"))
 
 
 def _lists(

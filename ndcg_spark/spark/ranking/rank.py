@@ -53,7 +53,7 @@ class Ranking:
         """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
         plan = self.steps.plan
         found = [self.steps.cost_of_means if means_only and not plan.needs else self.steps.cost]
-        if plan.resolves_duplicates and not isinstance(self.steps, Arrays):  # arrays are checked where they are read
+        if plan.resolves_duplicates and not isinstance(self.steps, Arrays):  # they tell their own cost
             tables = "all rows" if self.tables.of_runs else "all rows, and of all judgments,"
             found.append(
                 f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"

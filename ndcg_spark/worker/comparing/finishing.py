@@ -241,7 +241,7 @@ def make_family(plan: ComparisonPlan) -> BatchFunction:
     """Build the function that adjusts the p-values of all rows of a comparison, and decides on each."""
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = [batch for batch in batches if batch.num_rows]
+        tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], plan)
         _refuse_empty_sides(tables, plan)
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
         for batch in decided(tables, p_values, alpha=plan.alpha, margin=plan.margin):
@@ -271,6 +271,26 @@ def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], plan: ComparisonPlan) 
         )
     known = ", ".join(repr(run) for run in plan.runs if run in there)
     raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
+
+
+def _at_its_cutoffs(tables: list[pa.RecordBatch], plan: ComparisonPlan) -> list[pa.RecordBatch]:
+    """Leave out rows of a metric at cutoffs at which no pair has a query with a value.
+
+    Per-query tables have a row for each cutoff, and a metric is null where it was not asked for. Rows stay where the
+    cutoff was named, and of a metric that has no value at all.
+    """
+    compared: dict[str, set[int | None]] = {}
+    for batch in tables:
+        for row in batch.select(["segment_by", "metric", "k", "n_queries"]).to_pylist():
+            if not row["segment_by"] and row["n_queries"]:
+                compared.setdefault(row["metric"], set()).add(row["k"])
+    everywhere = {one.name for one in plan.metrics if one.cutoffs is None} & compared.keys()
+    kept = []
+    for batch in tables:
+        at = zip(batch.column("metric").to_pylist(), batch.column("k").to_pylist(), strict=True)
+        rows = batch.filter(pa.array([name not in everywhere or k in compared[name] for name, k in at], pa.bool_()))
+        kept += [rows] if rows.num_rows else []
+    return kept
 
 
 def decided(
