@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOUD = ("py4j", "pyspark")
 """Loggers that get the traceback of every call that fails or is interrupted."""
 _NEVER = logging.CRITICAL + 1
+_PY4J = re.compile(r"[\\/]py4j[\\/]\w+\.py$")
+"""Files of py4j, which logs interrupted calls by the root logger, past its own."""
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -69,10 +72,16 @@ class Interrupts:
     def _hush(self) -> None:
         for name in _LOUD:
             logging.getLogger(name).setLevel(_NEVER)
+        logging.getLogger().addFilter(_not_of_py4j)  # of a logger, it sees no records of loggers below
 
     def _be_loud(self) -> None:
+        logging.getLogger().removeFilter(_not_of_py4j)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return _PY4J.search(record.pathname) is None
 
 
 def _default(number: int) -> Callable[..., Any] | signal.Handlers:

@@ -15,7 +15,8 @@ import gc
 import socket
 import sys
 from collections.abc import Callable
-from typing import ParamSpec
+from types import ModuleType
+from typing import Any, ParamSpec
 
 Socket = ParamSpec("Socket")
 """What a worker is called with: its socket, and whether Spark is known at the other end."""
@@ -24,6 +25,8 @@ SETTINGS = {"spark.python.daemon.module": "ndcg_spark.cli.worker_daemon"}
 """Names the module that Spark starts workers with: this one, where workers run the Python of the driver."""
 if hasattr(socket, "AF_UNIX"):
     SETTINGS["spark.python.unix.domain.socket.enabled"] = "true"
+_GONE = (ConnectionError, EOFError, KeyboardInterrupt)
+"""What is raised in a worker and in the daemon when Spark has closed the other end, and at Ctrl-C."""
 ZIPS = ("pyspark.zip", "-src.zip")
 """Ends of the paths that Spark adds: its own code, and that of py4j."""
 
@@ -49,12 +52,15 @@ def zips_last(path: list[str]) -> list[str]:
 
 
 def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
-    """Make a worker end without a traceback at Ctrl-C, and when Spark closes its socket after a minute without work.
+    """Make a worker, or the daemon, end without a traceback at Ctrl-C, and when Spark has closed the other end.
+
+    Spark closes the socket of a worker after a minute without work, and everything when a job fails: also what it has
+    just asked for.
 
     Parameters
     ----------
     worker : callable
-        Gives an exit code; the process ends unless it is 0.
+        Gives an exit code; the process of a worker ends unless it is 0.
 
     Returns
     -------
@@ -64,7 +70,7 @@ def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
         try:
             return worker(*args, **kwargs)
-        except (BrokenPipeError, KeyboardInterrupt):
+        except _GONE:
             return 1
 
     return serve
@@ -91,9 +97,25 @@ def freezes_survivors(worker: Callable[Socket, int]) -> Callable[Socket, int]:
     return serve
 
 
+class QuietTraceback:
+    """The module `traceback` as the daemon uses it, for workers that end before they work."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def print_exc(self) -> None:
+        """Print the exception that is being handled, unless Spark is gone."""
+        if not isinstance(sys.exc_info()[1], _GONE):
+            self._module.print_exc()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
 if __name__ == "__main__":
     sys.path[:] = zips_last(sys.path)
     from pyspark import daemon
 
     daemon.worker = ends_quietly(freezes_survivors(daemon.worker))
-    daemon.manager()
+    daemon.traceback = QuietTraceback(daemon.traceback)
+    sys.exit(ends_quietly(daemon.manager)())

@@ -11,8 +11,9 @@ from typing import Any
 import click
 import pytest
 
+from ndcg_spark.cli.commands import cli
 from ndcg_spark.cli.config_file import options_in_file
-from ndcg_spark.cli.main import cli, main
+from ndcg_spark.cli.main import main
 from ndcg_spark.errors import InvalidParameterError
 
 FILE = """

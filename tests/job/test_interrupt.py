@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.spark_rankings import SHORT_LIVED
@@ -64,21 +66,30 @@ def endless_job(folder: Path) -> Iterator[subprocess.Popen]:
             process.wait()
 
 
+MOMENTS = {
+    "Ctrl-C, while Java starts": ("java", os.killpg, signal.SIGINT, 130, "interrupted"),
+    "Ctrl-C, while workers score": ("worker_daemon", os.killpg, signal.SIGINT, 130, "interrupted"),
+    "SIGTERM, while workers score": ("worker_daemon", os.kill, signal.SIGTERM, 143, "terminated"),
+}
+
+
 @needs_pgrep
-@pytest.mark.parametrize("reached", ["worker_daemon", "java"])
-def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_behind(tmp_path, reached):
-    """While Python workers score, and while Java starts."""
+@pytest.mark.parametrize(("reached", "send", "number", "code", "said"), MOMENTS.values(), ids=MOMENTS)
+def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_behind(
+    tmp_path, reached, send, number, code, said
+):
+    """A terminal sends to the whole group, a scheduler to the process that it has started."""
     with endless_job(tmp_path) as job:
         wait_until(lambda: running(job.pid, reached) or job.poll() is not None)
         if reached == "worker_daemon":
             time.sleep(2)  # workers import their modules, and get to work
         assert job.poll() is None, (tmp_path / "err").read_text()
-        os.killpg(job.pid, signal.SIGINT)
-        assert job.wait(PATIENCE) == 130
+        send(job.pid, number)
+        assert job.wait(PATIENCE) == code
         wait_until(lambda: not running(job.pid, "."))
     lines = [line for line in (tmp_path / "err").read_text().splitlines() if line.strip()]
     assert [line for line in lines if not line.startswith("WARNING: Using incubator modules")] == [
-        "mean_ndcg.py: interrupted"
+        f"mean_ndcg.py: {said}"
     ]
     assert (tmp_path / "out").read_text() == ""
 
@@ -149,8 +160,17 @@ def test_what_schedulers_send_ends_a_job_as_ctrl_c_does():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def as_of(path: str) -> SimpleNamespace:
+    """The root logger as a module of that path calls it."""
+    code = compile("import logging\ndef error(text): logging.error(text)", path, "exec")
+    module: dict[str, Any] = {}
+    exec(code, module)
+    return SimpleNamespace(error=module["error"])
+
+
 def test_lines_of_the_package_are_logged_after_an_interrupt(before, caplog):
-    """Those of py4j are not: it logs every call that is interrupted."""
+    """Those of py4j are not: it logs every call that is interrupted, by the root logger."""
+    py4j = as_of("/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/java_gateway.py")
 
     def work() -> None:
         with quiet_interrupts() as interrupts:
@@ -159,11 +179,18 @@ def test_lines_of_the_package_are_logged_after_an_interrupt(before, caplog):
                 interrupt()
             finally:
                 logging.getLogger("py4j.java_gateway").error("a traceback")
+                py4j.error("a traceback, by the root logger")
+                logging.error("a line of a user, by the root logger")
                 logging.getLogger("ndcg_spark.jobs").error("interrupted after 3 s")
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert [record.message for record in caplog.records] == ["interrupted after 3 s"]
+    assert [record.message for record in caplog.records] == [
+        "a line of a user, by the root logger",
+        "interrupted after 3 s",
+    ]
+    py4j.error("another job")
+    assert caplog.records[-1].message == "another job"
     assert logging.getLogger("py4j").level != logging.CRITICAL + 1
 
 

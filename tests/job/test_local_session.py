@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import re
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -169,6 +172,41 @@ def test_a_worker_whose_socket_is_closed_ends_without_a_word():
     assert ends_quietly(Mock(return_value=0))(Mock(), True) == 0
     with pytest.raises(ValueError, match="a mistake"):
         ends_quietly(Mock(side_effect=ValueError("a mistake")))(Mock(), True)
+
+
+DAEMON = [sys.executable, "-m", "ndcg_spark.cli.worker_daemon", "pyspark.worker"]
+
+
+def test_a_daemon_that_spark_no_longer_listens_to_ends_without_a_word():
+    """A job may be over before the daemon has started, as where its input is refused at once."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as nobody:
+        ended = subprocess.run(
+            DAEMON, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=nobody, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+def test_a_worker_that_spark_no_longer_wants_ends_without_a_word(tmp_path):
+    """It is asked for, and the socket is closed before it has told its number."""
+    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": "."}
+    with subprocess.Popen(
+        DAEMON,
+        cwd=tmp_path,
+        env=os.environ | sockets | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as daemon:
+        (length,) = struct.unpack("!i", daemon.stdout.read(4))
+        place = tmp_path / daemon.stdout.read(length).decode()
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX) as spark:
+                spark.connect(str(place))
+        time.sleep(1)
+        told = daemon.communicate(timeout=60)[1]
+    assert told == b""
 
 
 def test_what_outlives_a_task_is_looked_through_once():

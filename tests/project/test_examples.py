@@ -22,8 +22,9 @@ import click
 import pytest
 import yaml
 
+from ndcg_spark.cli.commands import cli
 from ndcg_spark.cli.config import job_config
-from ndcg_spark.cli.main import cli, main
+from ndcg_spark.cli.main import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NIGHT = "2026-01-31"
