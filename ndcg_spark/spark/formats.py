@@ -15,6 +15,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.redaction import redacted
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.spark.nightly_folders import FORMATS, read_folder
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.spark.table_folders import DATA_FORMATS, table_folder_of
@@ -169,6 +170,8 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
         return _read_csv(spark, reference, plain)
     if kind == "parquet" and not options:
         return read_parquet(spark, reference)
+    if kind in FORMATS:
+        return read_folder(spark, reference, kind, options)
     return spark.read.format(kind).options(**options).load(reference)
 
 

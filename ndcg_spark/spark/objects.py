@@ -8,6 +8,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, no_file_system
+from ndcg_spark.spark.nightly_folders import read_folder
 from ndcg_spark.worker.files.listing import column_of_folders, list_files
 from ndcg_spark.worker.files.objects import make_object_reader, plain_schema
 from ndcg_spark.worker.files.parquet import opened
@@ -17,7 +18,7 @@ from ndcg_spark.worker.files.stores import address_of, reason_of, refuse_secrets
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """Read a table of Parquet files. Lazy.
 
-    Spark cost: that of `spark.read.parquet`. Where Spark has no file system for an object store, Arrow lists the
+    Spark cost: that of `read_folder`. Where Spark has no file system for an object store, Arrow lists the
     objects and reads the footer of the first in this process, and workers read the rest when rows are asked for: all
     columns, one task an object.
 
@@ -39,7 +40,7 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """
     refuse_secrets(path)
     try:
-        frame = spark.read.parquet(path)
+        frame = read_folder(spark, path, "parquet")
         frame.schema  # noqa: B018  # analysis is lazy on Connect
     except SPARK_ERRORS as error:
         lacks = no_file_system(error, path)
