@@ -115,7 +115,7 @@ def link_config(options: dict[str, Any]) -> LinkConfig:
         rows=metric_rows_of(options, without=COMPANIONS),
         clicks=source_of(options, "clicks"),
         plan=LinkPlan(start=start, as_of=as_of, **limits),
-        output=target_of(options["output"], options["output_format"]),
+        output=target_of(options, "output"),
         json_path=options["json"],
         fail_on_alarm=options["fail_on_alarm"],
         spark_settings=pairs_of(options["conf"]),

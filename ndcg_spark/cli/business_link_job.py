@@ -58,7 +58,7 @@ def _run(spark: SparkSession, config: LinkConfig, progress: Progress) -> int:
     rows = taken_rows(table, config.rows)
     _linked(rows, table, clicks, config.plan)  # finds missing columns and wrong types
     also = [("--clicks", config.clicks, clicks)]
-    check_output(spark, config.rows, table, config.output, LINK_COLUMNS, config.json_path, also)
+    check_output(spark, config.rows, table, config.output, LINK_COLUMNS, config.json_path, progress, also)
     with refusals():
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)

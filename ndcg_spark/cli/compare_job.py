@@ -98,7 +98,7 @@ def _run(spark: SparkSession, config: CompareConfig, progress: Progress) -> int:
     from ndcg_spark.comparison import compare_by, comparison_plan
 
     compared = _read(spark, config)
-    _check_output(spark, compared, config)
+    _check_output(spark, compared, config, progress)
     try:
         with progress.step("listing runs"):
             chosen = _chosen(compared, config)
@@ -211,7 +211,7 @@ def comparison_schema() -> T.StructType:
     return T.StructType([*COMPARISON_SCHEMA.fields, *texts, T.StructField("computed_at", T.TimestampType())])
 
 
-def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig) -> None:
+def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig, progress: Progress) -> None:
     from ndcg_spark.cli.metric_table import REJECT_SCHEMA
     from ndcg_spark.cli.outputs import check_rejects, refuse_outputs
     from ndcg_spark.tables import reading_of
@@ -224,7 +224,7 @@ def _check_output(spark: SparkSession, compared: Compared, config: CompareConfig
     ]
     check_rejects(compared, config.rejects)
     planned = [("--output", config.output, comparison_schema()), ("--rejects", config.rejects, REJECT_SCHEMA)]
-    refuse_outputs(spark, planned, readings, config.json_path)
+    refuse_outputs(spark, planned, readings, config.json_path, progress)
 
 
 def _about(compared: Compared, plan: ComparisonPlan, config: CompareConfig) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from ndcg_spark.metrics.base import FIRST_SEEN
 from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
 from ndcg_spark.redaction import redacted
 
+GROW, STRICT = "grow", "strict"
+"""What `--schema` takes: whether tables may get columns."""
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
 _DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
@@ -38,10 +40,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A table to write: reference, format (None: guess)."""
+    """A table to write: reference, format (None: guess), whether it may get columns (`--schema`)."""
 
     reference: str
     kind: str | None
+    grow: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +113,9 @@ def job_config(options: dict[str, Any]) -> JobConfig:
         plan=plan,
         run_date=run_date_of(options["run_date"]),
         dataset=dataset_of(options, source),
-        output=target_of(options["output"], options["output_format"]),
-        per_query_output=target_of(options["per_query_output"], options["per_query_format"]),
-        rejects=target_of(options["rejects"], options["rejects_format"]),
+        output=target_of(options, "output"),
+        per_query_output=target_of(options, "per_query_output"),
+        rejects=target_of(options, "rejects"),
         max_reject_fraction=fraction,
         gates=tuple(Gate.parse(text, plan) for text in options["gate"]),
         json_path=options["json"],
@@ -285,7 +288,7 @@ def source_of(options: dict[str, Any], name: str) -> Source:
 
 def operations_of(options: dict[str, Any]) -> Operations:
     """Read the options that `operation_options` makes, and refuse a run log in the place of another table."""
-    target = target_of(options["run_log"], options["run_log_format"])
+    target = target_of(options, "run_log")
     if target is not None:
         others = [(name, options[name]) for name in (*tables_read(options), *tables_written(options))]
         check_places([(f"--{name.replace('_', '-')}", reference) for name, reference in others],
@@ -300,10 +303,7 @@ def tables_read(options: Mapping[str, Any]) -> list[str]:
 
 def tables_written(options: Mapping[str, Any]) -> list[str]:
     """Names of the options that name output tables: those that `options.table_to_write` has made."""
-    formats = {
-        name: "output_format" if name == "output" else f"{name.removesuffix('_output')}_format" for name in options
-    }
-    made = [name for name in options if formats[name] in options and f"{name}_option" not in options]
+    made = [name for name in options if format_name(name) in options and f"{name}_option" not in options]
     return [name for name in made if name != "run_log" and options[name]]
 
 
@@ -313,14 +313,21 @@ def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
     from ndcg_spark.tables.catalog import TABLE_KINDS
 
     written = [name for name in (*tables_written(options), "run_log") if options.get(name)]
-    formats = {name: options.get(f"{name.removesuffix('_output')}_format") for name in written}
+    formats = {name: options.get(format_name(name)) for name in written}
     found = {options[name]: formats[name] or guess_format(options[name]) for name in written}
     return {name: kind for name, kind in found.items() if kind in TABLE_KINDS}
 
 
-def target_of(reference: str | None, kind: str | None) -> Target | None:
-    """Name a table to write, if there is one."""
-    return Target(reference=reference, kind=kind) if reference else None
+def format_name(name: str) -> str:
+    """Name of the option for the format of an output: `output_format`, `rejects_format`, `per_query_format`."""
+    return f"{name.removesuffix('_output')}_format"
+
+
+def target_of(options: Mapping[str, Any], name: str) -> Target | None:
+    """Read what `options.table_to_write("--name", ...)` was given; None if it was not."""
+    if not options.get(name):
+        return None
+    return Target(reference=options[name], kind=options[format_name(name)], grow=options["schema"] == GROW)
 
 
 def run_date_of(text: str | None) -> date:

@@ -81,7 +81,7 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
     config = FlagConfig(
         rows=metric_rows_of(options, without=COMPANIONS),
         plan=plan,
-        output=target_of(options["output"], options["output_format"]),
+        output=target_of(options, "output"),
         json_path=options["json"],
         fail_on_flag=options["fail_on_flag"],
         spark_settings=pairs_of(options["conf"]),

@@ -53,7 +53,7 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
     table = read_table(spark, source.reference, source.kind, source.options)
     rows = taken_rows(table, config.rows)
     flag_changes(rows, config.plan, parse_text=table.parse_text)  # finds missing columns and wrong types
-    check_output(spark, config.rows, table, config.output, FLAG_COLUMNS, config.json_path)
+    check_output(spark, config.rows, table, config.output, FLAG_COLUMNS, config.json_path, progress)
     with refusals():
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)

@@ -56,7 +56,7 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     from ndcg_spark.cli.outputs import check_outputs
 
     inputs = read_inputs(spark, config, items=config.items, interactions=config.interactions)
-    check_outputs(spark, inputs, config)
+    check_outputs(spark, inputs, config, progress)
     if config.explain:
         print(explain_job(inputs, config))
         return EXIT_DONE

@@ -95,7 +95,7 @@ def _run(spark: SparkSession, config: JudgmentsConfig, progress: Progress) -> in
     source = config.source
     inputs = JudgmentInputs(table=read_table(spark, source.reference, source.kind, source.options), plan=config.plan)
     judgments = inputs.judgments()  # finds missing columns and wrong types
-    _check_outputs(spark, inputs, judgments, config)
+    _check_outputs(spark, inputs, judgments, config, progress)
     if config.explain:
         print(_explanation(inputs, config))
         return EXIT_DONE
@@ -158,7 +158,7 @@ def _with_run(judgments: DataFrame) -> DataFrame:
 
 
 def _check_outputs(
-    spark: SparkSession, inputs: JudgmentInputs, judgments: DataFrame, config: JudgmentsConfig
+    spark: SparkSession, inputs: JudgmentInputs, judgments: DataFrame, config: JudgmentsConfig, progress: Progress
 ) -> None:
     from ndcg_spark.cli.metric_table import REJECT_SCHEMA
     from ndcg_spark.cli.outputs import check_rejects, refuse_outputs
@@ -174,7 +174,7 @@ def _check_outputs(
     if any(target for _, target, _ in planned) or config.json_path not in (None, "-"):
         name = f"--input {source.reference!r}"
         reading = reading_of(spark, name, source.reference, source.kind, inputs.table.frame)
-        refuse_outputs(spark, planned, [reading], config.json_path)
+        refuse_outputs(spark, planned, [reading], config.json_path, progress)
 
 
 def _outcome(

@@ -55,7 +55,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
         name: read_table(spark, source.reference, source.kind, source.options)
         for name, source in config.sources.items()
     }
-    _check_output(spark, config, tables)
+    _check_output(spark, config, tables, progress)
     frames = {name: table.frame for name, table in tables.items()}
     with progress.step("reading tables"), plain_refusals():
         found = report(
@@ -80,7 +80,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
     return found
 
 
-def _check_output(spark: SparkSession, config: ReportConfig, tables: dict[str, Table]) -> None:
+def _check_output(spark: SparkSession, config: ReportConfig, tables: dict[str, Table], progress: Progress) -> None:
     """Refuse to write the page into a table that is read."""
     from ndcg_spark.cli.outputs import refuse_outputs
     from ndcg_spark.tables import reading_of
@@ -92,4 +92,4 @@ def _check_output(spark: SparkSession, config: ReportConfig, tables: dict[str, T
         source = config.sources[name]
         flag = "--" + name.replace("_", "-")
         readings.append(reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame))
-    refuse_outputs(spark, [], readings, config.output)
+    refuse_outputs(spark, [], readings, config.output, progress)

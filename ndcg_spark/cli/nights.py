@@ -20,6 +20,7 @@ from ndcg_spark.plan import TIE_METRICS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ndcg_spark.cli.progress import Progress
     from ndcg_spark.spark.formats import Table
 
 COMPANIONS = ("dcg", "idcg")
@@ -201,6 +202,7 @@ def check_output(
     output: Target | None,
     columns: Mapping[str, str],
     json_path: str | None,
+    progress: Progress,
     also: Sequence[tuple[str, Source, Table]] = (),
 ) -> None:
     """Raise when the output could not be written, or would overwrite what is not ours. Runs no action.
@@ -215,6 +217,7 @@ def check_output(
     columns : mapping from name to type, in Spark's words
         Of the results, without what `stamped_results` adds.
     json_path : str or None
+    progress : Progress
     also : sequence of (flag, Source, Table)
         What else is read.
 
@@ -233,7 +236,7 @@ def check_output(
         reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, its.frame)
         for flag, source, its in [("--input", asked.source, table), *also]
     ]
-    refuse_outputs(spark, [("--output", output, schema)], readings, json_path)
+    refuse_outputs(spark, [("--output", output, schema)], readings, json_path, progress)
 
 
 def stamped_results(frame: DataFrame, outcome: Mapping[str, Any]) -> DataFrame:

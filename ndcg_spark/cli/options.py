@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ndcg_spark.cli.config import GROW, STRICT
 from ndcg_spark.cli.config_file import config_options
 from ndcg_spark.cli.logs import log_format_option
 from ndcg_spark.judgment_plans import ON_INVALID
@@ -140,5 +141,7 @@ def operation_options() -> list[click.Option]:
         *table_to_write(
             "--run-log", "Table with one row per run of a job to write: how it ended, when, and on what."
         ),
+        click.Option(["--schema"], type=click.Choice([GROW, STRICT]), default=GROW, show_default=True, help="What "
+                     "tables to write do if columns are new or lacking: get the new ones and have nulls, or refuse."),
         log_format_option(),
-    ]
+    ]  # fmt: skip

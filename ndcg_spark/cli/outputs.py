@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ndcg_spark.cli.inputs import Inputs
 
 
-def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> None:
+def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig, progress: Progress) -> None:
     """Raise when an output could not be written, or would overwrite what is not ours. Runs no action.
 
     Parameters
@@ -52,6 +52,7 @@ def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> Non
     spark : SparkSession
     inputs : Inputs
     config : JobConfig
+    progress : Progress
 
     Raises
     ------
@@ -66,7 +67,7 @@ def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig) -> Non
         planned.append(("--per-query-output", config.per_query_output, schema))
     check_rejects(inputs, config.rejects)
     if any(target for _, target, _ in planned) or config.json_path not in (None, "-"):
-        refuse_outputs(spark, planned, _readings(spark, inputs, config), config.json_path)
+        refuse_outputs(spark, planned, _readings(spark, inputs, config), config.json_path, progress)
 
 
 def check_rejects(inputs: Checked, target: Target | None) -> None:
@@ -91,6 +92,7 @@ def refuse_outputs(
     planned: Sequence[tuple[str, Target | None, T.StructType]],
     readings: list[Reading],
     json_path: str | None,
+    progress: Progress,
 ) -> None:
     """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
 
@@ -101,6 +103,8 @@ def refuse_outputs(
     readings : list of Reading
         What the job reads; the outputs are added.
     json_path : str or None
+    progress : Progress
+        Gets a line for columns that a table gets, or that the results lack.
 
     Raises
     ------
@@ -108,7 +112,16 @@ def refuse_outputs(
     """
     for flag, target, schema in planned:
         if target is not None:
-            found = check_output(spark, target.reference, target.kind, schema, name=flag, readings=readings)
+            found = check_output(
+                spark,
+                target.reference,
+                target.kind,
+                schema,
+                name=flag,
+                readings=readings,
+                grow=target.grow,
+                tell=progress.line,
+            )
             readings.append(found)
     if json_path not in (None, "-"):
         refuse_nested(canonical(os.path.abspath(str(json_path))), str(json_path), readings)
@@ -212,7 +225,15 @@ def write_together(
         for what, target, frame, its, empty, whole in planned:
             with progress.step(f"writing {what} to {target.reference}"):
                 one = stage_partition(
-                    frame, target.reference, target.kind, partition, its, empty=empty, whole=whole, tell=progress.line
+                    frame,
+                    target.reference,
+                    target.kind,
+                    partition,
+                    its,
+                    empty=empty,
+                    whole=whole,
+                    grow=target.grow,
+                    tell=progress.line,
                 )
                 staged.append(stack.enter_context(closing(one)))
         if json_path not in (None, "-"):

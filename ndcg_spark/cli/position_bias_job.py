@@ -102,7 +102,7 @@ def _run(spark: SparkSession, config: PositionBiasConfig, progress: Progress) ->
 
     table, *given = [read_table(spark, one.reference, one.kind, one.options) for _, one in config.sources]
     inputs = ImpressionInputs(table=table, propensities=given[0] if given else None, config=config)
-    _check_outputs(spark, inputs)
+    _check_outputs(spark, inputs, progress)
     if config.explain:
         print(explanation(inputs.name, config))
         return EXIT_DONE
@@ -221,7 +221,7 @@ def _written(made: DataFrame, makes: str) -> DataFrame:
     return frame.withColumn("run", F.lit(""))  # slices are named by data set and run
 
 
-def _check_outputs(spark: SparkSession, inputs: ImpressionInputs) -> None:
+def _check_outputs(spark: SparkSession, inputs: ImpressionInputs, progress: Progress) -> None:
     from ndcg_spark.cli.metric_table import REJECT_SCHEMA
     from ndcg_spark.cli.outputs import check_rejects, refuse_outputs
     from ndcg_spark.tables import reading_of
@@ -241,4 +241,4 @@ def _check_outputs(spark: SparkSession, inputs: ImpressionInputs) -> None:
         reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
         for (flag, source), table in zip(config.sources, tables, strict=True)
     ]
-    refuse_outputs(spark, planned, readings, config.json_path)
+    refuse_outputs(spark, planned, readings, config.json_path, progress)

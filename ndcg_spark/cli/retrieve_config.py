@@ -28,7 +28,7 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.retrieval_plan import RetrievalPlan
 
 OUTPUTS = ("rankings", "judgments", "per_query", "metrics")
-_OPTIONS = {"metrics": ("output", "output_format")}
+_OPTIONS = {"metrics": "output"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,11 @@ class RetrieveConfig:
 
 def flag_of(output: str) -> str:
     """Name the option of an output."""
-    return "--" + _names_of(output)[0].replace("_", "-")
+    return "--" + _name_of(output).replace("_", "-")
 
 
-def _names_of(output: str) -> tuple[str, str]:
-    return _OPTIONS.get(output, (f"{output}_output", f"{output}_format"))
+def _name_of(output: str) -> str:
+    return _OPTIONS.get(output, f"{output}_output")
 
 
 def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
@@ -88,7 +88,7 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
     InvalidParameterError
     """
     sources = {name: source_of(options, name) for name in ("queries", "corpus")}
-    found = {output: target_of(*(options[name] for name in _names_of(output))) for output in OUTPUTS}
+    found = {output: target_of(options, _name_of(output)) for output in OUTPUTS}
     metrics, cutoffs = asked_metrics(options)
     evaluation = EvaluationPlan(
         columns=Columns(query=(options["query_col"],), item=options["item_col"], weight=options["weight_col"]),

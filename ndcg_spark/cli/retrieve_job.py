@@ -63,7 +63,7 @@ def _run(spark: SparkSession, config: RetrieveConfig, progress: Progress) -> int
 
     tables = [read_table(spark, one.reference, one.kind, one.options) for one in (config.queries, config.corpus)]
     results = _results(tables, config)
-    _check_outputs(spark, tables, results, config)
+    _check_outputs(spark, tables, results, config, progress)
     try:
         outcome, gates_met = _answer(spark, tables, results, config, progress)
     except NdcgSparkError:
@@ -104,7 +104,9 @@ def _results(tables: list[Table], config: RetrieveConfig) -> _Results:
     return _Results(frames, per_query)
 
 
-def _check_outputs(spark: SparkSession, tables: list[Table], results: _Results, config: RetrieveConfig) -> None:
+def _check_outputs(
+    spark: SparkSession, tables: list[Table], results: _Results, config: RetrieveConfig, progress: Progress
+) -> None:
     """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
     from ndcg_spark.cli.metric_table import METRIC_SCHEMA, per_query_rows
     from ndcg_spark.cli.outputs import refuse_outputs
@@ -120,7 +122,7 @@ def _check_outputs(spark: SparkSession, tables: list[Table], results: _Results, 
         )
     ]
     planned = [(flag_of(name), target, schemas[name]) for name, target in config.targets.items()]
-    refuse_outputs(spark, planned, readings, config.json_path)
+    refuse_outputs(spark, planned, readings, config.json_path, progress)
 
 
 def _answer(

@@ -102,7 +102,7 @@ def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
     config = RollUpConfig(
         rows=metric_rows_of(options),
         plan=plan,
-        output=target_of(options["output"], options["output_format"]),
+        output=target_of(options, "output"),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),
         operations=operations_of(options),

@@ -56,7 +56,7 @@ def _run(spark: SparkSession, config: RollUpConfig, progress: Progress) -> int:
     table = read_table(spark, source.reference, source.kind, source.options)
     rows = taken_rows(table, config.rows)
     roll_up(rows, config.plan)  # finds missing columns and wrong types
-    check_output(spark, config.rows, table, config.output, roll_up_columns(table.frame), config.json_path)
+    check_output(spark, config.rows, table, config.output, roll_up_columns(table.frame), config.json_path, progress)
     with refusals():
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)

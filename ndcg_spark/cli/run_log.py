@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.cli.config import Target, source_of, tables_read, tables_written
+from ndcg_spark.cli.config import Target, format_name, source_of, tables_read, tables_written
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.formats import guess_format, read_query
@@ -104,7 +104,14 @@ class RunLog:
         """
         readings = other_places(self._spark, options)
         found = check_output(
-            self._spark, self.reference, self._target.kind, RUN_LOG_SCHEMA, name="--run-log", readings=readings
+            self._spark,
+            self.reference,
+            self._target.kind,
+            RUN_LOG_SCHEMA,
+            name="--run-log",
+            readings=readings,
+            grow=self._target.grow,
+            tell=self._tell,
         )
         if (self._target.kind or guess_format(self.reference)) == "parquet":
             (place,) = found.folders
@@ -126,8 +133,16 @@ class RunLog:
             return self._staged_file(self._folder, row)
         values = tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames())
         frame = self._spark.createDataFrame([values], RUN_LOG_SCHEMA).coalesce(1)
-        its = (self._partition, [self._run_id])
-        return stage_partition(frame, self.reference, self._target.kind, *its, whole=True, tell=self._tell)
+        return stage_partition(
+            frame,
+            self.reference,
+            self._target.kind,
+            self._partition,
+            [self._run_id],
+            whole=True,
+            grow=self._target.grow,
+            tell=self._tell,
+        )
 
     def _staged_file(self, folder: Path, row: Mapping[str, Any]) -> Staged:
         """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
@@ -202,7 +217,7 @@ def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Readin
             found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
     for name in tables_written(options):
         reference = options[name]
-        kind = options.get(f"{name.removesuffix('_output')}_format") or guess_format(reference)
+        kind = options.get(format_name(name)) or guess_format(reference)
         with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
             place = place_of_table(spark, reference) if kind in TABLE_KINDS else spark_path(spark, reference)
             found.append(Reading(name=_called(name, options), folders=frozenset([canonical(place)])))

@@ -34,7 +34,9 @@ _ENDINGS = {
 }
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
-_ALL_LEVELS = "recursiveFileLookup"
+_ALL_LEVELS, _MERGE = "recursiveFileLookup", "mergeSchema"
+_OF_ONE_FILE = ("parquet", "orc")
+"""Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
 _LAYOUT = re.compile(r"UNABLE_TO_INFER_SCHEMA|conflicting[ _](directory|partition)", re.IGNORECASE)
 """What Spark says of folders that it cannot make a table of; Spark 3.5 has no condition for all of it."""
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -75,7 +77,8 @@ def read_files(
 ) -> DataFrame:
     """Read a table of files. Lazy.
 
-    Spark cost: that of Spark's reader, and one more listing of the files.
+    Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
+    footers of all files.
 
     Parameters
     ----------
@@ -91,8 +94,9 @@ def read_files(
     Returns
     -------
     DataFrame
-        A column of folder names (`run=007`) is text where a name is not the text of the value that Spark takes it
-        for: 007 and 7 are two runs. Else it has the type that Spark finds.
+        Of a nightly table, the columns of all nights, null where a night lacks them. A column of folder names
+        (`run=007`) is text where a name is not the text of the value that Spark takes it for: 007 and 7 are two
+        runs. Else it has the type that Spark finds.
 
     Raises
     ------
@@ -101,10 +105,13 @@ def read_files(
     """
     options = dict(options or {})
     reader = spark.read.format(kind).options(**options)
-    of_files = kind in FILE_FORMATS and not _all_levels_asked(options)
+    of_files = kind in FILE_FORMATS and not _is_asked(_ALL_LEVELS, options)
     try:
         frame = reader.load(path)
-        frame.schema  # noqa: B018  # analysis is lazy on Connect
+        schema = frame.schema  # analysis is lazy on Connect
+        if kind in _OF_ONE_FILE and _MERGE.lower() not in map(str.lower, options) and _is_nightly(schema):
+            reader = reader.option(_MERGE, "true")
+            frame = reader.load(path)
     except SPARK_ERRORS as error:
         if of_files and _LAYOUT.search(str(error)):
             _refuse_lost_files(spark, path, _top_files(spark, path, options), options, called or kind)
@@ -136,8 +143,14 @@ def visible_files(frame: DataFrame) -> list[str]:
     return [name for name in found if not is_hidden(name.rpartition("/")[2])]
 
 
-def _all_levels_asked(options: Mapping[str, str]) -> bool:
-    return any(name.lower() == _ALL_LEVELS.lower() and text.lower() == "true" for name, text in options.items())
+def _is_asked(option: str, options: Mapping[str, str]) -> bool:
+    return any(name.lower() == option.lower() and text.lower() == "true" for name, text in options.items())
+
+
+def _is_nightly(schema: T.StructType) -> bool:
+    """Whether rows lie in folders of slices, as `ndcg_spark.tables` stores them; or those of one night do."""
+    names = schema.fieldNames()
+    return names[-1:] == ["slice"] and "dataset" in names
 
 
 def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:

@@ -17,6 +17,7 @@ from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.expressions import named, quoted, sql_text
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.settings import has_own_catalog, setting
+from ndcg_spark.tables.growth import Grown, Growth
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 
@@ -29,9 +30,9 @@ _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
 _OF_ICEBERG = "SparkSessionCatalog"
 """The class that remembers tables of Iceberg only, and leaves the others to Spark's own catalog."""
-_WIDER = {"int": ("bigint",), "float": ("double",)}
-"""Types that a declared column may have instead, as no value changes by the cast."""
 _PER_STATEMENT = 500
+_ATTEMPTS = 3
+"""To add columns that other jobs add at the same time."""
 _QUOTED = r"`(?:[^`]|``)*`"
 """A part of a name that may hold any character, dots too."""
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
@@ -53,12 +54,15 @@ class TableFacts:
         None where the catalog does not tell, which only those of `COMMITTED` may do.
     columns : StructType
         Without those of its partitions.
+    growth : Growth
+        How the columns of the rows differ that it was looked at for.
     """
 
     name: str
     format: str
     location: str | None
     columns: T.StructType
+    growth: Growth
 
     @property
     def folder(self) -> str:
@@ -177,7 +181,9 @@ def current_schema(spark: SparkSession) -> str:
     return name if _SCHEMA.fullmatch(name) else quoted(name)
 
 
-def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str = "table") -> TableFacts | None:
+def check_table(
+    spark: SparkSession, table: str, stored: T.StructType, kind: str = "table", *, grow: bool = True
+) -> TableFacts | None:
     """Refuse a table that these rows cannot be written to: of another provider, partitioning or columns.
 
     Parameters
@@ -188,6 +194,8 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
         Of the rows, without the partition columns.
     kind : str
         Of `TABLE_KINDS`: the provider that the table must have, or `table`.
+    grow : bool
+        Whether the rows may have columns that the table lacks, or lack some of its own.
 
     Returns
     -------
@@ -231,31 +239,40 @@ def check_table(spark: SparkSession, table: str, stored: T.StructType, kind: str
             f"{' and '.join(PARTITIONS)} and nothing else: make it without CLUSTERED BY, or name another table."
         )
     body = T.StructType([one for one in schema if one.name not in PARTITIONS])
-    _check_columns(table, schema, stored)
-    return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body)
+    there = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
+    growth = there.growth(stored, grow=grow)
+    return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body, growth=growth)
 
 
-def _check_columns(table: str, schema: T.StructType, stored: T.StructType) -> None:
-    wanted = [*stored, *PARTITION_FIELDS]
-    new = [one for one in wanted if one.name not in schema.fieldNames()]
-    if any(one.name == "dataset" for one in new):  # no results were ever written to it
-        raise OutputRefusedError(f"table {table!r} has other columns than these results; name another table.")
-    if new:
-        raise OutputRefusedError(
-            f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, unlike these results; name "
-            f"another table, or add it: ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
-        )
-    old = sorted(set(schema.fieldNames()) - {one.name for one in wanted})
-    if old:
-        raise OutputRefusedError(
-            f"table {table!r} has a column {', '.join(map(repr, old))}, unlike these results; name another table."
-        )
-    for one in wanted:
-        have, want = schema[one.name].dataType.simpleString(), one.dataType.simpleString()
-        if have != want and have not in _WIDER.get(want, ()):
-            raise OutputRefusedError(
-                f"column {one.name!r} is {have} in table {table!r} and {want} in these results; name another table."
-            )
+def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField]) -> None:
+    """Add columns to a table unless it has them; they are null in all of its rows.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    columns : sequence of StructField
+
+    Raises
+    ------
+    OutputRefusedError
+        When the catalog, or whoever keeps it, does not allow that.
+    """
+    for attempt in range(_ATTEMPTS):
+        have = {name.lower() for name in spark.table(table).columns}
+        new = [one for one in columns if one.name.lower() not in have]
+        if not new:
+            return
+        statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
+        try:
+            spark.sql(statement)
+        except SPARK_ERRORS as error:
+            spark.catalog.refreshTable(table)  # another job may have added them
+            if attempt == _ATTEMPTS - 1:
+                raise OutputRefusedError(
+                    f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, and it could not be "
+                    f"added ({first_line(error).rstrip('.')}); name another table, or have somebody run: {statement}"
+                ) from error
 
 
 def _declared(one: T.StructField) -> str:
@@ -325,7 +342,7 @@ def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
 
 
 def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
-    """Cast rows to the declared columns of a table, its partition columns last.
+    """Cast rows to the declared columns of a table, its partition columns last; those that they lack are null.
 
     Parameters
     ----------
@@ -337,8 +354,20 @@ def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
     DataFrame
         Lazy.
     """
-    body = [named(one.name).cast(one.dataType).alias(one.name) for one in facts.columns]
+    exact, loose = set(rows.columns), {name.lower(): name for name in rows.columns}
+    spelled = {one.name: one.name if one.name in exact else loose.get(one.name.lower()) for one in facts.columns}
+    body = [
+        (F.lit(None) if spelled[one.name] is None else named(str(spelled[one.name])))
+        .cast(one.dataType)
+        .alias(one.name)
+        for one in facts.columns
+    ]
     return rows.select(*body, *PARTITIONS)
+
+
+def keep_columns(spark: SparkSession, facts: TableFacts) -> None:
+    """Add columns again that another job has dropped from the catalog by adding its own at the same moment."""
+    add_columns(spark, facts.name, list(facts.columns))
 
 
 def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,9 +21,10 @@ from ndcg_spark.spark.folders import files_below, is_pattern
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.spark.table_folders import is_there, table_folder_of
 from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
-from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.tables.claims import HIDDEN, Tell
+from ndcg_spark.tables.growth import Grown, Growth
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
-from ndcg_spark.tables.slices import PARTITIONS, refuse_stamps
+from ndcg_spark.tables.slices import refuse_stamps
 from ndcg_spark.tables.writing import refusing
 from ndcg_spark.worker.files.listing import is_hidden
 from ndcg_spark.worker.files.stores import address_of
@@ -170,6 +172,8 @@ def check_output(
     *,
     name: str = "an output",
     readings: Sequence[Reading] = (),
+    grow: bool = True,
+    tell: Tell | None = None,
 ) -> Reading:
     """Raise when an output could not be written, or is not ours. Lists folders, reads schemas, runs no action.
 
@@ -184,6 +188,11 @@ def check_output(
         What a person calls it, for the messages about others.
     readings : sequence of Reading
         What the job reads and writes beside it.
+    grow : bool
+        Whether a table that is there gets the columns of the rows that it does not have, and the rows get nulls for
+        the columns that only the table has. False: such rows are refused.
+    tell : callable or None
+        Gets a line for such columns.
 
     Returns
     -------
@@ -195,14 +204,17 @@ def check_output(
     OutputRefusedError
     """
     with refusing(reference):  # folders may be closed to whoever looks
-        place = _checked_place(spark, reference, kind or guess_format(reference), schema, readings)
+        place, growth = _checked_place(spark, reference, kind or guess_format(reference), schema, readings, grow)
+    if tell is not None:
+        for line in growth.lines(reference):
+            tell(line)
     return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
 
 
 def _checked_place(
-    spark: SparkSession, reference: str, kind: str, schema: T.StructType, readings: Sequence[Reading]
-) -> str:
-    """Check an output; return its canonical place."""
+    spark: SparkSession, reference: str, kind: str, schema: T.StructType, readings: Sequence[Reading], grow: bool
+) -> tuple[str, Growth]:
+    """Check an output; return its canonical place, and how its columns differ."""
     if kind not in (*TABLE_KINDS, *PATH_FORMATS):
         raise OutputRefusedError(f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}.")
     refuse_stamps(schema.fieldNames(), reference)
@@ -212,8 +224,10 @@ def _checked_place(
         _check_name(spark, reference, kind)
     place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
     refuse_nested(canonical(place), reference, readings)
+    growth = Growth()
     if in_catalog:
-        check_table(spark, reference, stored, kind)
+        facts = check_table(spark, reference, stored, kind, grow=grow)
+        growth = growth if facts is None else facts.growth
     elif is_pattern(place):
         raise OutputRefusedError(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
@@ -223,13 +237,12 @@ def _checked_place(
         _refuse_table_folder(spark, reference)
         _refuse_inside(reference, _table_above(folder) if folder is not None else _remote_table_above(spark, place))
         try:
-            if folder is None:
-                _check_remote(spark, place, reference, kind, stored)
-            else:
-                _check_folder(spark, folder, reference, kind, stored)
+            slices = _slices_of(spark, place, folder, reference, kind)
+            if slices:
+                growth = _grown(spark, slices, reference, kind).growth(stored, grow=grow)
         except SPARK_ERRORS as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return canonical(place)
+    return canonical(place), growth
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
@@ -303,23 +316,25 @@ def _remote_table_above(spark: SparkSession, place: str) -> str | None:
     return None
 
 
-def _check_folder(spark: SparkSession, folder: Path, reference: str, kind: str, stored: T.StructType) -> None:
-    if not folder.exists():
-        return
-    sample = None
-    for looked_into, place in enumerate(_slices_of(folder, reference)):
+def _slices_of(spark: SparkSession, place: str, folder: Path | None, reference: str, kind: str) -> list[str]:
+    """Paths of slices with files, the newest nights first; what is not ours is refused."""
+    if folder is None:
+        return _remote_slices(spark, place, reference, kind)
+    return _local_slices(folder, reference, kind) if folder.exists() else []
+
+
+def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
+    found = []
+    for place in islice(_slice_folders(folder, reference), _SLICES_LOOKED_INTO):
         names = _visible(place)
         for name in names:
             _refuse_foreign(f"{place.relative_to(folder)}/{name}", reference, kind)
-        if names and sample is None:
-            sample = place
-        if looked_into >= _SLICES_LOOKED_INTO:
-            break
-    if sample is not None:
-        _check_schema(spark.read.format(kind).load(f"file:{sample}").schema, stored, reference, kind)
+        if names:
+            found.append(f"file:{place}")
+    return found
 
 
-def _slices_of(folder: Path, reference: str) -> Iterator[Path]:
+def _slice_folders(folder: Path, reference: str) -> Iterator[Path]:
     """Folders of slices, those of the newest night first. What is neither night nor slice is refused."""
     nights = _visible(folder)
     for name in nights:
@@ -338,16 +353,15 @@ def _visible(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
-def _check_remote(spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType) -> None:
-    """As `_check_folder`, with Spark's listing of all files."""
+def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -> list[str]:
+    """As `_local_slices`, with Spark's listing of all files."""
     if not is_there(spark, place):
-        return
+        return []
     below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in files_below(spark.read, place)]
     for name in below:
         _refuse_foreign(name, reference, kind)
-    if below:
-        sample = max(below).rpartition("/")[0]
-        _check_schema(spark.read.format(kind).load(f"{place}/{sample}").schema, stored, reference, kind)
+    slices = sorted({name.rpartition("/")[0] for name in below}, reverse=True)
+    return [f"{place}/{one}" for one in slices[:_SLICES_LOOKED_INTO]]
 
 
 def _refuse_foreign(name: str, reference: str, kind: str) -> None:
@@ -366,28 +380,9 @@ def _foreign(name: str, reference: str, kind: str | None = None) -> str:
     )
 
 
-def _check_schema(found: T.StructType, stored: T.StructType, reference: str, kind: str) -> None:
-    """Refuse a folder whose rows have other columns or types."""
-    have = {one.name: one.dataType for one in found if one.name not in PARTITIONS}
-    want = {one.name: one.dataType for one in stored}
-    for name in sorted(have.keys() ^ want.keys()):
-        if kind == "json" and name in want:
-            continue  # a column of nothing but nulls is not in the files
-        where = "does not have" if name in want else "has"
-        raise OutputRefusedError(
-            f"{reference!r} {where} a column {name!r}, unlike these results; write to a new folder."
-        )
-    for name in sorted(have.keys() & want.keys()):
-        if _differ(have[name], want[name], kind):
-            raise OutputRefusedError(
-                f"column {name!r} is {have[name].simpleString()} in {reference!r} and {want[name].simpleString()} in "
-                "these results; write to a new folder."
-            )
-
-
-def _differ(have: T.DataType, want: T.DataType, kind: str) -> bool:
-    if kind != "json":
-        return have.simpleString() != want.simpleString()
-    # Types of json are inferred: text and whole numbers can be told apart, and these are what keys are made of.
-    texts = isinstance(have, T.StringType), isinstance(want, T.StringType)
-    return isinstance(want, T.StringType | T.IntegralType) and texts[0] != texts[1]
+def _grown(spark: SparkSession, slices: Sequence[str], reference: str, kind: str) -> Grown:
+    """The columns of all of some slices. Runs a job over their footers, if there are several."""
+    inferred = kind == "json"  # Spark reads the rows to find the types, so one slice has to do
+    looked_into = list(slices[:1] if inferred else slices)
+    found = spark.read.format(kind).option("mergeSchema", "true").load(looked_into).schema
+    return Grown(name=repr(reference), schema=found, way_out="write to a new folder", inferred=inferred)

@@ -163,7 +163,8 @@ class CommittedWrite:
             self.spark.table(self.facts.name).limit(0) if commit.before is None else self._log.rows_at(commit.before)
         )
         try:
-            self._commit(old.where(self._condition), commit.version, uuid.uuid4().hex)
+            old = as_declared(old.where(self._condition), self.facts)  # of a version that may lack new columns
+            self._commit(old, commit.version, uuid.uuid4().hex)
         except ConflictError:
             return
 

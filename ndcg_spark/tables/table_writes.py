@@ -18,6 +18,7 @@ from ndcg_spark.tables.catalog import (
     as_declared,
     count_slices,
     drop_partitions,
+    keep_columns,
     partition_locations,
     set_location,
     verify_counts,
@@ -62,6 +63,7 @@ class LocalTableWrite:
             if canonical(location) != str(root / folder):
                 set_location(self.spark, name, folder, f"file:{root / folder}")
         self.spark.catalog.refreshTable(name)
+        keep_columns(self.spark, self.facts)
         verify_counts(self.spark, name, self.folders, self._counted)
 
     def undo(self) -> None:
@@ -136,6 +138,7 @@ class RemoteTableWrite:
         if not all(ours.get(folder, "").startswith(self._attempt) for folder in wanted):
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
         self.spark.catalog.refreshTable(self.facts.name)
+        keep_columns(self.spark, self.facts)
         verify_counts(self.spark, self.facts.name, wanted, self._counted)
 
     def undo(self) -> None:

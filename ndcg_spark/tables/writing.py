@@ -15,7 +15,14 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_crash, missing_on_workers
 from ndcg_spark.spark.formats import guess_format
-from ndcg_spark.tables.catalog import TABLE_KINDS, TableFacts, check_table, create_table, drop_empty_table
+from ndcg_spark.tables.catalog import (
+    TABLE_KINDS,
+    TableFacts,
+    add_columns,
+    check_table,
+    create_table,
+    drop_empty_table,
+)
 from ndcg_spark.tables.claims import Tell, alone
 from ndcg_spark.tables.commits import CommittedWrite
 from ndcg_spark.tables.delta import DeltaLog
@@ -104,6 +111,7 @@ def stage_partition(
     *,
     empty: Sequence[str] = (),
     whole: bool = False,
+    grow: bool = True,
     tell: Tell = _log.warning,
 ) -> Staged:
     """Run an action: compute rows of a date, data set and runs, and write them where no reader looks.
@@ -126,6 +134,9 @@ def stage_partition(
         Those of them that may have no rows; what was there of them goes.
     whole : bool
         Whether all rows are one slice, which `runs` names.
+    grow : bool
+        Whether a catalog table that is there gets the columns of the rows that it does not have. They are added
+        first, and stay if the rows do not come. (Folders are looked at by `check_output` alone.)
     tell : callable
         Gets a line for each leftover of a killed writer that was removed.
 
@@ -150,7 +161,7 @@ def stage_partition(
     refuse_stamps(frame.columns, reference)
     with refusing(reference):
         rows = stamped(frame, partition, runs, whole=whole)
-        staged = _open(spark, rows, reference, kind, folders, tell)
+        staged = _open(spark, rows, reference, kind, folders, grow=grow, tell=tell)
     try:
         with refusing(reference):
             staged._write.stage(rows, kind, empty)
@@ -161,7 +172,14 @@ def stage_partition(
 
 
 def _open(
-    spark: SparkSession, rows: DataFrame, reference: str, kind: str, folders: Mapping[str, str], tell: Tell
+    spark: SparkSession,
+    rows: DataFrame,
+    reference: str,
+    kind: str,
+    folders: Mapping[str, str],
+    *,
+    grow: bool,
+    tell: Tell,
 ) -> Staged:
     """Claim the slices, the table being made first."""
     if kind not in TABLE_KINDS:
@@ -172,25 +190,35 @@ def _open(
         return Staged(reference, FolderWrite(spark, folder, folders, reference, tell), None)
     stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
     for _ in range(_ATTEMPTS):
-        staged = _open_table(spark, stored, reference, kind, folders, tell)
+        staged = _open_table(spark, stored, reference, kind, folders, grow=grow, tell=tell)
         if staged is not None:
             return staged
     raise OutputRefusedError(f"table {reference!r} was dropped by somebody else meanwhile; run again.")
 
 
 def _open_table(
-    spark: SparkSession, stored: T.StructType, reference: str, kind: str, folders: Mapping[str, str], tell: Tell
+    spark: SparkSession,
+    stored: T.StructType,
+    reference: str,
+    kind: str,
+    folders: Mapping[str, str],
+    *,
+    grow: bool,
+    tell: Tell,
 ) -> Staged | None:
     """Claim slices of a table, made first if it is not there; None where it was dropped before they were claimed.
 
     A writer drops the table that it has made if its rows do not come, unless others have claimed slices of it. That
     can only be seen where the table's folder is shared; elsewhere an empty table stays.
     """
-    check_table(spark, reference, stored, kind)
+    check_table(spark, reference, stored, kind, grow=grow)
     created = create_table(spark, reference, stored, kind)
     on_failure, write = None, None
     try:
-        facts = check_table(spark, reference, stored, kind)
+        facts = check_table(spark, reference, stored, kind, grow=grow)
+        if facts is not None and facts.growth.added:
+            add_columns(spark, reference, facts.growth.added)
+            facts = check_table(spark, reference, stored, kind, grow=grow)
         if facts is None:
             return None
         root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
