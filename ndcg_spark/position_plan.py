@@ -40,8 +40,8 @@ class ImpressionColumns:
     click : str
         1 for a click and 0 for none, a boolean, or a gain.
     propensity : str or None
-        Probability that the impression was examined, or shown (see `WeightPlan.propensity_of`), above 0, up to 1; None:
-        it follows from the position.
+        Probability that the impression was examined, or shown (see `WeightPlan.propensity_of`), above 0, up to 1;
+        None: it follows from the position.
     """
 
     query: tuple[str, ...] = ("query_id",)
