@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import operator
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics import MetricAt, parse_metric
-from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
+from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, whole_k
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
 
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
         if one is None or one == "all":
             continue
         try:
-            numbers.add(int(one) if isinstance(one, str) else operator.index(one))
-        except (ValueError, TypeError):
+            numbers.add(whole_k(int(one) if isinstance(one, str) else one))
+        except ValueError:
             raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {one!r}.") from None
     whole: list[int | None] = [None] if any(one is None or one == "all" for one in given) else []
     return (*sorted(numbers), *whole)
@@ -144,12 +143,13 @@ def split_metrics(names: str | Sequence[str]) -> list[str]:
     return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
 
 
-def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Parse segment sets: each a column, or columns joined by `+`.
 
     Parameters
     ----------
-    segments : sequence of str
+    segments : str or sequence of str
+        A text is one set.
 
     Returns
     -------
@@ -160,10 +160,11 @@ def segment_sets_of(segments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     >>> segment_sets_of(["country", "country+device"])
     (('country',), ('country', 'device'))
     """
-    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in segments)
+    listed = [segments] if isinstance(segments, str) else list(segments)
+    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
     repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
     if repeats or not all(name for names in sets for name in names):
-        raise InvalidParameterError(f"segments must be column names, each set once; got {list(segments)}.")
+        raise InvalidParameterError(f"segments must be column names, each set once; got {listed}.")
     return sets
 
 
@@ -177,7 +178,7 @@ class EvaluationOptions(TypedDict, total=False):
     k: int | str | Sequence[int | str | None] | None
     metrics: str | Sequence[str] | None
     convention: str | Convention
-    segments: Sequence[str]
+    segments: str | Sequence[str]
     query: str | Sequence[str]
     item: str | None
     score: str | Sequence[str]
@@ -283,7 +284,7 @@ def evaluate(
         Default: `ndcg`, `dcg` and `idcg` at each `k`.
     convention : str or Convention
         Name of a preset, with changes after semicolons: `"trec_eval;gain=exponential"`.
-    segments : sequence of str
+    segments : str or sequence of str
         Columns to group means by, constant within a query; `"a+b"` groups by both together.
     query, item, score, rank, relevance, ideal, run, weight, order : str
         Column names, as in `Columns`. Defaults: `query_id`, `item_id`, `score` and `relevance`; the others are not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
@@ -406,14 +407,23 @@ def refuse_marks(what: str, names: Iterable[str]) -> None:
         )
 
 
+def whole_k(k: object) -> int:
+    """Read a cutoff that is a number: a whole one from 1 on, which neither 2.0 nor True is."""
+    try:
+        if not isinstance(k, bool):
+            number = operator.index(k)  # type: ignore[arg-type]  # refused below
+            if number >= 1:
+                return number
+    except TypeError:
+        pass
+    raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
+
+
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     """Raise `InvalidParameterError` unless cutoffs are whole numbers from 1 on that rise, or None at the end."""
-    numbers = [k for k in cutoffs if k is not None]
+    numbers = [whole_k(k) for k in cutoffs if k is not None]
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
-    for k in numbers:
-        if not hasattr(k, "__index__") or isinstance(k, bool) or k < 1:
-            raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
     if numbers and max(numbers) > MAX_K:
         raise InvalidParameterError(f"k must be at most {MAX_K:,}; got {max(numbers):,}. For whole lists use all.")
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]

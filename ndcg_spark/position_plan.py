@@ -10,6 +10,7 @@ from ndcg_spark.judgment_plans import ON_INVALID, check_keys
 
 METHODS = ("pbm", "randomized", "pairs")
 FITS = ("worker", "distributed")
+PROPENSITIES_OF = ("position", "action")
 MAX_POSITION = 1_000_000
 MAX_POSITIONS = 10_000
 """Different positions of a log; what a worker returns has a number for each."""
@@ -39,7 +40,8 @@ class ImpressionColumns:
     click : str
         1 for a click and 0 for none, a boolean, or a gain.
     propensity : str or None
-        Probability that the impression was examined, above 0, up to 1; None: it follows from the position.
+        Probability that the impression was examined, or shown (see `WeightPlan.propensity_of`), above 0, up to 1;
+        None: it follows from the position.
     """
 
     query: tuple[str, ...] = ("query_id",)
@@ -113,6 +115,10 @@ class WeightPlan:
         Columns of the impressions to group estimates by, beside the overall ones.
     confidence : float
         Level of the intervals of estimates.
+    propensity_of : str
+        What a propensity column holds. `position`: the probability that the position was examined; estimates then
+        have no SNIPS. `action`: the logged probability that this item was shown. Propensities of a table or of a
+        power are always of positions. Labels do not depend on it.
     on_invalid : str
         `fail`: a bad row stops the action; `reject`: it is left out.
 
@@ -127,10 +133,12 @@ class WeightPlan:
     run: str | None = None
     segment_sets: tuple[tuple[str, ...], ...] = ()
     confidence: float = 0.95
+    propensity_of: str = "position"
     on_invalid: str = "fail"
 
     def __post_init__(self) -> None:
         one_of("on_invalid", self.on_invalid, ON_INVALID)
+        one_of("propensity_of", self.propensity_of, PROPENSITIES_OF)
         if self.power is not None and not 0 <= self.power < math.inf:
             raise InvalidParameterError(f"power must be a number of at least 0; got {self.power:g}.")
         if self.clip is not None and not 1 <= self.clip <= MAX_WEIGHT:
@@ -143,6 +151,8 @@ class WeightPlan:
 
     def check_source(self, *, table: bool) -> None:
         """Raise unless propensities come from exactly one place: a column, a table, or a power of the position.
+
+        Those of actions come from a column.
 
         Parameters
         ----------
@@ -159,4 +169,9 @@ class WeightPlan:
             raise InvalidParameterError(
                 "propensities must come from one of a column, a table, or a power of the position; got "
                 f"{' and '.join(named) or 'none'}."
+            )
+        if self.propensity_of == "action" and self.columns.propensity is None:
+            raise InvalidParameterError(
+                "propensity_of=action needs a propensity column (propensity-col); those of a table or a power are of "
+                "positions."
             )

@@ -104,9 +104,9 @@ def _limits(text: str) -> tuple[tuple[int, float], ...]:
 def flag_changes(**options: Any) -> int:
     """Flag nights of a metric table whose value is far from the earlier nights of the same weekday.
 
-    The distance from their median is measured in spreads (1.4826 times the median absolute deviation) or in standard
-    errors of the night, whichever is larger. Each flag says its rule in words. Nothing is written unless an output is
-    named.
+    The distance from their median is measured in spreads (1.482602218505602 times the median absolute deviation) or
+    in standard errors of the night, whichever is larger. Each flag says its rule in words. Nothing is written unless
+    an output is named.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a night is flagged (with --fail-on-flag),
     130 interrupted.

@@ -22,7 +22,7 @@ from ndcg_spark.cli.options import (
     table_to_write,
 )
 from ndcg_spark.cli.position_bias_config import position_bias_config, propensity_plan, weight_plan
-from ndcg_spark.position_plan import FITS, METHODS, PropensityPlan, WeightPlan
+from ndcg_spark.position_plan import FITS, METHODS, PROPENSITIES_OF, PropensityPlan, WeightPlan
 
 Groups = dict[str, list[click.Option]]
 
@@ -101,7 +101,17 @@ ESTIMATE_GROUPS: Groups = {
         click.Option(["--run-col"], metavar="NAME", help="Column that tells several rankers apart."),
         click.Option(["--segment-cols"], metavar="A,B+C", help="Also estimate by A, and by B and C together."),
     ],
-    "Propensities": _propensities(),
+    "Propensities": [
+        *_propensities(),
+        click.Option(
+            ["--propensity-of"],
+            type=click.Choice(PROPENSITIES_OF),
+            default="position",
+            show_default=True,
+            help="What --propensity-col holds: the probability that the position was examined, or that the "
+            "logging policy showed this item. SNIPS needs the latter.",
+        ),
+    ],
     "Estimates": [confidence_option()],
     "Output": _output("Table of estimates to write: a folder or a catalog table.", "estimates"),
     "Checks": bad_row_options(),
@@ -151,8 +161,9 @@ def judgments(**options: Any) -> int:
     "estimates", short_help="Clicks per query, with intervals.", cls=GroupedCommand, groups=ESTIMATE_GROUPS
 )
 def estimates(**options: Any) -> int:
-    """Estimate clicks per query as if every impression had been examined, by IPS and SNIPS.
+    """Estimate clicks per query as if every impression had been examined, by IPS.
 
+    SNIPS is printed beside it if propensities are those of showing an item (--propensity-of action).
     Standard errors, intervals and the effective sample size are printed beside them. Nothing is written unless an
     output is named.
 

@@ -139,7 +139,7 @@ def weight_plan(options: dict[str, Any]) -> WeightPlan:
     ------
     InvalidParameterError
     """
-    more = {name: options[name] for name in ("confidence",) if name in options}
+    more = {name: options[name] for name in ("confidence", "propensity_of") if name in options}
     return WeightPlan(
         columns=_columns(options),
         power=options["power"],

@@ -105,6 +105,11 @@ def _estimates(outcome: dict[str, Any]) -> list[str]:
         lines.append(f"{run}{group} queries={one['n_queries']}  {values}  n_eff {_number(one['n_eff'], 1)}")
     if len(outcome["estimates"]) > MOST_SHOWN:
         lines.append(f"... and {len(outcome['estimates']) - MOST_SHOWN} more; --output and --json have all of them.")
+    if any(one["snips_reason"] for one in outcome["estimates"]):
+        lines.append(
+            "no SNIPS: these are propensities of positions, and it needs those of showing an item (--propensity-of "
+            "action)."
+        )
     return lines
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from statistics import NormalDist
 from typing import NamedTuple
 
 from ndcg_spark.kernels.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
 from ndcg_spark.kernels.ragged import FloatArray, IntArray
+from ndcg_spark.kernels.student import t_quantile
 
 N_SUMS = 6
 STATE_SIZE = N_SUMS * N_LIMBS
@@ -21,6 +21,9 @@ class WeightedEstimate(NamedTuple):
     std_error: float | None
     ci_low: float | None
     ci_high: float | None
+
+
+NO_ESTIMATE = WeightedEstimate(None, None, None, None)
 
 
 class PropensityEstimates(NamedTuple):
@@ -73,14 +76,15 @@ def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> P
         Sum of the states of the queries.
     n_queries : int
     confidence : float
-        Level of the normal intervals.
+        Level of the intervals, which are Student's with n - 1 degrees of freedom.
 
     Returns
     -------
     PropensityEstimates
         IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is
         sum A / sum B; its standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. None for
-        0 / 0, and for the error of IPS with fewer than two queries.
+        0 / 0, and for errors with fewer than two queries. SNIPS means something only if the expected weight is 1, as
+        with the logged probabilities of actions: otherwise sum B does not estimate the number of impressions.
 
     References
     ----------
@@ -97,24 +101,19 @@ def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> P
     (4.0, 0.888888888889, 2.492307692308)
     """
     a, b, aa, ab, bb, ww = (from_limbs(part) for part in state.reshape(N_SUMS, N_LIMBS).tolist())
-    half = NormalDist().inv_cdf((1 + confidence) / 2)
-    ips = _estimate(None, None, half)
+    ips, snips, n_eff = NO_ESTIMATE, NO_ESTIMATE, None
+    several, ratio = n_queries > 1, a / b if b else None
+    half = t_quantile((1 + confidence) / 2, n_queries - 1) if several else math.nan
     if n_queries:
-        spread = None
-        if n_queries > 1:
-            spread = (aa - a * a / n_queries) / ((n_queries - 1) * n_queries)
+        spread = (aa - a * a / n_queries) / ((n_queries - 1) * n_queries) if several else None
         ips = _estimate(a / n_queries, spread, half)
-    snips, n_eff = _estimate(None, None, half), None
-    if b:
-        ratio = a / b
-        snips = _estimate(ratio, (aa - 2 * ratio * ab + ratio * ratio * bb) / (b * b), half)
-        n_eff = float(b * b / ww)
+    if ratio is not None:
+        spread = (aa - 2 * ratio * ab + ratio * ratio * bb) / (b * b) if several else None
+        snips, n_eff = _estimate(ratio, spread, half), float(b * b / ww)
     return PropensityEstimates(ips, snips, n_eff)
 
 
-def _estimate(value: Fraction | None, variance: Fraction | None, half: float) -> WeightedEstimate:
-    if value is None:
-        return WeightedEstimate(None, None, None, None)
+def _estimate(value: Fraction, variance: Fraction | None, half: float) -> WeightedEstimate:
     if variance is None:
         return WeightedEstimate(float(value), None, None, None)
     error = math.sqrt(float(variance))

@@ -11,7 +11,7 @@ import numpy as np
 from ndcg_spark.kernels.ragged import FloatArray
 
 MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
-"""Standard deviation of normal values over their median absolute deviation: 1.4826."""
+"""Standard deviation of normal values over their median absolute deviation: 1.482602218505602."""
 
 
 class Deviation(NamedTuple):
@@ -21,7 +21,7 @@ class Deviation(NamedTuple):
     ----------
     median : float
     spread : float
-        1.4826 times the median absolute deviation from the median.
+        1.482602218505602 times the median absolute deviation from the median.
     z : float
         (value - median) / the larger of spread and the floor; infinite where both are 0 and the value differs.
     """

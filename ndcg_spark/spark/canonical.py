@@ -7,7 +7,7 @@ runs, as one such column of each, since a text that is no number in one of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -234,7 +234,7 @@ def select_canonical(
         # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
         # on untouched.
         plain = all(_is_plain(field.dataType) for field in frame.schema.fields)
-        chosen.append((row if plain else row_as_json(row)).alias("row"))
+        chosen.append((row if plain else row_as_json(row, frame.columns)).alias("row"))
     return frame.select(*chosen)
 
 
@@ -251,9 +251,13 @@ def is_key(kind: T.DataType) -> bool:
     return isinstance(kind, _PLAIN)
 
 
-def row_as_json(row: Column) -> Column:
-    """Write a row as it came as JSON, with its nulls."""
-    return F.to_json(row, {"ignoreNullFields": "false"})
+def row_as_json(row: Column, names: Sequence[str]) -> Column:
+    """Write a row with these columns as JSON, with its nulls, and with the malformed line if it is one."""
+    with_nulls = {"ignoreNullFields": "false"}
+    text = F.to_json(row, with_nulls)
+    if MALFORMED not in names:
+        return text
+    return F.when(row[MALFORMED].isNull(), F.to_json(row.dropFields(MALFORMED), with_nulls)).otherwise(text)
 
 
 def _is_plain(kind: T.DataType) -> bool:

@@ -103,6 +103,7 @@ def rejects_table(checked: DataFrame, table: str) -> DataFrame:
     """
     bad = checked.where(F.col("reason").isNotNull())
     row = F.col("row")
-    if isinstance(checked.schema["row"].dataType, T.StructType):
-        row = row_as_json(row)
+    kind = checked.schema["row"].dataType
+    if isinstance(kind, T.StructType):
+        row = row_as_json(row, kind.names)
     return bad.select(F.lit(table).alias("source"), "reason", row.alias("row"))

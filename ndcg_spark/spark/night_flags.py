@@ -34,7 +34,8 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
         `std_error`, and
 
         - `status` (string): `low`, `high`: flagged; `usual`; `short_history`: too few earlier nights; `no_value`,
-        - `median`, `spread` (double): of the earlier nights; spread is 1.4826 times their median absolute deviation,
+        - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
+          deviation,
         - `z` (double): (value - median) / max(spread, std_error); null where that is 0,
         - `limit` (double): the value is flagged if z is farther from 0,
         - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`,

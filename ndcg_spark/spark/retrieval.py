@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.plan import MAX_K, EvaluationPlan
+from ndcg_spark.plan import MAX_K, EvaluationPlan, whole_k
 from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.expressions import comparable, named, require_column
@@ -216,8 +216,13 @@ class _Cells:
         return frame.select(*chosen)
 
 
-def _require_k(k: int) -> None:
-    if not 1 <= k <= MAX_K:
+def _require_k(k: object) -> None:
+    """Raise unless k is a number of items: a whole list has no meaning here."""
+    try:
+        fits = whole_k(k) <= MAX_K
+    except InvalidParameterError:
+        fits = False
+    if not fits:
         raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
 
 

@@ -151,7 +151,7 @@ def test_cutoffs_that_are_no_whole_numbers_are_named(bad):
             cutoffs_of(given_cutoffs)
 
 
-@pytest.mark.parametrize("bad", [2.5, math.inf, math.nan])
+@pytest.mark.parametrize("bad", [2.5, 2.0, True, math.inf, math.nan])
 def test_a_fraction_is_not_cut_down_to_a_cutoff(bad):
     with pytest.raises(InvalidParameterError, match=r"k must be a whole number"):
         cutoffs_of([bad])
@@ -164,6 +164,7 @@ def test_a_fraction_is_not_cut_down_to_a_cutoff(bad):
     ("texts", "sets"),
     [
         ([], ()),
+        ("country", (("country",),)),
         (["country"], (("country",),)),
         (["country", "country+device"], (("country",), ("country", "device"))),
         ([" country + device "], (("country", "device"),)),

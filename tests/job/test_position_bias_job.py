@@ -81,16 +81,25 @@ def test_from_clicks_to_corrected_dcg_in_three_commands(log, rankings, tmp_path)
     assert values["relevance", "b"] - values["relevance", "a"] == pytest.approx(0.170232402923, abs=1e-3)
 
 
+ACTIONS = ("--propensity-of", "action")
+
+
 @pytest.mark.usefixtures("spark")
 def test_estimates(four, tmp_path):
     written = ("--output", tmp_path / "estimates", *NIGHT)
-    ended = position_bias("estimates", "--input", four, "--propensity-col", "p", *written, "--json", "-")
+    ended = position_bias("estimates", "--input", four, "--propensity-col", "p", *ACTIONS, *written, "--json", "-")
     assert (ended.code, ended.complaints) == (0, [])
     (row,) = ended.json["estimates"]
     assert (row["ips"], row["snips"], row["n_eff"]) == pytest.approx((4, 8 / 9, 2.492307692308), abs=1e-12)
     (stored,) = stored_rows(tmp_path / "estimates")
     assert stored["ips_std_error"] == pytest.approx(2.273030282831, abs=1e-12)
-    assert ended.out.startswith("overall queries=4  ips 4.000000 [-0.455057, 8.455057]  snips 0.888889 ")
+    assert ended.out.startswith("overall queries=4  ips 4.000000 [-3.233797, 11.233797]  snips 0.888889 ")
+    assert "SNIPS" not in ended.out
+    ended = position_bias("estimates", "--input", four, "--power", 1)
+    assert "snips -  n_eff" in ended.out
+    assert "no SNIPS: these are propensities of positions" in ended.out
+    refused = position_bias("estimates", "--input", four, "--power", 1, *ACTIONS)
+    assert_refused(refused, "propensity_of=action needs a propensity column (propensity-col)")
     ended = position_bias(
         *(
             "estimates",

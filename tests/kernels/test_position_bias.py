@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 from support.clicks import N_ITEMS, N_QUERIES, simulation, u
 
 from ndcg_spark.errors import InvalidParameterError
@@ -45,7 +46,18 @@ def test_the_worked_values(clip, ips, snips, n_eff):
     assert found.ips[:2] == pytest.approx(ips, **NEAR)
     assert found.snips[:2] == pytest.approx(snips, **NEAR)
     assert found.n_eff == pytest.approx(n_eff, **NEAR)
-    assert found.ips.ci_high == pytest.approx(ips[0] + 1.959963984540 * ips[1], abs=1e-11)
+    for one in (found.ips, found.snips):  # Student's t with 3 degrees of freedom: 3.182446305284
+        assert one.ci_high - one.value == pytest.approx(3.182446305284 * one.std_error, abs=1e-11)
+
+
+@pytest.mark.parametrize("n_queries", [2, 30])
+def test_the_interval_of_ips_is_that_of_a_t_test(n_queries):
+    """SciPy's ttest_1samp on the sums of the queries."""
+    reward = np.random.default_rng(n_queries).exponential(size=n_queries)
+    one = np.ones(n_queries)
+    expected = stats.ttest_1samp(reward, 0).confidence_interval(0.9)
+    found = estimates(state_of(reward, one, one), n_queries, confidence=0.9).ips
+    assert (found.ci_low, found.ci_high) == pytest.approx((expected.low, expected.high), **NEAR)
 
 
 def test_nothing_has_no_estimate():
@@ -53,7 +65,7 @@ def test_nothing_has_no_estimate():
     assert estimates(zero, 0) == ((None,) * 4, (None,) * 4, None)
     one = np.ones(1)
     found = estimates(state_of(one, one, one), 1)
-    assert found.ips == (1.0, None, None, None)
+    assert found.ips == found.snips == (1.0, None, None, None)
 
 
 @pytest.mark.parametrize("seed", range(5))

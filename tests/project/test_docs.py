@@ -38,6 +38,26 @@ def test_the_architecture_names_what_is_there(file, name):
         assert re.search(rf"^\s*({kinds}){name.rpartition('.')[2]}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
+REASONS = {
+    "tables": ("worker/ranking/valid_rows.py", r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
+    "judgments": ("spark/judgments/*s.py", r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
+    "position_bias": (
+        "spark/position_bias/impressions.py",
+        r'\("(\w+_\w+)", (?:named|position|propensity|click|F\.|\()',
+    ),
+}
+
+
+@pytest.mark.parametrize("page", REASONS)
+def test_every_reason_of_a_bad_row_is_documented(page):
+    places, pattern = REASONS[page]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob(places))
+    reasons = {name for found in re.findall(pattern, code) for name in ([found] if isinstance(found, str) else found)}
+    documented = set(re.findall(r"`(\w+)`", (DOCS / f"{page}.md").read_text(encoding="utf-8")))
+    assert len(reasons - {""}) >= 5
+    assert sorted(reasons - {""} - documented) == []
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_no_row_comes_twice_and_headings_stand_alone(page):
     """As merges leave them."""

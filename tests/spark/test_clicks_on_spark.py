@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from support.clicks import N_ITEMS, N_QUERIES, simulation
 from support.spark_rankings import session_settings
 
@@ -30,6 +33,8 @@ from ndcg_spark.worker.clicks.click_cells import held_counts
 NEAR = {"abs": 1e-12, "rel": 0}
 LOG = "query_id int, item_id int, position int, click int, explored boolean"
 Z = 1.959963984540
+T_3 = 3.182446305284
+"""Quantiles at .975 of the normal distribution, and of Student's t with 3 degrees of freedom."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +70,7 @@ FOUR = [
     ("q4", "a", 1.0, 0.1, None),
 ]
 BY_PROPENSITY = ImpressionColumns(propensity="propensity")
+OF_ACTIONS_ALONE = WeightPlan(propensity_of="action")
 
 
 @pytest.mark.parametrize(
@@ -76,13 +82,71 @@ BY_PROPENSITY = ImpressionColumns(propensity="propensity")
 )
 def test_the_worked_estimates(spark, clip, ips, snips, n_eff):
     """SNIPS as obp 0.4.1 computes it, the rest by definition."""
-    plan = WeightPlan(columns=BY_PROPENSITY, clip=clip)
+    plan = WeightPlan(columns=BY_PROPENSITY, clip=clip, propensity_of="action")
     (found,) = inverse_propensity_estimates(spark.createDataFrame(FOUR, WEIGHTED), plan).collect()
     assert (found["n_queries"], found["n_impressions"]) == (4, 4)
     assert (found["ips"], found["ips_std_error"]) == pytest.approx(ips, **NEAR)
     assert (found["snips"], found["snips_std_error"]) == pytest.approx(snips, **NEAR)
     assert found["n_eff"] == pytest.approx(n_eff, **NEAR)
-    assert found["snips_ci_high"] == pytest.approx(snips[0] + Z * snips[1], abs=1e-11)
+    assert (found["propensity_of"], found["snips_reason"]) == ("action", None)
+    for name, (value, error) in {"ips": ips, "snips": snips}.items():
+        assert found[f"{name}_ci_high"] == pytest.approx(value + T_3 * error, abs=1e-11)
+
+
+def test_propensities_of_positions_have_no_snips(spark):
+    """Half of the impressions would be clicked if they were examined: A = 4 over 8 impressions, and B = 12."""
+    seen = [(1, 1.0, click) for click in (1.0, 1.0, 0.0, 0.0)] + [(2, 0.5, click) for click in (1.0, 0.0, 0.0, 0.0)]
+    rows = [(f"q{at}", "a", *its) for at, its in enumerate(seen)]
+    frame = spark.createDataFrame(rows, "query_id string, item_id string, position int, p double, click double")
+    by_column = ImpressionColumns(propensity="p")
+    table = spark.createDataFrame([(1.0, 1.0), (2.0, 0.5)], TABLE)
+    for plan, given in (
+        (WeightPlan(columns=by_column), None),
+        (WeightPlan(power=1), None),
+        (WeightPlan(), table),
+    ):
+        (found,) = inverse_propensity_estimates(frame, plan, given).collect()
+        assert found["ips"] == 0.5
+        assert [found[name] for name in found.asDict() if name.startswith("snips")] == [
+            *[None] * 4,
+            "propensities_of_positions",
+        ]
+        assert found["propensity_of"] == "position"
+    for plan, given in ((WeightPlan(power=1, propensity_of="action"), None), (OF_ACTIONS_ALONE, table)):
+        with pytest.raises(InvalidParameterError, match=r"propensity_of=action needs a propensity column"):
+            inverse_propensity_estimates(frame, plan, given)
+
+
+def test_estimates_of_both_kinds_merge(spark):
+    """And those that were stored before their kind was: they are taken for what the caller says."""
+    rows = spark.createDataFrame(FOUR, WEIGHTED)
+    actions, positions = (
+        inverse_propensity_estimates(rows, WeightPlan(columns=BY_PROPENSITY, propensity_of=kind))
+        for kind in ("action", "position")
+    )
+    stored = positions.drop("propensity_of", "snips_reason")
+    beside = positions.withColumn("propensity_of", F.lit(None).cast("string"))  # of a table that has grown since
+    merged = {
+        "actions": merge_estimates(actions.union(actions)),
+        "both": merge_estimates(actions.union(positions)),
+        "again": merge_estimates(merge_estimates(actions.union(positions)).union(actions)),
+        "stored": merge_estimates(stored.union(stored)),
+        "stored actions": merge_estimates(stored, propensity_of="action"),
+        "grown": merge_estimates(beside.union(actions), propensity_of="action"),
+    }
+    together = reduce(DataFrame.union, (its.select(F.lit(name).alias("name"), "*") for name, its in merged.items()))
+    found = {row["name"]: (row["propensity_of"], row["snips_reason"], row["snips"]) for row in together.collect()}
+    of_actions = ("action", None, pytest.approx(8 / 9, **NEAR))
+    assert found == {
+        "actions": of_actions,
+        "both": ("mixed", "propensities_of_both_kinds", None),
+        "again": ("mixed", "propensities_of_both_kinds", None),
+        "stored": ("position", "propensities_of_positions", None),
+        "stored actions": of_actions,
+        "grown": of_actions,
+    }
+    with pytest.raises(InvalidParameterError, match="propensity_of must be one of position, action; got 'item'"):
+        merge_estimates(stored, propensity_of="item")
 
 
 def test_estimates_by_run_and_segment(spark):
@@ -441,6 +505,7 @@ def test_an_option_of_a_fit(options, named):
         ({"power": -1}, "power"),
         ({"power": math.inf}, "power"),
         ({"confidence": 1.0}, "confidence"),
+        ({"propensity_of": "item"}, "propensity_of"),
     ],
 )
 def test_an_option_of_weights(options, named):

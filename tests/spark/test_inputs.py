@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from decimal import Decimal
@@ -18,7 +19,7 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
-from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows
+from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, rejects_table
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.formats import guess_format, read_table
 from ndcg_spark.spark.ranking import rank_queries
@@ -177,6 +178,16 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
         assert {row["row"][MALFORMED] for row in lost.select("row").collect()} == {
             line.replace(",", separator) for line in ("q,d,4,1,one,many", "q,e,5,1", "q,f")
         }
+
+
+def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_row(spark, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
+    checked = run_rows(read_table(spark, str(path)).frame, PLAN, judged=True, parse_text=True, original=True)
+    rejected = rejects_table(checked_rows(checked, RowRules(PLAN)), "input").collect()
+    found = {row["reason"]: json.loads(row["row"]) for row in rejected}
+    assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
+    assert found["malformed_line"][MALFORMED] == "q,b,1"
 
 
 def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):

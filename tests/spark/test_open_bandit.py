@@ -25,7 +25,7 @@ from ndcg_spark import (
 
 NEAR = {"abs": 0, "rel": 1e-12}
 N_ITEMS = 80
-PLAN = WeightPlan(columns=ImpressionColumns(query=("row",), propensity="propensity_score"))
+PLAN = WeightPlan(columns=ImpressionColumns(query=("row",), propensity="propensity_score"), propensity_of="action")
 
 
 def sample(policy: str) -> Path:

@@ -184,6 +184,12 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
 # ------------------------------------------------------------------------------------------------ values of labels
 
 
+@pytest.mark.parametrize("k", [2.0, "all", True, 0, None, 1_000_001])
+def test_a_k_that_is_no_number_of_items(k):
+    with pytest.raises(InvalidParameterError, match=r"^k must be a whole number from 1 to 1,000,000; got .*\.$"):
+        retrieve(None, None, CODES, k=k)
+
+
 @pytest.mark.parametrize("kind", ["double", "float"])
 def test_the_two_zeros_are_one_label_and_one_group(spark, kind):
     """As in Spark's join. Items of label or group 1 differ from both."""

@@ -6,7 +6,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.position_plan import WeightPlan
+from ndcg_spark.errors import one_of
+from ndcg_spark.kernels.student import require_scipy
+from ndcg_spark.position_plan import PROPENSITIES_OF, WeightPlan
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.position_bias.impressions import weighted_impressions
 from ndcg_spark.spark.position_bias.labels import (
@@ -19,13 +21,23 @@ from ndcg_spark.spark.position_bias.labels import (
     total,
     weighted_rows,
 )
-from ndcg_spark.worker.clicks.propensity_estimates import ESTIMATES, GROUP_KEYS, make_estimator, make_partial_summer
+from ndcg_spark.worker.clicks.propensity_estimates import (
+    ESTIMATES,
+    GROUP_KEYS,
+    MIXED,
+    OF,
+    REASON,
+    make_estimator,
+    make_partial_summer,
+)
 
 _KEYS = [T.StructField(name, T.StringType()) for name in GROUP_KEYS]
 _COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impressions")]
 _STATE = T.StructField("state", T.ArrayType(T.LongType()))
 _PARTIAL = T.StructType([*_KEYS, *_COUNTS, _STATE])
-_ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *[T.StructField(name, T.DoubleType()) for name in ESTIMATES], _STATE])
+_VALUES = [T.StructField(name, T.DoubleType()) for name in ESTIMATES]
+_KIND = [T.StructField(name, T.StringType()) for name in (OF, REASON)]
+_ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *_VALUES, *_KIND, _STATE])
 _N, _QUERY = "number of impressions", "the query"
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
@@ -43,8 +55,8 @@ def inverse_propensity_estimates(
     Parameters
     ----------
     impressions, plan, propensities, parse_text
-        As for `judgments_from_impressions`. With propensities of *showing* an item, as a randomised policy logs them,
-        the estimate is that of showing every item alike.
+        As for `judgments_from_impressions`. With propensities of *showing* an item, as a randomised policy logs them
+        (`plan.propensity_of="action"`), the estimate is that of showing every item alike.
 
     Returns
     -------
@@ -57,14 +69,17 @@ def inverse_propensity_estimates(
         - `n_queries`, `n_impressions` (bigint),
         - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
           B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
-          (double; null where there is no such number, as the error of IPS of a single query),
+          (double; null where there is no such number, as the errors of a single query). Intervals are Student's,
         - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
+        - `propensity_of` (string): `position` or `action`, as in the plan,
+        - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does
+          not estimate the number of impressions,
         - `state`: the exact sums, for `merge_estimates`.
 
     Raises
     ------
-    InvalidParameterError, MissingColumnError, InputRefusedError
-        The action raises for a bad row under `on_invalid=fail`.
+    InvalidParameterError, MissingColumnError, InputRefusedError, MissingPackageError
+        The action raises for a bad row under `on_invalid=fail`. SciPy is needed, here and on workers.
 
     Notes
     -----
@@ -75,6 +90,7 @@ def inverse_propensity_estimates(
     ----------
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
+    require_scipy()
     found = weighted_impressions(impressions, plan, propensities, parse_text=parse_text)
     segments = list(dict.fromkeys(name for its in plan.segment_sets for name in its))
     runs = [plan.run] if plan.run is not None else []
@@ -86,10 +102,11 @@ def inverse_propensity_estimates(
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
     values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
-    return _finished(values.mapInArrow(make_partial_summer(), schema=_PARTIAL), plan.confidence)
+    partial = values.mapInArrow(make_partial_summer(), schema=_PARTIAL)
+    return _finished(partial.withColumn(OF, F.lit(plan.propensity_of)), plan.confidence)
 
 
-def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFrame:
+def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
     """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
 
     Parameters
@@ -98,22 +115,36 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFr
         Rows of one or more tables from `inverse_propensity_estimates`, with the same clip.
     confidence : float
         Level of the new intervals.
+    propensity_of : str
+        What the propensities of rows that do not say were of: tables of earlier versions lack the column, or have
+        null there.
 
     Returns
     -------
     DataFrame
         As for `inverse_propensity_estimates`: the same bits as if all queries had been estimated together. Lazy.
+        Where estimates with propensities of positions meet others with those of actions, `propensity_of` is `mixed`,
+        and `snips` is null (`propensities_of_both_kinds`).
+
+    Raises
+    ------
+    InvalidParameterError, MissingPackageError
 
     Notes
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
-    return _finished(estimates.select(*[one.name for one in _PARTIAL]), confidence)
+    one_of("propensity_of", propensity_of, PROPENSITIES_OF)
+    require_scipy()
+    unsaid = F.lit(propensity_of)
+    kind = F.coalesce(F.col(OF), unsaid) if OF in estimates.columns else unsaid
+    return _finished(estimates.select(*[one.name for one in _PARTIAL], kind.alias(OF)), confidence)
 
 
 def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
     aggregates.append(F.collect_list("state").alias("states"))
+    aggregates.append(F.when(F.min(OF) == F.max(OF), F.min(OF)).otherwise(MIXED).alias(OF))
     return partial.groupBy(*GROUP_KEYS).agg(*aggregates).mapInArrow(make_estimator(confidence), schema=_ESTIMATES)
 
 

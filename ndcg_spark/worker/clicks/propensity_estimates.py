@@ -7,13 +7,18 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.propensity import STATE_SIZE, WeightedEstimate, estimates, query_states
+from ndcg_spark.kernels.propensity import NO_ESTIMATE, STATE_SIZE, WeightedEstimate, estimates, query_states
 from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, int_values
 
 GROUP_KEYS = ("run", "segment_by", "segment")
 _PARTS = ("", "_std_error", "_ci_low", "_ci_high")
 ESTIMATES = (*[f"ips{part}" for part in _PARTS], *[f"snips{part}" for part in _PARTS], "n_eff")
+OF, REASON = "propensity_of", "snips_reason"
+MIXED = "mixed"
+"""Value of `propensity_of` of estimates of both kinds that were merged."""
+REASONS = {"position": "propensities_of_positions", MIXED: "propensities_of_both_kinds"}
+"""Why there is no SNIPS, by `propensity_of`."""
 MOST_GROUPS_HELD = 50_000
 _Group = tuple[str | None, ...]
 
@@ -77,7 +82,7 @@ def _states(states: IntArray) -> pa.Array:
 
 
 def make_estimator(confidence: float) -> BatchFunction:
-    """Build the function from keys, counts and `states` to estimates; rounds each number once."""
+    """Build the function from keys, counts, `propensity_of` and `states` to estimates; rounds each number once."""
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -92,11 +97,15 @@ def _estimated(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
         states[row] = int_values(parts.values.flatten()).reshape(-1, STATE_SIZE).sum(axis=0)
     n_queries = int_values(batch.column("n_queries")).tolist()
     found = [estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
-    values = [(*_numbers(one.ips), *_numbers(one.snips), one.n_eff) for one in found]
+    reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
+    values = [
+        (*_numbers(one.ips), *_numbers(NO_ESTIMATE if reason else one.snips), one.n_eff)
+        for one, reason in zip(found, reasons, strict=True)
+    ]
     columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
     for at, name in enumerate(ESTIMATES):
         columns[name] = pa.array([its[at] for its in values], pa.float64())
-    columns["state"] = _states(states)
+    columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
