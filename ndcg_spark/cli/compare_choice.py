@@ -17,6 +17,7 @@ from ndcg_spark.spark.expressions import named, require_column
 if TYPE_CHECKING:
     from ndcg_spark.comparison import Tables
 
+_SLICES = {"run_date": ("night", "--run-date"), "dataset": ("data set", "--dataset")}
 PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
 
 
@@ -58,9 +59,10 @@ def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
 
     Notes
     -----
-    Spark cost: a scan of the columns `run` and `weight` of each table.
+    Spark cost: a scan of the columns `run` and `weight` of each table, and one of `run_date` and `dataset`, if there.
     """
     frame, *others = frames
+    frame = _of_slice(frame, PER_QUERY, {"run_date": config.night, "dataset": config.asked_dataset})
     if not others:
         require_column(frame, config.run_column, "run-col", "per-query table")
         table, held = _listed(frame, config.run_column, "")
@@ -82,6 +84,28 @@ def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
     return Chosen(runs=runs, names=None, weight=_weight(config, weighted))
 
 
+def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -> DataFrame:
+    """Rows of one night and data set of a nightly table. What was not asked for must be one alone."""
+    texts = {name: named(name).cast("string") for name in asked if name in frame.columns}
+    if not texts:
+        return frame
+    counted = [F.struct(F.count_distinct(one), F.min(one), F.max(one)) for one in texts.values()]
+    for (name, text), (n, first, last) in zip(texts.items(), frame.select(*counted).first() or (), strict=True):
+        value = asked[name]
+        words, option = _SLICES[name]
+        if value is not None and (n > 1 or name == "run_date"):
+            frame = frame.where(text == str(value))
+            if not n or not (first <= str(value) <= last) or frame.isEmpty():
+                there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
+                raise InputRefusedError(
+                    f"{flag} has no rows of the {words} {value} ({option}); it has {there if n else 'no rows'}."
+                )
+        elif n > 1:
+            way_out = f"{option} chooses one" if flag == PER_QUERY else f"choose one by a query ({name} = ...)"
+            raise InputRefusedError(f"{flag} has {n} {words}s, from {first} to {last}; {way_out}.")
+    return frame
+
+
 def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, dict[str, bool]]:
     """A table with the column `run`, its runs, and whether they have weights. `name`: of a table without runs."""
     column = named(run_column).cast("string") if run_column in frame.columns else F.lit(name)
@@ -91,6 +115,8 @@ def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, di
 
 def _baseline(frame: DataFrame, config: CompareConfig) -> tuple[DataFrame, bool]:
     """Rows of the baseline in a table of its own, and whether they have weights."""
+    # Its night is seldom that of the results.
+    frame = _of_slice(frame, BASELINE, {"run_date": None, "dataset": config.asked_dataset})
     table, held = _listed(frame, config.run_column, "")
     if not held:
         raise InputRefusedError(f"{BASELINE} has no rows; is the night in it?")

@@ -16,6 +16,7 @@ from ndcg_spark.cli.config import (
     dataset_of,
     evaluation_plan_of,
     names_of,
+    night_of,
     operations_of,
     pairs_of,
     reject_fraction_of,
@@ -159,6 +160,8 @@ class CompareConfig:
     baseline_per_query : Source or None
     options : dict
         Those of `compare`.
+    night, asked_dataset : date or None, str or None
+        What `--run-date` and `--dataset` name, if they were given. Per-query tables are read at these.
     """
 
     rankings: RankingInput | None
@@ -169,7 +172,9 @@ class CompareConfig:
     runs: tuple[str, ...] | None
     run_column: str
     run_date: date
+    night: date | None
     dataset: str
+    asked_dataset: str | None
     output: Target | None
     rejects: Target | None
     gates: tuple[ComparisonGate, ...]
@@ -227,6 +232,8 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
         runs=names_of(options["runs"]) or None,
         run_column=options["run_col"] or "run",
         run_date=run_date_of(options["run_date"]),
+        night=night_of("--run-date", options["run_date"]),
+        asked_dataset=options["dataset"],
         dataset=dataset_of(options, source_of(options, "per_query" if rankings is None else "input")),
         output=target_of(options, "output"),
         rejects=target_of(options, "rejects"),

@@ -14,10 +14,12 @@ from ndcg_spark.cli.nights import check_output, found_nights, refusals, stamped_
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.errors import InputRefusedError, printable
-from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, HIGH, LOW
+from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, HIGH, LOW, SHORT, USUAL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ndcg_spark.nightly_plans import FlagPlan
 
 MOST_SHOWN = 100
 
@@ -70,7 +72,7 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         finally:
             if kept:
                 judged.unpersist()
-    _show(outcome)
+    _show(outcome, plan)
     if config.json_path == "-":
         sys.stdout.flush()
         print(to_json(_shown(outcome)), flush=True)
@@ -84,13 +86,18 @@ def _outcome(judged: DataFrame) -> dict[str, Any]:
     slices = judged.select("night", "run").distinct().collect()
     if not slices:
         raise InputRefusedError("the table has no night from --from to --to")
-    counted = judged.groupBy("status").count().orderBy("status").collect()
+    numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
+    counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
+    short = {row["status"]: row for row in counted}.get(SHORT)
     flagged = judged.where(F.col("status").isin(LOW, HIGH))
     farthest = F.abs("z").desc_nulls_first()
     flags = flagged.orderBy(farthest, "night", "run", "segment_by", "segment", "metric", "k").limit(MOST_SHOWN)
     return {
         "slices": slices,
-        "by_status": {row["status"]: row["count"] for row in counted},
+        "by_status": {row["status"]: row["n"] for row in counted},
+        "short_history": {"held_against_the_night_before": short["held"], "nights": short["nights"]}
+        if short
+        else None,
         "flags": [row.asDict() for row in flags.collect()],
     }
 
@@ -112,7 +119,7 @@ def _write(judged: DataFrame, outcome: dict[str, Any], config: FlagConfig, progr
     write_together(planned, partition, config.json_path, _shown(outcome), progress)
 
 
-def _show(outcome: dict[str, Any]) -> None:
+def _show(outcome: dict[str, Any], plan: FlagPlan) -> None:
     counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in outcome["by_status"].items())
     print(f"nights from {outcome['from']} to {outcome['to']}: {counts}")
     for row in outcome["flags"]:
@@ -121,4 +128,17 @@ def _show(outcome: dict[str, Any]) -> None:
     if n > len(outcome["flags"]):
         print(f"... and {n - len(outcome['flags'])} more; --output has all of them.")
     if not n:
-        print("no flag")
+        print(_no_flag(outcome, plan))
+
+
+def _no_flag(outcome: dict[str, Any], plan: FlagPlan) -> str:
+    """Say that there is no flag, and what was not judged."""
+    short, usual = outcome["short_history"], outcome["by_status"].get(USUAL, 0)
+    if short is None:
+        return "no flag" if usual else "nothing could be judged: no night has a value"
+    lacks = f"{short['nights']:,} earlier nights, {plan.fewest_any_day} needed"
+    if usual:
+        return f"no flag; some could not be judged by history: {lacks}"
+    if short["held_against_the_night_before"]:
+        return f"nothing could be judged by history: {lacks}; no flag against the night before"
+    return f"nothing could be judged: {lacks}"

@@ -9,7 +9,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.cli.config import Source
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.plan import METRICS, EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import checked_rows
 from ndcg_spark.spark.formats import Table, read_table
@@ -130,6 +131,11 @@ def read_inputs(
     plan = config.plan
     names = table.frame.columns
     has_score = any(name in names for name in plan.columns.score)
+    if not has_score and plan.columns.rank not in names and {"k", *METRICS, "status"} <= set(names):
+        raise InputRefusedError(
+            f"--input {config.source.reference!r} is a per-query table (metrics of queries), not rankings; "
+            "compare-runs reads it by --per-query."
+        )
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
     return Inputs(table=table, plan=plan, **found)

@@ -32,6 +32,7 @@ from ndcg_spark.reporting.contents import (
 from ndcg_spark.reporting.reading import BEFORE, OF_CHANGES, VALUE
 from ndcg_spark.reporting.sentences import REJECTED
 from ndcg_spark.reporting.wording import day, number, plain, signed
+from ndcg_spark.worker.history import night_flags
 
 Row = Mapping[str, Any]
 
@@ -117,7 +118,8 @@ def _flag_text(row: Row) -> str:
     """Say why a night was flagged, as far as the table tells."""
     z, limit = row.get("z"), row.get("limit")
     parts = [plain(row["status"])] if row.get("status") else []
-    parts += [] if z is None else [f"{signed(z, 1)} spreads from the usual value"]
+    usual = "the night before" if row.get("weekday") == night_flags.BEFORE else "the usual value"
+    parts += [] if z is None else [f"{signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {number(limit, 1)}"]
     parts += [plain(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"

@@ -41,6 +41,7 @@ _COMPARED_OPTIONAL = {
 }
 _FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
 _FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double"}
+_FLAGGED_OPTIONAL |= {"spread": "double", "std_error": "double", "weekday": "string"}
 
 OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference", "weight",
               "baseline_list", "list")  # fmt: skip

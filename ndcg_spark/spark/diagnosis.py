@@ -220,7 +220,7 @@ def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
     """No row; the action raises if the run column lacks one of the runs, whose queries would all count as zeros."""
     found = ranking.rows().agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
     lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
-    message = ("run ", lacking[0], " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
+    message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
     return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
 
 

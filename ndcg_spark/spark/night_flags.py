@@ -33,12 +33,15 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
         One row per night that is judged and series, lazy and unsorted: `night`, the keys, `config_hash`, `value`,
         `std_error`, and
 
-        - `status` (string): `low`, `high`: flagged; `usual`; `short_history`: too few earlier nights; `no_value`,
+        - `status` (string): `low`, `high`: flagged; `usual`; `short_history`: too few earlier nights, and no clear
+          difference from the night before; `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
         - `z` (double): (value - median) / max(spread, std_error); null where that is 0,
         - `limit` (double): the value is flagged if z is farther from 0,
-        - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`,
+        - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`;
+          `before`: too few, so that the night was held against the one before it (its value is `median`, the standard
+          error of the difference is `spread`),
         - `rule` (string): all that in words.
 
     Raises
@@ -48,7 +51,8 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
 
     Notes
     -----
-    With at least 8 earlier nights of the weekday these are the history; else all earlier nights are, if there are 28.
+    With at least 8 earlier nights of the weekday these are the history; else all earlier nights are, if there are 28;
+    else the night is held against the one before it, as of independent nights, at level 0.001.
     Spark cost: one shuffle of rows per night, no action, one pass through Python workers. A worker holds the nights
     of the series in its batch.
     """

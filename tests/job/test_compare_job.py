@@ -181,6 +181,28 @@ def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
     assert run(*two, *same, "--weight-col", "").json["comparison"] == plain.json["comparison"]
 
 
+def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
+    nightly = tmp_path / "nightly"
+    for day, factor in (("2026-01-30", 1), ("2026-01-31", 3)):
+        rows = pq.read_table(table)
+        rows = rows.set_column(rows.schema.get_field_index("ndcg"), "ndcg", pa.array(
+            [value * factor for value in rows["ndcg"].to_pylist()]))  # fmt: skip
+        (nightly / f"run_date={day}").mkdir(parents=True)
+        pq.write_table(rows, nightly / f"run_date={day}" / "1.parquet")
+    same = ("--per-query", nightly, "--metrics", "ndcg", "--runs", "a,b", *FAST, "--json", "-")
+    told = "--per-query has 2 nights, from 2026-01-30 to 2026-01-31; --run-date chooses one"
+    assert_refused(run(*same), told)
+    for day, factor in (("2026-01-30", 1), ("2026-01-31", 3)):
+        row = run(*same, "--run-date", day).json["comparison"][0]
+        assert row["difference"] == pytest.approx(factor * 0.86 / 12, abs=1e-12)
+    told = "--per-query has no rows of the night 2026-02-01 (--run-date); it has nights from 2026-01-30 to 2026-01-31"
+    assert_refused(run(*same, "--run-date", "2026-02-01"), told)
+    two = ("--per-query", table, "--baseline-per-query", nightly, "--baseline", "a", "--runs", "b")
+    assert_refused(
+        run(*two), "--baseline-per-query has 2 nights, from 2026-01-30 to 2026-01-31; choose one by a query"
+    )
+
+
 @pytest.fixture
 def rankings(spark, tmp_path):
     del spark
@@ -211,6 +233,8 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
     again = run("--per-query", tmp_path / "pq", "--k", "1,3", "--segment-cols", "country", "--baseline", "old",
                 "--json", "-", *FAST)  # fmt: skip
     assert (again.code, again.complaints) == (0, []), again.err
+    told = "is a per-query table (metrics of queries), not rankings; compare-runs reads it by --per-query"
+    assert_refused(run("--input", tmp_path / "pq"), told)
     for row in again.json["comparison"]:
         expected = rows[row["metric"], row["k"], row["segment"]]
         assert (row["difference"], row["n_wins"]) == (expected["difference"], expected["n_wins"])

@@ -240,6 +240,28 @@ def test_many_nights_at_once_and_other_limits(weeks, tmp_path):
     assert len(stored_rows(tmp_path / "flags")) == 13
 
 
+def test_too_short_a_history_is_no_clean_bill(folder):
+    for values, errors, said in (
+        (
+            [0.44, 0.44, 0.44],
+            0.0015,
+            "nothing could be judged by history: 2 earlier nights, 28 needed; no flag against",
+        ),
+        ([0.44, 0.44, 0.44], None, "nothing could be judged: 2 earlier nights, 28 needed"),
+        (
+            [0.44, 0.44, 0.40],
+            0.0015,
+            "FLAG low: ndcg@10 of overall is 0.400000 on 2026-01-03 and was 0.440000 on the",
+        ),
+    ):
+        rows = metric_rows(values, std_error=errors)
+        path = write_table(
+            folder / "short.parquet", as_columns(rows), {"run_date": pa.date32(), "std_error": pa.float64()}
+        )
+        ended = flag_changes("--input", path)
+        assert said in ended.out, ended.err
+
+
 def test_refused_flags_write_nothing(weeks, tmp_path):
     output = ("--output", tmp_path / "flags")
     assert_refused(flag_changes("--input", weeks, *output, "--limits", "8"), "8")

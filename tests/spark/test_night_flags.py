@@ -52,10 +52,24 @@ def test_the_limit_depends_on_the_nights_of_history(spark, n, limit):
     assert below["status"] == "usual"
 
 
-def test_a_short_history_flags_nothing(spark):
-    found = flags(spark, weekly([0.4] * 7 + [0.9]))
-    assert {row["status"] for row in found.values()} == {"short_history"}
-    assert found[night(49)]["rule"] == "ndcg@10 of overall: 7 earlier nights are too few to judge 2026-02-19"
+def test_a_short_history_is_held_against_the_night_before(spark):
+    """Errors of .0015 make .0021213203 of the difference; 3.2905 of these, the quantile of .9995, are .0069803."""
+    found = flags(spark, weekly([0.4, 0.4069, 0.4, 0.4070, 0.4]))
+    statuses = [found[night(7 * at)]["status"] for at in range(5)]
+    assert statuses == ["short_history", "short_history", "short_history", "high", "low"]
+    assert found[night(0)]["rule"] == (
+        "ndcg@10 of overall: 0 earlier nights are too few to judge 2026-01-01 by history, 28 are needed"
+    )
+    last = found[night(28)]
+    assert (last["weekday"], last["n_nights"], last["median"]) == ("before", 4, 0.4070)
+    assert (last["z"], last["limit"]) == (pytest.approx(-3.29983, abs=1e-5), pytest.approx(3.290527, abs=1e-6))
+    assert last["rule"] == (
+        "ndcg@10 of overall is 0.400000 on 2026-01-29 and was 0.407000 on the night before, 2026-01-22 (3.30 "
+        "standard errors of 0.002121; limit 3.29, level 0.001); 4 earlier nights are too few to judge 2026-01-29 by "
+        "history, 28 are needed"
+    )
+    without = flags(spark, weekly([0.4, 0.9], std_error=None))
+    assert {row["status"] for row in without.values()} == {"short_history"}
 
 
 def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one(spark):
