@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
@@ -13,6 +14,14 @@ IN_MEMORY = (
     "use that of a Hive metastore."
 )
 """What to say where `has_own_catalog`."""
+
+
+def current_session() -> SparkSession:
+    """Return the active session, also one of Spark Connect, or else start one as Spark itself does."""
+    try:
+        return SparkSession.active()
+    except PySparkException:  # there is none
+        return SparkSession.builder.getOrCreate()
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
