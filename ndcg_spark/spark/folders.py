@@ -37,6 +37,11 @@ _PATTERN = re.compile(r"[*?\[\]{}\\]")
 _ALL_LEVELS = "recursiveFileLookup"
 _LAYOUT = re.compile(r"UNABLE_TO_INFER_SCHEMA|conflicting[ _](directory|partition)", re.IGNORECASE)
 """What Spark says of folders that it cannot make a table of; Spark 3.5 has no condition for all of it."""
+_NANOSECONDS = (
+    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
+    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
+    "them for bigint."
+)
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _NO_COLUMN = T.StructType([T.StructField("_ndcg_spark_no_column", T.StringType())])
@@ -106,6 +111,8 @@ def read_files(
         frame = reader.load(path)
         frame.schema  # noqa: B018  # analysis is lazy on Connect
     except SPARK_ERRORS as error:
+        if "TIMESTAMP(NANOS" in str(error):
+            raise InputRefusedError(f"cannot read {called or kind} {redacted(path)!r}: {_NANOSECONDS}") from error
         if of_files and _LAYOUT.search(str(error)):
             _refuse_lost_files(spark, path, _top_files(spark, path, options), options, called or kind)
         raise
