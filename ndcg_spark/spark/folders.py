@@ -39,6 +39,11 @@ _OF_ONE_FILE = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
 _LAYOUT = re.compile(r"UNABLE_TO_INFER_SCHEMA|conflicting[ _](directory|partition)", re.IGNORECASE)
 """What Spark says of folders that it cannot make a table of; Spark 3.5 has no condition for all of it."""
+_NANOSECONDS = (
+    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
+    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
+    "them for bigint."
+)
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _NO_COLUMN = T.StructType([T.StructField("_ndcg_spark_no_column", T.StringType())])
@@ -113,6 +118,8 @@ def read_files(
             reader = reader.option(_MERGE, "true")
             frame = reader.load(path)
     except SPARK_ERRORS as error:
+        if "TIMESTAMP(NANOS" in str(error):
+            raise InputRefusedError(f"cannot read {called or kind} {redacted(path)!r}: {_NANOSECONDS}") from error
         if of_files and _LAYOUT.search(str(error)):
             _refuse_lost_files(spark, path, _top_files(spark, path, options), options, called or kind)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
@@ -16,6 +17,14 @@ IN_MEMORY = (
 _NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration not found: ")
 """What is said of a setting that is not set (the last by Sail), and of one that the platform hides. Spark 3.5 has the
 condition in the text only."""
+
+
+def current_session() -> SparkSession:
+    """Return the active session, also one of Spark Connect, or else start one as Spark itself does."""
+    try:
+        return SparkSession.active()
+    except PySparkException:  # there is none
+        return SparkSession.builder.getOrCreate()
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:

@@ -62,6 +62,15 @@ def test_a_long_table(seen):
     assert seen["means"] == {"1": 1.0, "6": pytest.approx(0.960808, abs=5e-7)}
 
 
+def test_a_path_is_read_by_the_session_that_the_user_made(seen):
+    """By `.remote(...)`, without an address in the environment; as on classic sessions, folders are checked."""
+    source, mean, (name, text), runs = seen["path"]
+    assert (source, mean) == ("spark", pytest.approx(0.960808, abs=5e-7))
+    assert name == "InputRefusedError"
+    assert "levels' has data files on two levels" in text
+    assert runs == ["007", "7"]
+
+
 def test_columns_over_arrays(seen):
     """By hand: (3 + 1/log2(3)) / (3 + 3/log2(3)), and 7 + 1/log2(3)."""
     names, values = seen["columns"]

@@ -8,6 +8,8 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from support.main_job import write_table
@@ -242,6 +244,26 @@ def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
 def test_a_table_that_is_not_there_is_named(spark, tmp_path, reference, kind, message):
     with pytest.raises(InputRefusedError, match=re.escape(message.format(folder=tmp_path))):
         read_table(spark, reference.format(folder=tmp_path), kind)
+
+
+def test_nanoseconds_in_parquet_are_refused_with_the_way_out(spark, tmp_path):
+    """As pandas writes timestamps by default, with and without a time zone."""
+    for zone in (None, "UTC"):
+        path = tmp_path / f"{zone}.parquet"
+        pq.write_table(pa.table({"query_id": ["q"], "at": pa.array([1], pa.timestamp("ns", zone))}), path)
+        with pytest.raises(InputRefusedError) as caught:
+            read_table(spark, str(path))
+        text = str(caught.value)
+        assert text.startswith(
+            f"cannot read parquet {str(path)!r}: it has timestamps in nanoseconds, which Spark does"
+        )
+        assert "coerce_timestamps='us'" in text
+        assert "--conf spark.sql.legacy.parquet.nanosAsLong=true" in text
+        assert "\n" not in text
+        with pytest.raises(InputRefusedError, match="in nanoseconds"):
+            evaluate_frame(path)
+        with session_settings(spark, spark__sql__legacy__parquet__nanosAsLong="true"):
+            assert dict(read_table(spark, str(path)).frame.dtypes)["at"] == "bigint"
 
 
 @pytest.mark.parametrize(

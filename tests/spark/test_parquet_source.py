@@ -177,6 +177,19 @@ def test_texts_may_be_written_as_large_strings(spark: SparkSession, tmp_path: Pa
     assert summary_of(path, source="parquet") == summary_of(spark.read.parquet(path))
 
 
+def test_texts_and_numbers_may_be_written_as_dictionaries(spark: SparkSession, tmp_path: Path) -> None:
+    """As pandas writes categories; also sorted by query, and as segments."""
+    rows = [Row(query=f"q{n // 5:02}", item=f"i{n % 7}", score=n, relevance=n % 3) for n in range(300)]
+    batch = file_rows(rows).append_column("country", pa.array([f"c{n // 50}" for n in range(300)]))
+    for name in ("query_id", "item_id", "relevance", "country"):
+        at = batch.schema.get_field_index(name)
+        batch = batch.set_column(at, name, batch.column(name).dictionary_encode())
+    path = write(tmp_path / "rows", batch)
+    assert source_of(path).files.bounds is not None
+    options = {"segments": ["country"]}
+    assert summary_of(path, source="parquet", **options) == summary_of(spark.read.parquet(path), **options)
+
+
 def test_files_may_lie_anywhere_below_a_path_with_any_name(spark: SparkSession, tmp_path: Path) -> None:
     """In a folder of dates, which is no column in use; beside files that Spark does not read; as `file:` address."""
     rows = random_rows(8)

@@ -88,6 +88,17 @@ def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
     return found
 
 
+def by_path(folder: Path, good: DataFrame) -> list[Any]:
+    """The mean of a table that is given by its path, and who reads it; a folder of two levels; folders as columns."""
+    for name in ("flat", "levels", "levels/s", "runs/run=007", "runs/run=7"):
+        good.write.mode("append").parquet(str(folder / name))
+    found = evaluate(str(folder / "flat"), k=6, convention="linear")
+    (mean,) = found.summary.where("metric = 'ndcg'").collect()
+    runs = evaluate(folder / "runs", run="run").summary.select("run").distinct().collect()
+    levels = raised(lambda: evaluate(folder / "levels"))
+    return [found.ranking.source, mean["value"], levels, sorted(row["run"] for row in runs)]
+
+
 def reported(spark: SparkSession) -> list[Any]:
     """What a report says of literal tables."""
     found = report(metrics_table(spark), per_query=query_table(spark), comparison=comparison_table(spark)).contents
@@ -173,6 +184,7 @@ def main(url: str) -> None:
     found["report"] = reported(spark)
     found["comparisons"] = comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:
+        found["path"] = by_path(Path(folder) / "tables", good)
         found["jobs"] = jobs(Path(folder), bad)
         found["errors"] = {name: met(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)}
     json.dump(found, sys.stdout)

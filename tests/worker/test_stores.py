@@ -188,11 +188,13 @@ def test_columns_that_spark_can_get_from_workers() -> None:
         "s": pa.struct([("x", pa.int8())]),
         "d": pa.decimal128(10, 2),
         "u": pa.uint64(),
+        "category": pa.dictionary(pa.int8(), pa.large_string()),
     }
     expected = {
         "q": pa.string(),
         "v": pa.list_(pa.float32()),
         "at": pa.timestamp("us", "UTC"),
         "d": pa.decimal128(10, 2),
+        "category": pa.string(),
     }
     assert plain_schema(pa.schema(given)) == pa.schema(expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -21,6 +21,7 @@ from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
+from ndcg_spark.spark.settings import current_session
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
@@ -162,8 +163,9 @@ def choose_ranking(
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
-        refuse_table_files(SparkSession.builder.getOrCreate(), path)
-        frame = read_parquet(SparkSession.builder.getOrCreate(), path)
+        spark = current_session() if judgments is None else judgments.sparkSession
+        refuse_table_files(spark, path)
+        frame = read_parquet(spark, path)
     else:
         frame = data
     tables = ItemTables(

@@ -104,8 +104,11 @@ def misfit(path: str, found: pa.Schema, columns: Mapping[str, str], schema: pa.S
         wanted = schema.field(name).type
         if len(alike) != 1 or alike[0].name != column:
             return f"column {column!r} is not in {path}, or is spelled differently"
-        if alike[0].type != wanted and not (wanted == pa.string() and alike[0].type == pa.large_string()):
-            return f"column {column!r} of {path} is {alike[0].type}, not {wanted}"
+        kind = alike[0].type
+        if pa.types.is_dictionary(kind):  # as pandas writes categories; a cast to the wanted type takes their values
+            kind = kind.value_type
+        if kind != wanted and not (wanted == pa.string() and kind == pa.large_string()):
+            return f"column {column!r} of {path} is {kind}, not {wanted}"
     return None
 
 

@@ -18,6 +18,8 @@ _ROWS = 131_072
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
     """Find the type under which Spark gets the values of a column; None where it gets none."""
     types = pa.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind):
         inner = plain_type(kind.value_type)
         return None if inner is None else pa.list_(inner)
