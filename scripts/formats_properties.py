@@ -353,3 +353,48 @@ def inputs(place: Place) -> str:
         return "yes; its files as Parquet are refused"
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
+@named("write-audit-publish: nights of a branch, run again")
+def audited(place: Place) -> str:
+    if place.kind != "iceberg":
+        return NONE
+    spark = place.spark
+    place.write(rows(spark, 1))
+    spark.sql(f"ALTER TABLE {place.reference} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    try:
+        spark.conf.set("spark.wap.branch", "audit")
+        for value in (2, 3):
+            place.write(rows(spark, value))
+            expect(place.values(), [ours(value)], "rows of the branch")
+        staged = [place.stage(rows(spark, 4), shop(), [""]), _Failing(lambda: None)]
+        with closing(staged[0]):
+            refusal(lambda: swap_in(staged), "could not be taken back")
+        place.write(rows(spark, 5))
+        expect(place.values(), [ours(5)], "rows of the branch")
+        spark.conf.unset("spark.wap.branch")
+        expect(place.values(), [ours(1)], "rows of main")
+        spark.conf.set("spark.wap.id", "night")
+        refusal(lambda: place.write(rows(spark, 6)), "spark.wap.id", "spark.wap.branch")
+    finally:
+        spark.conf.unset("spark.wap.branch")
+        spark.conf.unset("spark.wap.id")
+    expect(place.values(), [ours(1)], "rows of main")
+    return "yes; a staged id is refused"
+
+
+@named("buckets are refused before anything is written")
+def bucketed(place: Place) -> str:
+    if place.is_folder or place.kind == "delta":
+        return NONE
+    spark, table = place.spark, f"{place.reference}_bucketed"
+    columns = "run STRING, k INT, value INT, night DATE, dataset STRING, run_date DATE, slice STRING"
+    by = {"iceberg": "USING iceberg PARTITIONED BY (run_date, slice, bucket(4, k))"}.get(
+        place.kind, "USING parquet PARTITIONED BY (run_date, slice) CLUSTERED BY (k) INTO 4 BUCKETS"
+    )
+    spark.sql(f"CREATE TABLE {table} ({columns}) {by}")
+    try:
+        refusal(lambda: check_output(spark, table, None, rows(spark, 1).schema), "buckets of 'k'", "CLUSTERED BY")
+    finally:
+        spark.sql(f"DROP TABLE {table}")
+    return "yes"

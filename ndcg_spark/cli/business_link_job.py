@@ -63,6 +63,7 @@ def _run(spark: SparkSession, config: LinkConfig, progress: Progress) -> int:
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)
         as_of = config.plan.as_of or nights.last
+        progress.note(night=as_of, dataset=nights.dataset)
         plan = replace(config.plan, as_of=as_of)
         with progress.step("joining nights"):
             outcome = _outcome(rows, table, clicks, nights, plan)

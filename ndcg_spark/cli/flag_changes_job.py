@@ -60,6 +60,7 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)
         end = config.plan.end or nights.last
+        progress.note(night=end, dataset=nights.dataset)
         plan = replace(config.plan, start=config.plan.start or end, end=end)
         judged = flag_changes(rows, plan, parse_text=table.parse_text)
         kept = persisted(judged)

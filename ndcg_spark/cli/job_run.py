@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ndcg_spark.cli.run_log import RunLog
+    from ndcg_spark.tables import RunPartition
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
@@ -97,12 +98,10 @@ class JobRun:
     def _opened(self, place: Target) -> RunLog:
         from ndcg_spark.cli.input_identity import input_identities
         from ndcg_spark.cli.run_log import RunLog, as_json, versions
-        from ndcg_spark.tables import RunPartition
 
         options = self._operations.options
         in_force = {name: value for name, value in options.items() if value is not None and value != ()}
-        partition = RunPartition(run_date=self._night, dataset=self._dataset)
-        log = RunLog(self.spark, place, partition, self.id, self.progress.line)
+        log = RunLog(self.spark, place, self._about(), self.id, self.progress.line)
         log.check(options)
         self._row = {
             "run_id": self.id,
@@ -141,7 +140,7 @@ class JobRun:
             if status == INTERRUPTED:
                 self._write_in_time(self._log, row)
             else:
-                self._log.write(row)
+                self._log.write(row, self._about())
         except Exception as problem:
             why = " ".join(str(problem).split())[:_LONGEST]
             self.progress.line(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
@@ -153,7 +152,7 @@ class JobRun:
             with suppress(Exception):  # Spark 3.5 has no tags; its jobs end with the session
                 self.spark.interruptTag(self.tags[-1])
             try:
-                log.write(row)
+                log.write(row, self._about())
             except Exception as problem:
                 failed.append(problem)
 
@@ -165,6 +164,15 @@ class JobRun:
             raise TimeoutError("Spark is busy")
         if failed:
             raise failed[0]
+
+    def _about(self) -> RunPartition:
+        """The night and the data set of the run: those that the job has found, if no option names them."""
+        from ndcg_spark.tables import RunPartition
+
+        facts = self.progress.facts
+        return RunPartition(
+            run_date=facts.get("night") or self._night, dataset=self._dataset or facts.get("dataset") or ""
+        )
 
     def _counts(self) -> dict[str, int]:
         from ndcg_spark.cli.run_log import counts_of

@@ -72,6 +72,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
             title=config.title,
             limits=limits,
         )
+    progress.note(night=found.contents.run_date, dataset=found.contents.dataset)
     if config.output is None:
         found.print()
     else:

@@ -61,6 +61,7 @@ def _run(spark: SparkSession, config: RollUpConfig, progress: Progress) -> int:
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)
         plan = replace(config.plan, as_of=config.plan.as_of or nights.last)
+        progress.note(night=plan.end or plan.as_of, dataset=nights.dataset)
         periods = roll_up(rows, plan)
         kept = persisted(periods)
         try:

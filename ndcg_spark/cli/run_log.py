@@ -1,8 +1,9 @@
 """The run log: a table with one row for each run of a job, so that a night can be audited.
 
 A row is a slice of its own in a nightly table (`ndcg_spark.tables`). It is written when the run starts, with the
-status `started`, and replaced when it ends. So runs at the same time do not touch each other's rows, a row is there
-whole or not at all, and a run that was killed shows as `started` without an end.
+status `started`, and replaced when it ends, under the night and data set that it has turned out to be about. So
+runs at the same time do not touch each other's rows, a row is there whole or not at all, and a run that was killed
+shows as `started` without an end.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,36 +118,43 @@ class RunLog:
             (place,) = found.folders
             self._folder = shared_folder(self._spark, place, self.reference)
 
-    def write(self, row: Mapping[str, Any]) -> None:
+    def write(self, row: Mapping[str, Any], partition: RunPartition | None = None) -> None:
         """Write the row of this run in place of an earlier one. An action, except to a shared folder of parquet.
 
         Parameters
         ----------
         row : mapping
             Values of `RUN_LOG_SCHEMA`; those that are missing are null.
+        partition : RunPartition or None
+            Night and data set that the run has turned out to be about, if others than before: the row moves there.
         """
-        with closing(self._staged(row)) as staged:
-            swap_in([staged])
+        before, self._partition = self._partition, partition or self._partition
+        with ExitStack() as stack:
+            staged = [stack.enter_context(closing(self._staged([row], self._partition)))]
+            if before != self._partition:
+                staged.append(stack.enter_context(closing(self._staged([], before))))
+            swap_in(staged)
 
-    def _staged(self, row: Mapping[str, Any]) -> Staged:
+    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
         if self._folder is not None and not (self._folder / "_delta_log").exists():
-            return self._staged_file(self._folder, row)
-        values = tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames())
-        frame = self._spark.createDataFrame([values], RUN_LOG_SCHEMA).coalesce(1)
+            return self._staged_file(self._folder, rows, partition)
+        values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames()) for row in rows]
+        frame = self._spark.createDataFrame(values, RUN_LOG_SCHEMA).coalesce(1)
         return stage_partition(
             frame,
             self.reference,
             self._target.kind,
-            self._partition,
+            partition,
             [self._run_id],
+            empty=[] if rows else [self._run_id],
             whole=True,
             grow=self._target.grow,
             tell=self._tell,
         )
 
-    def _staged_file(self, folder: Path, row: Mapping[str, Any]) -> Staged:
+    def _staged_file(self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
         """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
-        folders = self._partition.folders([self._run_id])
+        folders = partition.folders([self._run_id])
         with refusing(self.reference):
             writing = FolderWrite(self._spark, folder, folders, self.reference, self._tell)
         staged = Staged(self.reference, writing, None)
@@ -154,17 +162,18 @@ class RunLog:
             with refusing(self.reference):
                 place = writing.claim.rows / folders[self._run_id]
                 place.mkdir(parents=True)
-                pq.write_table(_as_arrow({**row, "dataset": self._partition.dataset}), place / "part-00000.parquet")
+                pq.write_table(_as_arrow(rows, partition.dataset), place / "part-00000.parquet")
         except BaseException:
             staged.close()
             raise
         return staged
 
 
-def _as_arrow(row: Mapping[str, Any]) -> pa.Table:
-    """Write a row in the types that Spark gives it, with the data set as its last column."""
+def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
+    """Write rows in the types that Spark gives them, with the data set as the last column."""
     fields = [(one.name, _ARROW[one.dataType.typeName()]) for one in RUN_LOG_SCHEMA]
-    return pa.Table.from_pylist([dict(row)], pa.schema([*fields, ("dataset", pa.string())]))
+    schema = pa.schema([*fields, ("dataset", pa.string())])
+    return pa.Table.from_pylist([{**row, "dataset": dataset} for row in rows], schema)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:

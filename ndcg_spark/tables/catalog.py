@@ -236,7 +236,13 @@ def check_table(
     if buckets:  # files that are put in place of others lie in no bucket
         raise OutputRefusedError(
             f"table {table!r} has buckets of {', '.join(buckets)}; it must be partitioned by "
-            f"{' and '.join(PARTITIONS)} and nothing else: make it without CLUSTERED BY, or name another table."
+            f"{' and '.join(PARTITIONS)} and nothing else: make it without CLUSTERED BY (bucket(...) of Iceberg), or "
+            "name another table."
+        )
+    if provider == "iceberg" and publishes_later(spark, table, "spark.wap.id"):
+        raise OutputRefusedError(
+            f"table {table!r} has write.wap.enabled, and spark.wap.id is set: a commit would be staged where neither "
+            "this job nor a reader sees it; set spark.wap.branch in place of spark.wap.id, and publish that branch."
         )
     body = T.StructType([one for one in schema if one.name not in PARTITIONS])
     there = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
@@ -277,6 +283,28 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
 
 def _declared(one: T.StructField) -> str:
     return f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}"
+
+
+def publishes_later(spark: SparkSession, table: str, name: str) -> str:
+    """Tell the value of a setting for write-audit-publish of Iceberg, where the table heeds it.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    table : str
+    name : str
+        `spark.wap.branch` or `spark.wap.id`.
+
+    Returns
+    -------
+    str
+        Empty where commits are published at once.
+    """
+    value = setting(spark, name, "")
+    if not value:
+        return ""
+    shown = spark.sql(f"SHOW TBLPROPERTIES {table} ('write.wap.enabled')").collect()
+    return value if any(str(row[1]).lower() == "true" for row in shown) else ""
 
 
 def provider_of_new(spark: SparkSession, kind: str) -> str:

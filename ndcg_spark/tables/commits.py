@@ -56,6 +56,10 @@ class Commit:
 class CommitLog(Protocol):
     """The commits of a table to some of its slices, as its format keeps them."""
 
+    @property
+    def undoable(self) -> bool:
+        """Whether `rows_at` finds the rows from before a commit, so that they can be committed again."""
+
     def version(self) -> int | None:
         """Version of the table now; None for a new one."""
 
@@ -80,8 +84,6 @@ class CommittedWrite:
     refuse each other: a commit that another one has beaten is tried again.
     """
 
-    undoable = True
-
     def __init__(
         self,
         spark: SparkSession,
@@ -92,6 +94,7 @@ class CommittedWrite:
         tell: Tell,
     ) -> None:
         self.spark, self.facts, self.folders, self._log = spark, facts, folders, log
+        self.undoable = log.undoable
         wanted = list(folders.values())
         self._claim: Claim | ThreadClaim = (
             ThreadClaim(facts.name, wanted, facts.name) if root is None else claim_slices(root, wanted, tell)

@@ -57,6 +57,8 @@ class _Entry:
 class DeltaLog:
     """Commits of a Delta table: from `DESCRIBE HISTORY`, or from the files of the log if there is no such command."""
 
+    undoable = True
+
     def __init__(self, spark: SparkSession, table: str, folders: Sequence[str], root: Path | None) -> None:
         self._spark, self._table, self._folders = spark, table, folders
         self._files = None if root is None else root / "_delta_log"

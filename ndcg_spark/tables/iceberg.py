@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.tables.catalog import current_schema, split_name
+from ndcg_spark.tables.catalog import current_schema, publishes_later, split_name
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.slices import slices_condition
 
+_MAIN = "main"
 MARK = "ndcg-spark-write"
 """Property of a snapshot that names the write which made it."""
 
 
 class IcebergLog:
-    """Snapshots of an Iceberg table.
+    """Snapshots of an Iceberg table: of its main branch, or of that which `spark.wap.branch` lets a session write.
 
     Needs no SQL extensions of Iceberg, and neither branches nor `write.wap.enabled`: publishing a staged snapshot
     needs both a procedure and a table on which nobody else has committed since.
@@ -28,10 +30,20 @@ class IcebergLog:
         self._table = table if split_name(table)[0] else f"{current_schema(spark)}.{table}"
         self._spark, self._folders = spark, folders
 
+    @property
+    def undoable(self) -> bool:
+        """Whether earlier snapshots can be read: a session that writes a branch reads nothing else."""
+        return self._branch == _MAIN
+
+    @cached_property
+    def _branch(self) -> str:
+        return publishes_later(self._spark, self._table, "spark.wap.branch") or _MAIN
+
     def version(self) -> int | None:
-        """Id of the current snapshot."""
-        row = self._spark.sql(f"SELECT snapshot_id FROM {self._table}.refs WHERE name = 'main'").first()
-        return None if row is None else int(row[0])
+        """Id of the current snapshot; that of main where the branch begins with this write."""
+        found = self._spark.sql(f"SELECT name, snapshot_id FROM {self._table}.refs WHERE type = 'BRANCH'").collect()
+        at = {row[0]: int(row[1]) for row in found}
+        return at.get(self._branch, at.get(_MAIN))
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
         """Run an action: overwrite, after Iceberg has made sure that no such row was added or deleted since."""

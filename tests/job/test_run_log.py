@@ -248,11 +248,11 @@ def test_a_plan_that_is_only_explained_is_no_run(place: Path) -> None:
 def test_a_run_log_that_fails_at_the_end_changes_no_exit_code(place: Path, monkeypatch) -> None:
     write, times = RunLog.write, []
 
-    def second_fails(self: RunLog, row: Any) -> None:
+    def second_fails(self: RunLog, row: Any, *about: Any) -> None:
         times.append(row["status"])
         if len(times) == 2:
             raise OSError("disk full")
-        write(self, row)
+        write(self, row, *about)
 
     monkeypatch.setattr(RunLog, "write", second_fails)
     ended = run(place, "--output", place / "metrics")
@@ -276,6 +276,31 @@ def test_another_job(place: Path) -> None:
 
 
 @since_spark("4.0", "the schema of JSON log lines")
+@pytest.mark.parametrize("log", ["runs", "night_of_run_log"])
+def test_jobs_that_are_about_a_night_are_found_under_it(place: Path, spark, log: str) -> None:
+    """The night and the data set are those of the metric table; no option names them."""
+    assert mean_ndcg("--input", place / "in.parquet", *NIGHT, "--output", place / "metrics").code == 0
+    reference = place / log if log == "runs" else log
+    metrics = ("--input", place / "metrics", "--run-log", reference)
+    try:
+        assert command("roll-up", *metrics, "--output", place / "periods").code == 0
+        if log == "runs":
+            assert command("flag-changes", *metrics, "--output", place / "flags").code == 0
+            assert (
+                command("report", "--metrics", place / "metrics", "--run-log", reference, "--format", "text").code
+                == 0
+            )
+            assert command("roll-up", *metrics, "--output", place / "in.parquet").code == 2
+        table = spark.read.parquet(str(reference)) if log == "runs" else spark.table(log)
+        found = table.orderBy("started_at").select("command", "status", "dataset", "run_date").collect()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS night_of_run_log")
+    jobs = ["roll-up", "flag-changes", "report"] if log == "runs" else ["roll-up"]
+    night = ("succeeded", "search", date(2026, 1, 31))
+    assert [tuple(row) for row in found][: len(jobs)] == [(job, *night) for job in jobs]
+    assert [row["status"] for row in found][len(jobs) :] == (["refused"] if log == "runs" else [])
+
+
 def test_json_lines(place: Path, spark, tmp_path) -> None:
     from pyspark.logger import SPARK_LOG_SCHEMA
 
