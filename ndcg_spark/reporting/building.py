@@ -217,7 +217,6 @@ def gate_results(
 
 def distribution_of(row: Row) -> Distribution:
     """Read the counted queries of a run."""
-    quartiles = row["quartiles"] or [None, None, None]
     return Distribution(
         run=plain(row["run"]),
         low=row["low"],
@@ -228,7 +227,8 @@ def distribution_of(row: Row) -> Distribution:
         n_undefined=row["n_undefined"],
         n_lowest=row["n_lowest"],
         n_highest=row["n_highest"],
-        quartiles=(quartiles[0], quartiles[1], quartiles[2]),
+        quartiles=row["quartiles"],
+        quartile_error=row["quartile_error"],
     )
 
 

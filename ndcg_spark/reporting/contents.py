@@ -169,7 +169,9 @@ class Distribution:
     n_lowest, n_highest : int
         Queries at exactly `low` and `high`.
     quartiles : tuple of float or None
-        Approximate: lower quartile, median, upper quartile.
+        Lower quartile, median, upper quartile; between two queries they are interpolated.
+    quartile_error : float
+        By how much the share of queries below a quartile may be off; 0 if quartiles are exact.
     """
 
     run: str
@@ -182,6 +184,7 @@ class Distribution:
     n_lowest: int
     n_highest: int
     quartiles: tuple[float | None, float | None, float | None]
+    quartile_error: float
 
     @property
     def n_queries(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 from ndcg_spark.reporting.contents import (
@@ -207,6 +208,16 @@ def distribution_text(one: Distribution, *, several: bool) -> str:
     outside = one.n_below + one.n_above
     text += f"; {count(outside)} lie outside." if outside else "."
     return f"{run_name(one.run)}: {text}" if several else text[:1].upper() + text[1:]
+
+
+def quartiles_note(distributions: Sequence[Distribution]) -> str:
+    """Say which quartiles are estimates, and how far off they may be; empty where all are exact."""
+    estimated = [one for one in distributions if one.quartile_error]
+    if not estimated:
+        return ""
+    whose = f" of {listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
+    error = f"{100 * max(one.quartile_error for one in estimated):.4g}\u00a0%"
+    return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
 
 
 def accounting_text(accounting: Accounting) -> str:

@@ -25,7 +25,9 @@ from support.reports import (
 
 from ndcg_spark import ReportLimits, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.reporting.sentences import attention, headline
+from ndcg_spark.reporting import reading
+from ndcg_spark.reporting.building import distribution_of
+from ndcg_spark.reporting.sentences import attention, headline, quartiles_note
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +182,26 @@ def test_values_outside_of_the_range_are_counted_apart(spark):
     (found,) = report(metrics_table(spark, metric_rows(runs=[""])), per_query=frame).contents.distributions
     assert (found.n_below, found.n_above, found.n_undefined, sum(found.counts)) == (1, 1, 1, 2)
     assert found.n_queries == 4
+    # -.5, .2, 1 and 1.5 have the places 0 to 3; quartiles lie at .75, 1.5 and 2.25
+    assert found.quartiles == pytest.approx((0.025, 0.6, 1.125), abs=1e-15)
+
+
+def test_quartiles_are_exact_up_to_a_million_values_and_above_that_a_sketch_with_its_error(spark):
+    """The median of .05, .11, .156 and .4 is .133; the lower of the middle two would be .110."""
+    values = {"four": [0.4, 0.05, 0.156, 0.11, None], "five": [0.3, 0.1, 0.2, 0.0, 0.4], "none": [None]}
+    rows = [(run, f"q{at}", 10, value) for run, its in values.items() for at, value in enumerate(its)]
+    frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
+    scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
+    table = reading.query_table(frame, "ndcg")
+    found = {one["run"]: distribution_of(one) for one in reading.distributions_of(table, scope, most_exact=4)}
+    assert found["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
+    assert found["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
+    assert found["none"].quartiles == (None, None, None)
+    assert [found[run].quartile_error for run in values] == [0.0, 1e-4, 0.0]
+    assert quartiles_note([found["four"], found["none"]]) == ""
+    assert quartiles_note(list(found.values())) == (
+        " Quartiles of five are estimates: the share of queries below each is off by at most 0.01\u00a0%."
+    )
 
 
 def test_metrics_without_an_end_are_counted_between_their_own_ends(spark):
