@@ -24,6 +24,7 @@ from ndcg_spark.reporting.contents import (
     Night,
     Provenance,
     QueryRow,
+    SegmentFlag,
     SegmentRow,
     Standing,
     change_of,
@@ -149,8 +150,18 @@ def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], le
     return tuple(found)
 
 
+def segment_flag(row: Row) -> SegmentFlag:
+    """Read a flag of a segment."""
+    return SegmentFlag(
+        run=plain(row["run"] or ""),
+        by=plain(row["segment_by"]),
+        segment=None if row["segment"] is None else plain(row["segment"]),
+        flag=_flag_text(row),
+    )
+
+
 def segment_rows(
-    rows: Iterable[Row], standings: Sequence[Standing], since: date | None, level: float
+    rows: Iterable[Row], standings: Sequence[Standing], since: date | None, level: float, weights: Mapping[str, float]
 ) -> tuple[SegmentRow, ...]:
     """Segments, each with its change since the night before.
 
@@ -162,19 +173,30 @@ def segment_rows(
         They tell which runs were computed differently on the night before.
     since : date or None
     level : float
+    weights : mapping from run to float
+        Weight of all queries.
 
     Returns
     -------
     tuple of SegmentRow
     """
+    changes = {one.mean.run: one.change.difference for one in standings}
     changed = {one.mean.run for one in standings if one.change.kind == "incomparable"}
     found = []
     for row in rows:
         mean, before = mean_of(row), mean_of(row, "before_")
         had = since is not None and before.value is not None
         change = change_of(mean, before if had else None, since, same=mean.run not in changed, level=level)
-        found.append(SegmentRow(mean=mean, change=change))
+        whole = weights.get(mean.run, 0.0) * (changes.get(mean.run) or 0.0)
+        share = change.difference * weight_of(row) / whole if whole and change.difference is not None else None
+        found.append(SegmentRow(mean=mean, change=change, share=share))
     return tuple(found)
+
+
+def weight_of(row: Row) -> float:
+    """Weight of the queries behind a mean; of tables without weights their number."""
+    weight = row["weight_sum"]
+    return float((row["n_queries"] or 0) if weight is None else weight)
 
 
 def gate_results(

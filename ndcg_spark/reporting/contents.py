@@ -146,10 +146,34 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A segment of a run, and its change since the night before."""
+    """A segment of a run, and its change since the night before.
+
+    Parameters
+    ----------
+    mean : Mean
+    change : Change
+    share : float or None
+        Part of the change of the run that lies in the segment, by the weights of tonight.
+    """
 
     mean: Mean
     change: Change
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFlag:
+    """A segment of a run that is flagged on the night of the report."""
+
+    run: str
+    by: str
+    segment: str | None
+    flag: str
+
+    @property
+    def name(self) -> str:
+        """Segment with its column, for a person."""
+        return f"{self.by} = {segment_name(self.by, self.segment)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +393,12 @@ class Contents:
     accounting: Accounting
     provenance: tuple[Provenance, ...]
     left_out: tuple[str, ...] = field(default=())
+    segment_flags: tuple[SegmentFlag, ...] = field(default=())
+    """Of the night of the report, those farthest from the usual value first."""
+    n_segment_flags: int = 0
+    """How many segments are flagged on that night."""
+    production: str | None = None
+    """The run that the headline is about; None: any."""
 
     @property
     def label(self) -> str:

@@ -27,7 +27,7 @@ _NEEDED = {"run": "string", "segment_by": "string", "segment": "string", "metric
            "value": "double"}  # fmt: skip
 _OPTIONAL = {
     **dict.fromkeys(("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), "bigint"),
-    **dict.fromkeys(("std_error", "ci_low", "ci_high"), "double"),
+    **dict.fromkeys(("weight_sum", "std_error", "ci_low", "ci_high"), "double"),
     **dict.fromkeys(("dataset", "convention", "config_hash", "input", "package_version"), "string"),
     "run_date": "date",
     "computed_at": "timestamp",
@@ -43,7 +43,8 @@ _COMPARED_OPTIONAL = {
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
 }
 _FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
-_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double"}
+_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "segment": "string",
+                     "z": "double", "limit": "double"}  # fmt: skip
 
 OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference", "weight",
               "baseline_list", "list")  # fmt: skip
@@ -201,7 +202,7 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
     its = metrics.where(either & (F.col("segment_by") != "") & scope.of_metric())
     now = _of(scope.dataset, scope.run_date)
     aggregates = []
-    for name in ("value", "std_error", "ci_low", "ci_high", "n_queries"):
+    for name in ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum"):
         aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
         aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
     aggregates.append(F.max(now).alias("is_there"))
@@ -212,10 +213,39 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
 
 def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
     """Collect the flagged nights of a metric over all queries. Runs an action."""
-    its = flags.where(F.col("status").isin("low", "high") & scope.at_k() & (F.col("metric") == scope.metric))
-    its = its.where(F.coalesce("segment_by", F.lit("")) == "")
-    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    its = _flagged(flags, scope).where(F.coalesce("segment_by", F.lit("")) == "")
     return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
+
+
+def _flagged(flags: DataFrame, scope: Scope) -> DataFrame:
+    its = flags.where(F.col("status").isin("low", "high") & scope.at_k() & (F.col("metric") == scope.metric))
+    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    return its.where(F.col("run").isNull() | F.col("run").isin(*scope.runs))
+
+
+def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, int, int]:
+    """Collect the segments that are flagged on the night of the report. Runs two actions.
+
+    Parameters
+    ----------
+    flags : DataFrame
+        From `flag_table`.
+    scope : Scope
+    most : int
+
+    Returns
+    -------
+    tuple of list of dict, int and int
+        Rows, those farthest from the usual value first; how many there are; how many there are of earlier nights.
+    """
+    its = _flagged(flags, scope).where(F.coalesce("segment_by", F.lit("")) != "")
+    night = F.lit(scope.run_date).cast("date")
+    tonight = F.col("night").eqNullSafe(night)
+    counts = its.agg(F.count_if(tonight).alias("now"), F.count_if(F.col("night") < night).alias("before")).collect()[
+        0
+    ]
+    farthest = its.where(tonight).orderBy(F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
+    return (_collected(farthest.limit(most)) if counts["now"] else []), counts["now"], counts["before"]
 
 
 def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import date, timedelta
 
@@ -11,12 +12,28 @@ from ndcg_spark.reporting.contents import (
     Comparison,
     Contents,
     Distribution,
+    GateResult,
     ListedItem,
     Mean,
+    Standing,
     run_name,
 )
-from ndcg_spark.reporting.wording import count, cutoff_name, day, interval, listed, number, share, signed
+from ndcg_spark.reporting.wording import (
+    count,
+    cutoff_name,
+    day,
+    interval,
+    listed,
+    number,
+    share,
+    shortened,
+    signed,
+)
 
+MOST_CHARACTERS = 60
+"""Of a name in the headline."""
+MOST_FLAGS = 5
+"""Segments of a run whose flags are sentences."""
 ARROWS = {"up": "▲", "down": "▼"}
 REJECTED = "rejected as bad"
 """Part of the rows that were read; reasons stand below it."""
@@ -64,12 +81,84 @@ def change_text(change: Change, night: date | None, decimals: int) -> str:
 
 
 def headline(contents: Contents) -> str:
-    """Answer in a line: the metric, its interval and its change; of several runs the one with the highest value."""
-    standing = contents.standings[0]
-    decimals = contents.decimals
-    who = f"{run_name(standing.mean.run)}: " if len(contents.standings) > 1 else ""
-    change = change_text(standing.change, contents.run_date, decimals)
-    return f"{who}{contents.label} {value_text(standing.mean, decimals)}, {change}"
+    """Answer in a line: the worst news of the night; without any, the ranker with the highest value."""
+    return bad_news(contents) or _standing_text(_watched(contents)[0], contents)
+
+
+def bad_news(contents: Contents) -> str:
+    """Tell the worst news: a gate that is not met, else a flag, else the largest drop that is beyond its error.
+
+    Parameters
+    ----------
+    contents : Contents
+        With `production`, news are those of that run.
+
+    Returns
+    -------
+    str
+        Empty if there is none.
+    """
+    watched = {one.mean.run: one for one in _watched(contents)}
+    missed = [one for one in contents.gates if not one.met and one.run in watched]
+    if missed:
+        worst = max(missed, key=_miss)
+        other = (worst.metric, worst.k) != (contents.metric, contents.k)
+        value = f" ({number(worst.value, contents.decimals)})" if other else ""
+        return _news(watched[worst.run], f"gate {worst.text} is not met{value}", contents)
+    flagged = [(one, f"flagged {one.flag}") for one in watched.values() if one.flag is not None]
+    flagged += [
+        (one, f"flagged in {_short(flag.name)}, {flag.flag}")
+        for flag in contents.segment_flags
+        for one in watched.values()
+        if flag.run in ("", one.mean.run)
+    ]
+    if flagged:
+        low = [one for one in flagged if "low" in one[1]]
+        return _news(*(low or flagged)[0], contents)
+    dropped = [one for one in watched.values() if one.change.kind == "down"]
+    if dropped:
+        return _standing_text(min(dropped, key=lambda one: one.change.difference or 0.0), contents)
+    return ""
+
+
+def _watched(contents: Contents) -> list[Standing]:
+    """Rankers that the headline may be about."""
+    its = [one for one in contents.standings if one.mean.run == contents.production]
+    return its or list(contents.standings)
+
+
+def _miss(gate: GateResult) -> float:
+    """How far a gate is missed, as a part of its bound; without a value it is missed most."""
+    if gate.value is None:
+        return math.inf
+    return abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
+
+
+def _news(standing: Standing, what: str, contents: Contents) -> str:
+    who = f"{_short(run_name(standing.mean.run))}: " if len(contents.standings) > 1 else ""
+    text = f"{what}; {_value_and_change(standing, contents)}"
+    return f"{who}{text}" if who else text[:1].upper() + text[1:]
+
+
+def _standing_text(standing: Standing, contents: Contents) -> str:
+    who = f"{_short(run_name(standing.mean.run))}: " if len(contents.standings) > 1 else ""
+    return who + _value_and_change(standing, contents)
+
+
+def _value_and_change(standing: Standing, contents: Contents) -> str:
+    """The metric, its interval, its change, and the segment in which most of a drop lies."""
+    change = change_text(standing.change, contents.run_date, contents.decimals)
+    text = f"{contents.label} {value_text(standing.mean, contents.decimals)}, {change}"
+    its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
+    if standing.change.kind != "down" or not its:
+        return text
+    most = max(its, key=lambda one: one.share or 0.0)
+    where = f"{most.mean.by} = {_short(most.mean.name)}"
+    return f"{text}, most of it in {where} ({signed(most.change.difference, contents.decimals)})"
+
+
+def _short(name: str) -> str:
+    return shortened(name, MOST_CHARACTERS)
 
 
 def attention(contents: Contents) -> list[str]:
@@ -94,6 +183,10 @@ def attention(contents: Contents) -> list[str]:
         name = run_name(one.mean.run)
         if one.flag is not None:
             found.append(f"{_capital(name)} is flagged tonight: {one.flag}.")
+        its = [flag for flag in contents.segment_flags if flag.run == one.mean.run]
+        found += [
+            f"{_capital(name)} is flagged tonight in {_short(flag.name)}: {flag.flag}." for flag in its[:MOST_FLAGS]
+        ]
         if one.change.kind == "incomparable":
             found.append(f"{_capital(name)} was computed differently before: numbers cannot be compared.")
         if not one.mean.n_queries:
@@ -101,6 +194,10 @@ def attention(contents: Contents) -> list[str]:
         elif one.mean.is_small:
             n = count(one.mean.n_queries)
             found.append(f"{_capital(name)} has only {n} queries: the interval is a rough guide.")
+    shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
+    if contents.n_segment_flags > shown:
+        more = count(contents.n_segment_flags - shown)
+        found.append(f"Segments that are flagged tonight and not named here: {more}.")
     for row in contents.comparisons:
         if not row.by and row.verdict == "worse":
             found.append(f"{_capital(difference_text(row, contents))}")

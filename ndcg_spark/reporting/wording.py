@@ -178,6 +178,11 @@ def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
+def counted(n: int, one: str, many: str) -> str:
+    """Show a count with its noun: `1 query`, `2 queries`."""
+    return f"{n:,} {one if n == 1 else many}"
+
+
 def grade(value: float) -> str:
     """Show a relevance, without a decimal point where it is a whole number."""
     return f"{value:g}".replace("-", MINUS)
