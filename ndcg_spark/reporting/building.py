@@ -31,8 +31,8 @@ from ndcg_spark.reporting.contents import (
     run_name,
 )
 from ndcg_spark.reporting.reading import BEFORE, OF_CHANGES, VALUE
-from ndcg_spark.reporting.sentences import REJECTED
-from ndcg_spark.reporting.wording import day, number, plain, signed
+from ndcg_spark.reporting.sentences import MOST_CHARACTERS, REJECTED
+from ndcg_spark.reporting.wording import day, number, plain, shortened, signed
 
 Row = Mapping[str, Any]
 
@@ -443,7 +443,7 @@ def titled(title: str | None, dataset: str, runs: Sequence[str]) -> str:
     """Title of a page."""
     if title:
         return plain(title)
-    name = plain(dataset)
+    name = shortened(plain(dataset), MOST_CHARACTERS)
     if len(runs) == 1 and runs[0]:
-        return f"Ranking quality of {run_name(runs[0])}" + (f", {name}" if name else "")
+        return f"Ranking quality of {shortened(run_name(runs[0]), MOST_CHARACTERS)}" + (f", {name}" if name else "")
     return f"Ranking quality, {name}" if name else "Ranking quality"

@@ -6,12 +6,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from statistics import NormalDist
 
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.plan import TIE_METRICS
 from ndcg_spark.reporting.wording import decimals_for, metric_name, segment_name
 
 SMALL = 30
 """Queries below which a normal interval is a rough guide; such segments are marked."""
+
+
+@cache
+def is_within_1(metric: str) -> bool:
+    """Whether values of a metric lie between 0 and 1."""
+    if metric in TIE_METRICS:
+        return True
+    try:
+        return parse_metric(metric)[0].within_1
+    except InvalidParameterError:
+        return False  # of another version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +48,24 @@ class Mean:
     def half(self) -> float | None:
         """Half the width of the interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def drawn_low(self) -> float | None:
+        """Lower end of the interval in figures: not below the lowest value that the metric can have."""
+        if self.low is None or self.value is None or not is_within_1(self.metric):
+            return self.low
+        return max(self.low, min(0.0, self.value))
+
+    @property
+    def drawn_high(self) -> float | None:
+        """Upper end of the interval in figures: not above the highest value that the metric can have."""
+        if self.high is None or self.value is None or not is_within_1(self.metric):
+            return self.high
+        return min(self.high, max(1.0, self.value))
+
+    def goes_beyond(self, end: str) -> bool:
+        """Tell whether the interval goes on beyond what is drawn of it, at the end `low` or `high`."""
+        return bool(self.low != self.drawn_low if end == "low" else self.high != self.drawn_high)
 
     @property
     def name(self) -> str:

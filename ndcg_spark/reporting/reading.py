@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS
+from ndcg_spark.reporting.contents import is_within_1
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 
 MOST_DATASETS = 100
@@ -367,7 +368,7 @@ def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_
     """
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
-    if scope.metric not in TIE_METRICS and not parse_metric(scope.metric)[0].within_1:
+    if not is_within_1(scope.metric):
         ((low, high),) = its.agg(F.min(VALUE), F.max(VALUE)).collect()
         low, high = (low or 0.0), (high or 0.0)
         high = high if high > low else low + 1.0

@@ -20,6 +20,7 @@ from ndcg_spark.reporting.contents import (
 )
 from ndcg_spark.reporting.wording import (
     count,
+    counted,
     cutoff_name,
     day,
     interval,
@@ -177,10 +178,10 @@ def attention(contents: Contents) -> list[str]:
     found = []
     for gate in contents.gates:
         if not gate.met:
-            whose = f" for {run_name(gate.run)}" if several else ""
+            whose = f" for {_short(run_name(gate.run))}" if several else ""
             found.append(f"Gate {gate.text} is not met{whose}: {number(gate.value, decimals)}.")
     for one in contents.standings:
-        name = run_name(one.mean.run)
+        name = _short(run_name(one.mean.run))
         if one.flag is not None:
             found.append(f"{_capital(name)} is flagged tonight: {one.flag}.")
         its = [flag for flag in contents.segment_flags if flag.run == one.mean.run]
@@ -192,8 +193,8 @@ def attention(contents: Contents) -> list[str]:
         if not one.mean.n_queries:
             found.append(f"{_capital(name)} has no query in the mean.")
         elif one.mean.is_small:
-            n = count(one.mean.n_queries)
-            found.append(f"{_capital(name)} has only {n} queries: the interval is a rough guide.")
+            n = counted(one.mean.n_queries, "query", "queries")
+            found.append(f"{_capital(name)} has only {n}: the interval is a rough guide.")
     shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
     if contents.n_segment_flags > shown:
         more = count(contents.n_segment_flags - shown)
@@ -216,7 +217,7 @@ def changes(contents: Contents) -> list[tuple[str, str]]:
     for one in contents.standings:
         if one.change.kind in ARROWS:
             change = change_text(one.change, contents.run_date, contents.decimals)
-            found.append((one.change.kind, f"{run_name(one.mean.run)} is {change}."))
+            found.append((one.change.kind, f"{_short(run_name(one.mean.run))} is {change}."))
     return found
 
 
@@ -241,7 +242,7 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     bounds = interval(row.low, row.high, decimals)
     difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.compared_period}" if contents.compared_period else ""
-    return f"{run_name(row.run)} is {verdict} {run_name(row.baseline)}: {difference}{over}."
+    return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}: {difference}{over}."
 
 
 def difference_decimals(contents: Contents) -> int:
@@ -298,8 +299,8 @@ def distribution_text(one: Distribution, *, several: bool) -> str:
     """Describe how the queries of a run are distributed; `several` says whether the run has to be named."""
     lower, median, upper = one.quartiles
     text = (
-        f"half of {count(one.n_queries)} queries lie between {number(lower, 3)} and {number(upper, 3)}, median "
-        f"{number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
+        f"half of {counted(one.n_queries, 'query', 'queries')} lie between {number(lower, 3)} and "
+        f"{number(upper, 3)}, median {number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
         f"{share(one.n_highest, one.n_queries)} at {one.high:.3g}"
     )
     outside = one.n_below + one.n_above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -419,6 +420,39 @@ def test_figures_are_there_to_go_on_with(whole):
     values = {round(value, 6) for line in axes.get_lines() for value in line.get_ydata()}
     assert {value for value, _ in VALUES.values()} <= values
     whole.figures["curve"].savefig(io.BytesIO(), format="png")
+
+
+def test_intervals_end_at_the_range_of_the_metric_with_an_arrow(spark):
+    """NDCG .95 and .03 with an error of .05: 1.96 * .05 = .098 reaches beyond 1 and below 0. DCG has no end."""
+    nights, rows = [NIGHTS[1], NIGHTS[2]], []
+    for night in nights:
+        for run, value in (("high", 0.95), ("low", 0.03)):
+            rows += [metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
+            rows.append(metric_row(run, night, 12.0, 9.0, metric="dcg"))
+    table = metrics_table(spark, rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = report(table)
+        figures = found.figures
+    assert [one.get_text() for one in figures["trend"].axes[0].get_xticklabels()] == ["29 Jan", "31 Jan"]
+    for name in ("trend", "curve"):
+        axes = figures[name].axes[0]
+        drawn = [y for one in axes.collections for path in one.get_paths() for y in path.vertices[:, 1]]
+        assert (min(drawn), max(drawn)) == (0.0, 1.0)
+        arrows = {line.get_marker(): set(line.get_ydata()) for line in axes.get_lines()}
+        assert (arrows["v"], arrows["^"]) == ({0.0}, {1.0})
+    assert found.html.count('class="beyond"') == 2
+    assert "0.852" in found.html
+    assert "1.048" in found.html
+    dcg = report(table, metric="dcg@10")
+    assert 'class="beyond"' not in dcg.html
+
+
+def test_names_of_any_length_leave_the_headline_readable(spark):
+    rows = [metric_row(run, NIGHTS[2], 0.4, 0.002, dataset="d" * 3000) for run in ("r" * 3000, "s")]
+    found = report(metrics_table(spark, rows)).contents
+    assert len(headline(found)) < 200
+    assert len(found.title) < 100
 
 
 def test_queries_that_changed_most_with_both_lists(spark):
