@@ -13,7 +13,7 @@ from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
 
-_FORM = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
+_FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -24,7 +24,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A condition on an overall mean, for every run.
+    """A condition on an overall mean, for every run or for one: `bm25: ndcg@10>=0.40`.
 
     Parameters
     ----------
@@ -34,6 +34,8 @@ class Gate:
     k : int or None
     comparison : str
     bound : float
+    run : str or None
+        None: every run.
     """
 
     text: str
@@ -41,6 +43,7 @@ class Gate:
     k: int | None
     comparison: str
     bound: float
+    run: str | None = None
 
     @classmethod
     def parse(cls, text: str, plan: EvaluationPlan) -> Gate:
@@ -80,17 +83,19 @@ class Gate:
         """
         found = _FORM.fullmatch(text)
         if found is None:
-            raise InvalidParameterError(f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40.")
-        named, comparison, number = found.groups()
+            raise InvalidParameterError(
+                f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40, or RUN: METRIC@K>=NUMBER."
+            )
+        run, named, comparison, number = found.groups()
         name, k = find_metric(named, computed, f"gate {text!r}")
         try:
             bound = float(number)
         except ValueError:
             raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
-        return cls(text, name, k, comparison, bound)
+        return cls(text, name, k, comparison, bound, None if run is None else run.strip())
 
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hold every run's overall mean against the gate.
+        """Hold the overall mean of every run, or of the one that is named, against the gate.
 
         Parameters
         ----------
@@ -101,10 +106,21 @@ class Gate:
         -------
         list of dict
             `gate`, `run`, `value`, `met`. A mean of no query meets no gate.
+
+        Raises
+        ------
+        InvalidParameterError
+            When the run that is named is not there.
         """
         rows = [
             row for row in summary if not row["segment_by"] and row["metric"] == self.metric and row["k"] == self.k
         ]
+        if self.run is not None:
+            runs = [row["run"] for row in rows]
+            rows = [row for row in rows if row["run"] == self.run]
+            if not rows:
+                known = ", ".join(map(repr, runs))
+                raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; there are {known}.")
         return [
             {"gate": self.text, "run": row["run"], "value": row["value"], "met": self._met(row["value"])}
             for row in rows

@@ -14,7 +14,7 @@ from ndcg_spark.cli.compare_report import show_comparison
 from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import sort_key, to_json
+from ndcg_spark.cli.report import gate_line, sort_key, to_json
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.student import require_scipy
 
@@ -165,9 +165,7 @@ def _answer(outcome: Outcome, plan: ComparisonPlan, config: CompareConfig) -> in
         print(f"Queries weigh as in their means (stored column {plan.weight!r}); --weight-col '' takes no weights.")
     show_comparison(outcome.rows, plan)
     for gate in outcome.gates:
-        value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
-        pair = f"{gate['run']} against {gate['baseline']}"
-        print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({pair}: {value})")
+        print(gate_line(gate, f"{gate['run']} against {gate['baseline']}"))
     if config.json_path == "-":
         sys.stdout.flush()
         print(to_json(outcome.shown()), flush=True)

@@ -67,6 +67,9 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         try:
             with progress.step("judging nights"):
                 outcome = _outcome(judged)
+            if not outcome["slices"]:
+                there = f"its nights are from {nights.first} to {nights.last}"
+                raise InputRefusedError(f"{table.name} has no night from {plan.start} to {plan.end}; {there}.")
             outcome |= {"from": str(plan.start), "to": str(plan.end), "dataset": nights.dataset, "limits": plan.text}
             outcome |= {"input": table.name, "package_version": __version__}
             _write(judged, outcome, config, progress)
@@ -85,8 +88,6 @@ def _outcome(judged: DataFrame) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
     slices = judged.select("night", "run").distinct().collect()
-    if not slices:
-        raise InputRefusedError("the table has no night from --from to --to")
     numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
     counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
     short = {row["status"]: row for row in counted}.get(SHORT)

@@ -11,7 +11,7 @@ from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.explain import explain_job
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import counted_rows, counts_line, show_summary, sort_key, tie_warnings, to_json
+from ndcg_spark.cli.report import counted_rows, counts_line, gate_line, show_summary, sort_key, tie_warnings, to_json
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 
@@ -73,8 +73,7 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
     for warning in tie_warnings(outcome["metrics"]):
         progress.line(warning)
     for gate in outcome["gates"]:
-        value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
-        print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
+        print(gate_line(gate, gate["run"]))
     if config.json_path == "-":
         _print_json(outcome)
     return EXIT_DONE if gates_met else EXIT_GATE

@@ -34,6 +34,8 @@ GROUPS: dict[str, list[click.Option]] = {
                      "[default: NDCG at 10, or at the largest cutoff]"),
         click.Option(["--baseline"], metavar="RUN", help="Show the queries that lose the most against this run.  "
                      "[default: since the night before]"),
+        click.Option(["--production"], metavar="RUN", help="Run that the headline is about.  [default: the run with "
+                     "the worst news, else the one with the highest value]"),
         click.Option(["--queries"], type=int, default=10, show_default=True, metavar="N", help="Queries to list of "
                      "each run, the lowest and those that lost the most."),
         click.Option(["--segments"], type=int, default=500, show_default=True, metavar="N", help="Segments to list, "
@@ -58,8 +60,9 @@ GROUPS: dict[str, list[click.Option]] = {
 def report(**options: Any) -> int:
     """Show a night to people: one HTML page of the metric table, or plain text.
 
-    The page has the headline with its interval and change, the trend over nights, NDCG at each cutoff, and segments
-    to sort and filter; with more tables the distribution of queries, those to look at, and differences between runs.
+    The headline is the worst news of the night. The page has means with their changes, the trend over nights, NDCG
+    at each cutoff, and segments to sort and filter; with more tables the distribution of queries, those to look at,
+    and differences between runs.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """

@@ -39,6 +39,7 @@ class ReportConfig:
     runs: tuple[str, ...]
     metric: str | None
     baseline: str | None
+    production: str | None
     n_queries: int
     n_segments: int
     n_nights: int
@@ -84,6 +85,7 @@ def report_config(options: dict[str, Any]) -> ReportConfig:
         runs=tuple(dict.fromkeys(options["run"])),
         metric=options["metric"],
         baseline=options["baseline"],
+        production=options["production"],
         n_queries=options["queries"],
         n_segments=options["segments"],
         n_nights=options["nights"],

@@ -69,6 +69,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
             metric=config.metric,
             gates=config.gates,
             baseline=config.baseline,
+            production=config.production,
             title=config.title,
             limits=limits,
         )

@@ -36,6 +36,11 @@ class WantedMetric(NamedTuple):
     every_cutoff: bool
     k: int | None
 
+    @property
+    def text(self) -> str:
+        """As a user names it: `ndcg@10`, or `ndcg` at all cutoffs."""
+        return self.name if self.every_cutoff else f"{self.name}@{'all' if self.k is None else self.k}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRows:
@@ -189,7 +194,7 @@ def _described(asked: MetricRows) -> str:
     if asked.dataset is not None:
         parts.append(f"data set {asked.dataset!r}")
     if asked.metrics:
-        parts.append(f"metrics {', '.join(one.name for one in asked.metrics)}")
+        parts.append(f"metrics {', '.join(one.text for one in asked.metrics)}")
     if asked.config_hash is not None:
         parts.append(f"config_hash {asked.config_hash!r}")
     return f" of {' and '.join(parts)}" if parts else ""

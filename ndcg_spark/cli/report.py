@@ -161,6 +161,25 @@ def counts_line(outcome: dict[str, Any]) -> str:
     return f"{' + '.join(parts)}; queries: {', '.join(counted)}"
 
 
+def gate_line(gate: dict[str, Any], who: str) -> str:
+    """Say whether a gate is met, by whom and with what value.
+
+    Parameters
+    ----------
+    gate : dict
+        With `gate`, `value`, `met`.
+    who : str
+        The run, or the pair; empty for one ranker without a name.
+
+    Returns
+    -------
+    str
+    """
+    value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
+    about = f"{who}: {value}" if who else value
+    return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
+
+
 def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
     """Warn of scorers whose first k ranks are mostly one tie group.
 

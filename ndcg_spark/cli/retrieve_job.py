@@ -11,7 +11,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.cli.job import EXIT_DONE, EXIT_GATE, persisted
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import counted_rows, show_summary, sort_key, to_json
+from ndcg_spark.cli.report import counted_rows, gate_line, show_summary, sort_key, to_json
 from ndcg_spark.cli.retrieve_config import RetrieveConfig, flag_of
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 
@@ -77,8 +77,7 @@ def _run(spark: SparkSession, config: RetrieveConfig, progress: Progress) -> int
         show_summary(outcome["metrics"])
         print("queries: " + ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcome["queries"].items()))
     for gate in outcome["gates"]:
-        value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
-        print(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({value})")
+        print(gate_line(gate, gate["run"]))
     if config.json_path == "-":
         print(to_json(outcome), flush=True)
     return EXIT_DONE if gates_met else EXIT_GATE

@@ -27,11 +27,13 @@ from ndcg_spark.reporting.building import (
     missing_nights,
     provenance_of,
     query_row,
+    segment_flag,
     segment_rows,
     sort_key,
     standings_of,
     titled,
     trend_of,
+    weight_of,
 )
 from ndcg_spark.reporting.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reporting.limits import ReportLimits
@@ -110,6 +112,7 @@ def report(
     metric: str | None = None,
     gates: Sequence[str] = (),
     baseline: str | None = None,
+    production: str | None = None,
     title: str | None = None,
     limits: ReportLimits | None = None,
 ) -> Report:
@@ -141,6 +144,8 @@ def report(
         Such as `ndcg@10>=0.40`.
     baseline : str or None
         Queries are shown that lose the most against this run. None: since the night before.
+    production : str or None
+        The run that the headline is about. None: the run with the worst news.
     title : str or None
     limits : ReportLimits or None
         How much is shown.
@@ -166,14 +171,14 @@ def report(
     rows = _night(table, place, runs)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
-    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs))
+    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=production)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
     reading.check_baseline(baseline, shown)
     if summary is not None:
         hashes = {row["config_hash"] for row in rows if row["config_hash"]}
         check_summary(summary, place.dataset, place.night, hashes)
-    parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out)
+    parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)
     if per_query is not None:
@@ -223,15 +228,22 @@ def _night(table: DataFrame, place: _Place, runs: Sequence[str]) -> Rows:
 
 
 def _runs_to_show(
-    rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool
+    rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Runs with the highest values, and a sentence about those that do not fit."""
+    """Runs with the highest values, the one in production among them, and a sentence about those that do not fit."""
     its = [row for row in rows if (row["metric"], row["k"]) == found]
     best = sorted(its, key=lambda row: (row["value"] is None, -(row["value"] or 0), row["run"]))
     names = [row["run"] for row in best]
     rest = len(names) - limits.runs
     if rest > 0 and asked:
         raise InvalidParameterError(f"a report shows at most {limits.runs} runs; got {len(names)}.")
+    if production is not None:
+        if production not in names:
+            raise InvalidParameterError(
+                f"production {production!r} is not among the runs: {listed(map(repr, names))}."
+            )
+        if production not in names[: limits.runs]:
+            names = [*names[: limits.runs - 1], production]
     label = metric_name(*found)
     sentence = f"Runs: the {limits.runs} with the highest {label}; {rest:,} more are left out."
     return tuple(names[: limits.runs]), [sentence] if rest > 0 else []
@@ -251,6 +263,8 @@ class _Parts:
     before: date | None = None
     losses_against: str = ""
     compared_period: str = ""
+    n_segment_flags: int = 0
+    production: str | None = None
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
@@ -264,6 +278,7 @@ class _Parts:
         flagged = []
         if flags is not None:
             flagged = reading.flags_of(reading.flag_table(flags), self.scope, self.limits.nights)
+            self._read_segment_flags(reading.flag_table(flags))
         rows = reading.nights_of(table, self.scope, self.limits.nights)
         days = sorted({row["run_date"] for row in rows if row["run_date"]})[-self.limits.nights :]
         kept = [row for row in rows if not days or row["run_date"] >= days[0]]
@@ -278,10 +293,19 @@ class _Parts:
         if missing:
             self.left_out.append(f"Nights without a result, where the line of the trend breaks: {gap_text(missing)}.")
 
+    def _read_segment_flags(self, flags: DataFrame) -> None:
+        rows, self.n_segment_flags, n_before = reading.segment_flags_of(flags, self.scope, self.limits.segments)
+        self.found["segment_flags"] = tuple(map(segment_flag, rows))
+        if n_before:
+            self.left_out.append(
+                f"Flags of segments on earlier nights: {n_before:,}; {day(self.scope.run_date)} is shown."
+            )
+
     def read_segments(self, table: DataFrame) -> None:
         """Read segments of the night and of the one before."""
         rows, n_all = reading.segments_of(table, self.scope, self.before, self.limits.segments)
-        self.found["segments"] = segment_rows(rows, self.standings, self.before, self.level)
+        weights = {plain(row["run"]): weight_of(row) for row in self.of_headline}
+        self.found["segments"] = segment_rows(rows, self.standings, self.before, self.level, weights)
         if n_all > len(rows):
             self.left_out.append(f"Segments: the {len(rows):,} with the most queries of {n_all:,}.")
 
@@ -357,4 +381,7 @@ class _Parts:
             accounting=accounting_of(self.of_headline, summary),
             provenance=provenance_of(self.of_headline),
             left_out=tuple(self.left_out),
+            segment_flags=self.found.get("segment_flags", ()),
+            n_segment_flags=self.n_segment_flags,
+            production=None if self.production is None else plain(self.production),
         )

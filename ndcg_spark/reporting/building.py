@@ -24,14 +24,15 @@ from ndcg_spark.reporting.contents import (
     Night,
     Provenance,
     QueryRow,
+    SegmentFlag,
     SegmentRow,
     Standing,
     change_of,
     run_name,
 )
 from ndcg_spark.reporting.reading import BEFORE, OF_CHANGES, VALUE
-from ndcg_spark.reporting.sentences import REJECTED
-from ndcg_spark.reporting.wording import day, number, plain, signed
+from ndcg_spark.reporting.sentences import MOST_CHARACTERS, REJECTED
+from ndcg_spark.reporting.wording import day, number, plain, shortened, signed
 from ndcg_spark.worker.history import night_flags
 
 Row = Mapping[str, Any]
@@ -151,8 +152,18 @@ def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], le
     return tuple(found)
 
 
+def segment_flag(row: Row) -> SegmentFlag:
+    """Read a flag of a segment."""
+    return SegmentFlag(
+        run=plain(row["run"] or ""),
+        by=plain(row["segment_by"]),
+        segment=None if row["segment"] is None else plain(row["segment"]),
+        flag=_flag_text(row),
+    )
+
+
 def segment_rows(
-    rows: Iterable[Row], standings: Sequence[Standing], since: date | None, level: float
+    rows: Iterable[Row], standings: Sequence[Standing], since: date | None, level: float, weights: Mapping[str, float]
 ) -> tuple[SegmentRow, ...]:
     """Segments, each with its change since the night before.
 
@@ -164,19 +175,30 @@ def segment_rows(
         They tell which runs were computed differently on the night before.
     since : date or None
     level : float
+    weights : mapping from run to float
+        Weight of all queries.
 
     Returns
     -------
     tuple of SegmentRow
     """
+    changes = {one.mean.run: one.change.difference for one in standings}
     changed = {one.mean.run for one in standings if one.change.kind == "incomparable"}
     found = []
     for row in rows:
         mean, before = mean_of(row), mean_of(row, "before_")
         had = since is not None and before.value is not None
         change = change_of(mean, before if had else None, since, same=mean.run not in changed, level=level)
-        found.append(SegmentRow(mean=mean, change=change))
+        whole = weights.get(mean.run, 0.0) * (changes.get(mean.run) or 0.0)
+        share = change.difference * weight_of(row) / whole if whole and change.difference is not None else None
+        found.append(SegmentRow(mean=mean, change=change, share=share))
     return tuple(found)
+
+
+def weight_of(row: Row) -> float:
+    """Weight of the queries behind a mean; of tables without weights their number."""
+    weight = row["weight_sum"]
+    return float((row["n_queries"] or 0) if weight is None else weight)
 
 
 def gate_results(
@@ -219,7 +241,6 @@ def gate_results(
 
 def distribution_of(row: Row) -> Distribution:
     """Read the counted queries of a run."""
-    quartiles = row["quartiles"] or [None, None, None]
     return Distribution(
         run=plain(row["run"]),
         low=row["low"],
@@ -230,7 +251,8 @@ def distribution_of(row: Row) -> Distribution:
         n_undefined=row["n_undefined"],
         n_lowest=row["n_lowest"],
         n_highest=row["n_highest"],
-        quartiles=(quartiles[0], quartiles[1], quartiles[2]),
+        quartiles=row["quartiles"],
+        quartile_error=row["quartile_error"],
     )
 
 
@@ -423,7 +445,7 @@ def titled(title: str | None, dataset: str, runs: Sequence[str]) -> str:
     """Title of a page."""
     if title:
         return plain(title)
-    name = plain(dataset)
+    name = shortened(plain(dataset), MOST_CHARACTERS)
     if len(runs) == 1 and runs[0]:
-        return f"Ranking quality of {run_name(runs[0])}" + (f", {name}" if name else "")
+        return f"Ranking quality of {shortened(run_name(runs[0]), MOST_CHARACTERS)}" + (f", {name}" if name else "")
     return f"Ranking quality, {name}" if name else "Ranking quality"

@@ -6,12 +6,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from statistics import NormalDist
 
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.plan import TIE_METRICS
 from ndcg_spark.reporting.wording import decimals_for, metric_name, segment_name
 
 SMALL = 30
 """Queries below which a normal interval is a rough guide; such segments are marked."""
+
+
+@cache
+def is_within_1(metric: str) -> bool:
+    """Whether values of a metric lie between 0 and 1."""
+    if metric in TIE_METRICS:
+        return True
+    try:
+        return parse_metric(metric)[0].within_1
+    except InvalidParameterError:
+        return False  # of another version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +48,24 @@ class Mean:
     def half(self) -> float | None:
         """Half the width of the interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def drawn_low(self) -> float | None:
+        """Lower end of the interval in figures: not below the lowest value that the metric can have."""
+        if self.low is None or self.value is None or not is_within_1(self.metric):
+            return self.low
+        return max(self.low, min(0.0, self.value))
+
+    @property
+    def drawn_high(self) -> float | None:
+        """Upper end of the interval in figures: not above the highest value that the metric can have."""
+        if self.high is None or self.value is None or not is_within_1(self.metric):
+            return self.high
+        return min(self.high, max(1.0, self.value))
+
+    def goes_beyond(self, end: str) -> bool:
+        """Tell whether the interval goes on beyond what is drawn of it, at the end `low` or `high`."""
+        return bool(self.low != self.drawn_low if end == "low" else self.high != self.drawn_high)
 
     @property
     def name(self) -> str:
@@ -146,10 +179,34 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A segment of a run, and its change since the night before."""
+    """A segment of a run, and its change since the night before.
+
+    Parameters
+    ----------
+    mean : Mean
+    change : Change
+    share : float or None
+        Part of the change of the run that lies in the segment, by the weights of tonight.
+    """
 
     mean: Mean
     change: Change
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFlag:
+    """A segment of a run that is flagged on the night of the report."""
+
+    run: str
+    by: str
+    segment: str | None
+    flag: str
+
+    @property
+    def name(self) -> str:
+        """Segment with its column, for a person."""
+        return f"{self.by} = {segment_name(self.by, self.segment)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +226,9 @@ class Distribution:
     n_lowest, n_highest : int
         Queries at exactly `low` and `high`.
     quartiles : tuple of float or None
-        Approximate: lower quartile, median, upper quartile.
+        Lower quartile, median, upper quartile; between two queries they are interpolated.
+    quartile_error : float
+        By how much the share of queries below a quartile may be off; 0 if quartiles are exact.
     """
 
     run: str
@@ -182,6 +241,7 @@ class Distribution:
     n_lowest: int
     n_highest: int
     quartiles: tuple[float | None, float | None, float | None]
+    quartile_error: float
 
     @property
     def n_queries(self) -> int:
@@ -366,6 +426,12 @@ class Contents:
     accounting: Accounting
     provenance: tuple[Provenance, ...]
     left_out: tuple[str, ...] = field(default=())
+    segment_flags: tuple[SegmentFlag, ...] = field(default=())
+    """Of the night of the report, those farthest from the usual value first."""
+    n_segment_flags: int = 0
+    """How many segments are flagged on that night."""
+    production: str | None = None
+    """The run that the headline is about; None: any."""
 
     @property
     def label(self) -> str:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.reporting.contents import Comparison, Contents, Night, run_name
+from ndcg_spark.reporting.contents import Comparison, Contents, Mean, Night, run_name
 from ndcg_spark.reporting.palette import LIGHT, LINES, MARKERS, run_colour
 from ndcg_spark.reporting.wording import cutoff_name, shortened
 
@@ -29,6 +29,7 @@ MOST_DIFFERENCES = 24
 """Rows of the forest plot; the table beside it has all."""
 MOST_PANELS = 4
 """Runs whose distributions are drawn; the table beside them has all."""
+_FEW_NIGHTS = 4
 _MINUS = "\u2212"
 _STEPS = (1, 2, 2.5, 5, 10)
 
@@ -163,10 +164,15 @@ def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
             shift = 1 + 0.012 * (at - (len(contents.runs) - 1) / 2)  # so that intervals do not hide each other
             places = [(at_end if one.k is None else one.k) * shift for one in part]
             values = [one.value or 0.0 for one in part]
+            low, high = ([_bound(one, end) for one in part] for end in ("low", "high"))
+            _arrows(axes, places, part, _style(at)["color"])
             axes.errorbar(
                 places,
                 values,
-                yerr=[one.half or 0.0 for one in part],
+                yerr=[
+                    [value - end for value, end in zip(values, low, strict=True)],
+                    [end - value for value, end in zip(values, high, strict=True)],
+                ],
                 elinewidth=1.5,
                 capsize=3,
                 label=run_name(run) if part[0].k is not None else None,
@@ -217,12 +223,13 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
             if bands and len(part) > 1:
                 axes.fill_between(
                     days,  # type: ignore[arg-type]  # matplotlib takes dates
-                    [_bound(one, "low") for one in part],
-                    [_bound(one, "high") for one in part],
+                    [_bound(one.mean, "low") for one in part],
+                    [_bound(one.mean, "high") for one in part],
                     color=style["color"],
                     alpha=0.16,
                     linewidth=0,
                 )
+                _arrows(axes, days, [one.mean for one in part], style["color"])
             marked = {**style, "marker": None} if many and len(part) > 1 else style
             values = [one.mean.value or 0.0 for one in part]
             axes.plot(days, values, label=run_name(run) if number == 0 else None, markersize=4, **marked)  # type: ignore[arg-type]  # dates
@@ -240,18 +247,33 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
         axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
+    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
+    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
+        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
+    else:
+        locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
     axes.margins(x=0.03, y=0.12)
     _value_axis(axes)
     _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
     return figure
 
 
-def _bound(night: Night, end: str) -> float:
-    bound = getattr(night.mean, end)
-    return float(night.mean.value if bound is None else bound)  # type: ignore[arg-type]  # without a value it is left out
+def _bound(mean: Mean, end: str) -> float:
+    """End of an interval, or of the range of the metric; the value where there is no interval."""
+    bound = mean.drawn_low if end == "low" else mean.drawn_high
+    return float(mean.value if bound is None else bound)  # type: ignore[arg-type]  # without a value it is left out
+
+
+def _arrows(axes: Axes, places: Sequence[Any], means: Sequence[Mean], colour: str) -> None:
+    """Mark where intervals go on beyond the range of the metric."""
+    for end, marker in (("low", "v"), ("high", "^")):
+        at = [(place, _bound(one, end)) for place, one in zip(places, means, strict=True) if one.goes_beyond(end)]
+        if at:
+            axes.plot(
+                *zip(*at, strict=True), marker=marker, markersize=7, color=colour, linestyle="none", clip_on=False
+            )
 
 
 def unbroken(nights: Sequence[Night]) -> list[list[Night]]:

@@ -113,7 +113,7 @@ def _styles() -> str:
 
 
 def _scale(means: Sequence[Mean]) -> Scale:
-    ends = [end for one in means for end in (one.low, one.high, one.value) if end is not None]
+    ends = [end for one in means for end in (one.drawn_low, one.drawn_high, one.value) if end is not None]
     return Scale(min(ends, default=0.0), max(ends, default=1.0))
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS
+from ndcg_spark.reporting.contents import is_within_1
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.timestamps import utc_text
 
@@ -20,11 +21,15 @@ MOST_DATASETS = 100
 MOST_MEANS = 20_000
 """Rows of one night over all queries: runs times metrics times cutoffs."""
 BINS = 20
+MOST_EXACT = 1_000_000
+"""Queries of a run up to which quartiles are exact; of more, they come from a sketch."""
+_SKETCH = 10_000
+"""Accuracy of the sketch: ranks are off by at most 1 / 10,000 of the queries."""
 _NEEDED = {"run": "string", "segment_by": "string", "segment": "string", "metric": "string", "k": "int",
            "value": "double"}  # fmt: skip
 _OPTIONAL = {
     **dict.fromkeys(("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), "bigint"),
-    **dict.fromkeys(("std_error", "ci_low", "ci_high"), "double"),
+    **dict.fromkeys(("weight_sum", "std_error", "ci_low", "ci_high"), "double"),
     **dict.fromkeys(("dataset", "convention", "config_hash", "input", "package_version"), "string"),
     "run_date": "date",
     "computed_at": "timestamp",
@@ -40,8 +45,9 @@ _COMPARED_OPTIONAL = {
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
 }
 _FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
-_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "z": "double", "limit": "double"}
-_FLAGGED_OPTIONAL |= {"spread": "double", "std_error": "double", "weekday": "string"}
+_FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "segment": "string",
+                     "z": "double", "limit": "double", "spread": "double", "std_error": "double",
+                     "weekday": "string"}  # fmt: skip
 
 OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference", "weight",
               "baseline_list", "list")  # fmt: skip
@@ -198,7 +204,7 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
     its = metrics.where(either & (F.col("segment_by") != "") & scope.of_metric())
     now = _of(scope.dataset, scope.run_date)
     aggregates = []
-    for name in ("value", "std_error", "ci_low", "ci_high", "n_queries"):
+    for name in ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum"):
         aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
         aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
     aggregates.append(F.max(now).alias("is_there"))
@@ -209,10 +215,39 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
 
 def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
     """Collect the flagged nights of a metric over all queries. Runs an action."""
-    its = flags.where(F.col("status").isin("low", "high") & scope.at_k() & (F.col("metric") == scope.metric))
-    its = its.where(F.coalesce("segment_by", F.lit("")) == "")
-    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    its = _flagged(flags, scope).where(F.coalesce("segment_by", F.lit("")) == "")
     return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
+
+
+def _flagged(flags: DataFrame, scope: Scope) -> DataFrame:
+    its = flags.where(F.col("status").isin("low", "high") & scope.at_k() & (F.col("metric") == scope.metric))
+    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    return its.where(F.col("run").isNull() | F.col("run").isin(*scope.runs))
+
+
+def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, int, int]:
+    """Collect the segments that are flagged on the night of the report. Runs two actions.
+
+    Parameters
+    ----------
+    flags : DataFrame
+        From `flag_table`.
+    scope : Scope
+    most : int
+
+    Returns
+    -------
+    tuple of list of dict, int and int
+        Rows, those farthest from the usual value first; how many there are; how many there are of earlier nights.
+    """
+    its = _flagged(flags, scope).where(F.coalesce("segment_by", F.lit("")) != "")
+    night = F.lit(scope.run_date).cast("date")
+    tonight = F.col("night").eqNullSafe(night)
+    counts = its.agg(F.count_if(tonight).alias("now"), F.count_if(F.col("night") < night).alias("before")).collect()[
+        0
+    ]
+    farthest = its.where(tonight).orderBy(F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
+    return (_collected(farthest.limit(most)) if counts["now"] else []), counts["now"], counts["before"]
 
 
 def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool]:
@@ -312,18 +347,20 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
     return QueryTable(frame=frame, keys=keys, value=column)
 
 
-def distributions_of(table: QueryTable, scope: Scope) -> Rows:
-    """Count the queries of each run in bins of the metric. Runs an action; two for metrics without a known range.
+def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> Rows:
+    """Count the queries of each run in bins of the metric. Runs two actions; three if the metric has no known range.
 
     Parameters
     ----------
     table : QueryTable
     scope : Scope
+    most_exact : int
+        Queries of a run up to which quartiles are exact.
 
     Returns
     -------
     list of dict
-        A row a run: `low` and `high`, `bins`, and counts beside them.
+        A row a run: `low` and `high`, `bins`, counts beside them, `quartiles` and `quartile_error`.
 
     Raises
     ------
@@ -332,7 +369,7 @@ def distributions_of(table: QueryTable, scope: Scope) -> Rows:
     """
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
-    if scope.metric not in TIE_METRICS and not parse_metric(scope.metric)[0].within_1:
+    if not is_within_1(scope.metric):
         ((low, high),) = its.agg(F.min(VALUE), F.max(VALUE)).collect()
         low, high = (low or 0.0), (high or 0.0)
         high = high if high > low else low + 1.0
@@ -346,12 +383,42 @@ def distributions_of(table: QueryTable, scope: Scope) -> Rows:
         F.count_if(value.isNull()).alias("n_undefined"),
         F.count_if(value == low).alias("n_lowest"),
         F.count_if(value == high).alias("n_highest"),
-        F.percentile_approx(VALUE, [0.25, 0.5, 0.75], 10_000).alias("quartiles"),
+        F.percentile_approx(VALUE, [0.25, 0.5, 0.75], _SKETCH).alias("estimated"),
     )
     found = [{**row, "low": low, "high": high} for row in _collected(counted)]
     if not found:
         raise InputRefusedError(f"the per-query table has no rows of {_described(scope)}.")
+    n_values = {row["run"]: sum(row["bins"]) + row["n_below"] + row["n_above"] for row in found}
+    exact = _quartiles(its, {run: n for run, n in n_values.items() if 0 < n <= most_exact})
+    for row in found:
+        estimated = row.pop("estimated") or (None, None, None)
+        row["quartiles"] = exact.get(row["run"], tuple(estimated))
+        row["quartile_error"] = 1 / _SKETCH if n_values[row["run"]] > most_exact else 0.0
     return found
+
+
+def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[float | None, ...]]:
+    """Collect the quartiles of runs whose numbers of values are known. Runs an action, which sorts the values.
+
+    A quartile between two values is interpolated, as by NumPy. A sort spills where Spark's `percentile` would hold
+    all values of all runs in memory.
+    """
+    ends = {run: [divmod(quarter * (n - 1), 4) for quarter in (1, 2, 3)] for run, n in n_values.items()}
+    wanted = F.lit(False)
+    for run, its in ends.items():
+        places = sorted({at + beyond + 1 for at, rest in its for beyond in (0, min(rest, 1))})
+        wanted = wanted | ((F.col("run") == run) & F.col(_PLACE).isin(places))
+    if not ends:
+        return {}
+    by_value = Window.partitionBy("run").orderBy(VALUE)
+    placed = rows.where(F.col(VALUE).isNotNull()).select("run", VALUE, F.row_number().over(by_value).alias(_PLACE))
+    values = {(row["run"], row[_PLACE]): float(row[VALUE]) for row in _collected(placed.where(wanted))}
+
+    def between(run: str, at: int, rest: int) -> float | None:
+        low, high = values.get((run, at + 1)), values.get((run, at + 1 + min(rest, 1)))
+        return None if low is None or high is None else low + (high - low) * rest / 4
+
+    return {run: tuple(between(run, *one) for one in its) for run, its in ends.items()}
 
 
 def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 from ndcg_spark.reporting.contents import (
@@ -10,12 +12,29 @@ from ndcg_spark.reporting.contents import (
     Comparison,
     Contents,
     Distribution,
+    GateResult,
     ListedItem,
     Mean,
+    Standing,
     run_name,
 )
-from ndcg_spark.reporting.wording import count, cutoff_name, day, interval, listed, number, share, signed
+from ndcg_spark.reporting.wording import (
+    count,
+    counted,
+    cutoff_name,
+    day,
+    interval,
+    listed,
+    number,
+    share,
+    shortened,
+    signed,
+)
 
+MOST_CHARACTERS = 60
+"""Of a name in the headline."""
+MOST_FLAGS = 5
+"""Segments of a run whose flags are sentences."""
 ARROWS = {"up": "▲", "down": "▼"}
 REJECTED = "rejected as bad"
 """Part of the rows that were read; reasons stand below it."""
@@ -63,12 +82,84 @@ def change_text(change: Change, night: date | None, decimals: int) -> str:
 
 
 def headline(contents: Contents) -> str:
-    """Answer in a line: the metric, its interval and its change; of several runs the one with the highest value."""
-    standing = contents.standings[0]
-    decimals = contents.decimals
-    who = f"{run_name(standing.mean.run)}: " if len(contents.standings) > 1 else ""
-    change = change_text(standing.change, contents.run_date, decimals)
-    return f"{who}{contents.label} {value_text(standing.mean, decimals)}, {change}"
+    """Answer in a line: the worst news of the night; without any, the ranker with the highest value."""
+    return bad_news(contents) or _standing_text(_watched(contents)[0], contents)
+
+
+def bad_news(contents: Contents) -> str:
+    """Tell the worst news: a gate that is not met, else a flag, else the largest drop that is beyond its error.
+
+    Parameters
+    ----------
+    contents : Contents
+        With `production`, news are those of that run.
+
+    Returns
+    -------
+    str
+        Empty if there is none.
+    """
+    watched = {one.mean.run: one for one in _watched(contents)}
+    missed = [one for one in contents.gates if not one.met and one.run in watched]
+    if missed:
+        worst = max(missed, key=_miss)
+        other = (worst.metric, worst.k) != (contents.metric, contents.k)
+        value = f" ({number(worst.value, contents.decimals)})" if other else ""
+        return _news(watched[worst.run], f"gate {worst.text} is not met{value}", contents)
+    flagged = [(one, f"flagged {one.flag}") for one in watched.values() if one.flag is not None]
+    flagged += [
+        (one, f"flagged in {_short(flag.name)}, {flag.flag}")
+        for flag in contents.segment_flags
+        for one in watched.values()
+        if flag.run in ("", one.mean.run)
+    ]
+    if flagged:
+        low = [one for one in flagged if "low" in one[1]]
+        return _news(*(low or flagged)[0], contents)
+    dropped = [one for one in watched.values() if one.change.kind == "down"]
+    if dropped:
+        return _standing_text(min(dropped, key=lambda one: one.change.difference or 0.0), contents)
+    return ""
+
+
+def _watched(contents: Contents) -> list[Standing]:
+    """Rankers that the headline may be about."""
+    its = [one for one in contents.standings if one.mean.run == contents.production]
+    return its or list(contents.standings)
+
+
+def _miss(gate: GateResult) -> float:
+    """How far a gate is missed, as a part of its bound; without a value it is missed most."""
+    if gate.value is None:
+        return math.inf
+    return abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
+
+
+def _news(standing: Standing, what: str, contents: Contents) -> str:
+    who = f"{_short(run_name(standing.mean.run))}: " if len(contents.standings) > 1 else ""
+    text = f"{what}; {_value_and_change(standing, contents)}"
+    return f"{who}{text}" if who else text[:1].upper() + text[1:]
+
+
+def _standing_text(standing: Standing, contents: Contents) -> str:
+    who = f"{_short(run_name(standing.mean.run))}: " if len(contents.standings) > 1 else ""
+    return who + _value_and_change(standing, contents)
+
+
+def _value_and_change(standing: Standing, contents: Contents) -> str:
+    """The metric, its interval, its change, and the segment in which most of a drop lies."""
+    change = change_text(standing.change, contents.run_date, contents.decimals)
+    text = f"{contents.label} {value_text(standing.mean, contents.decimals)}, {change}"
+    its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
+    if standing.change.kind != "down" or not its:
+        return text
+    most = max(its, key=lambda one: one.share or 0.0)
+    where = f"{most.mean.by} = {_short(most.mean.name)}"
+    return f"{text}, most of it in {where} ({signed(most.change.difference, contents.decimals)})"
+
+
+def _short(name: str) -> str:
+    return shortened(name, MOST_CHARACTERS)
 
 
 def attention(contents: Contents) -> list[str]:
@@ -87,19 +178,27 @@ def attention(contents: Contents) -> list[str]:
     found = []
     for gate in contents.gates:
         if not gate.met:
-            whose = f" for {run_name(gate.run)}" if several else ""
+            whose = f" for {_short(run_name(gate.run))}" if several else ""
             found.append(f"Gate {gate.text} is not met{whose}: {number(gate.value, decimals)}.")
     for one in contents.standings:
-        name = run_name(one.mean.run)
+        name = _short(run_name(one.mean.run))
         if one.flag is not None:
             found.append(f"{_capital(name)} is flagged tonight: {one.flag}.")
+        its = [flag for flag in contents.segment_flags if flag.run == one.mean.run]
+        found += [
+            f"{_capital(name)} is flagged tonight in {_short(flag.name)}: {flag.flag}." for flag in its[:MOST_FLAGS]
+        ]
         if one.change.kind == "incomparable":
             found.append(f"{_capital(name)} was computed differently before: numbers cannot be compared.")
         if not one.mean.n_queries:
             found.append(f"{_capital(name)} has no query in the mean.")
         elif one.mean.is_small:
-            n = count(one.mean.n_queries)
-            found.append(f"{_capital(name)} has only {n} queries: the interval is a rough guide.")
+            n = counted(one.mean.n_queries, "query", "queries")
+            found.append(f"{_capital(name)} has only {n}: the interval is a rough guide.")
+    shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
+    if contents.n_segment_flags > shown:
+        more = count(contents.n_segment_flags - shown)
+        found.append(f"Segments that are flagged tonight and not named here: {more}.")
     for row in contents.comparisons:
         if not row.by and row.verdict == "worse":
             found.append(f"{_capital(difference_text(row, contents))}")
@@ -118,7 +217,7 @@ def changes(contents: Contents) -> list[tuple[str, str]]:
     for one in contents.standings:
         if one.change.kind in ARROWS:
             change = change_text(one.change, contents.run_date, contents.decimals)
-            found.append((one.change.kind, f"{run_name(one.mean.run)} is {change}."))
+            found.append((one.change.kind, f"{_short(run_name(one.mean.run))} is {change}."))
     return found
 
 
@@ -143,7 +242,7 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     bounds = interval(row.low, row.high, decimals)
     difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.compared_period}" if contents.compared_period else ""
-    return f"{run_name(row.run)} is {verdict} {run_name(row.baseline)}: {difference}{over}."
+    return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}: {difference}{over}."
 
 
 def difference_decimals(contents: Contents) -> int:
@@ -200,13 +299,23 @@ def distribution_text(one: Distribution, *, several: bool) -> str:
     """Describe how the queries of a run are distributed; `several` says whether the run has to be named."""
     lower, median, upper = one.quartiles
     text = (
-        f"half of {count(one.n_queries)} queries lie between {number(lower, 3)} and {number(upper, 3)}, median "
-        f"{number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
+        f"half of {counted(one.n_queries, 'query', 'queries')} lie between {number(lower, 3)} and "
+        f"{number(upper, 3)}, median {number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
         f"{share(one.n_highest, one.n_queries)} at {one.high:.3g}"
     )
     outside = one.n_below + one.n_above
     text += f"; {count(outside)} lie outside." if outside else "."
     return f"{run_name(one.run)}: {text}" if several else text[:1].upper() + text[1:]
+
+
+def quartiles_note(distributions: Sequence[Distribution]) -> str:
+    """Say which quartiles are estimates, and how far off they may be; empty where all are exact."""
+    estimated = [one for one in distributions if one.quartile_error]
+    if not estimated:
+        return ""
+    whose = f" of {listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
+    error = f"{100 * max(one.quartile_error for one in estimated):.4g}\u00a0%"
+    return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
 
 
 def accounting_text(accounting: Accounting) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 MINUS = "\u2212"
 NOTHING = "\u2014"
 """Shown in place of a number that is null."""
+_LARGE = 1e12
+"""From here on digits are many and tell little."""
 _FEWEST, _MOST, _USUAL = 2, 6, 4
 _HARMFUL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
 """Characters that turn the direction of the text after them, and two that XML forbids."""
@@ -150,10 +152,12 @@ def number(value: float | None, decimals: int = _USUAL) -> str:
     Returns
     -------
     str
-        A dash for None and NaN.
+        A dash for None and NaN; six digits and a power of ten from 1e12 on.
     """
     if value is None or math.isnan(value):
         return NOTHING
+    if abs(value) >= _LARGE:
+        return f"{value:.5e}".replace("-", MINUS)
     text = f"{value:,.{decimals}f}"
     if float(text.replace(",", "")) == 0:
         text = text.lstrip("-")
@@ -176,6 +180,11 @@ def interval(low: float | None, high: float | None, decimals: int = _USUAL) -> s
 def count(value: int | None) -> str:
     """Show a count with commas."""
     return NOTHING if value is None else f"{value:,}"
+
+
+def counted(n: int, one: str, many: str) -> str:
+    """Show a count with its noun: `1 query`, `2 queries`."""
+    return f"{n:,} {one if n == 1 else many}"
 
 
 def grade(value: float) -> str:

@@ -10,7 +10,7 @@ from datetime import date, datetime
 import pytest
 
 from ndcg_spark.cli import report
-from ndcg_spark.cli.report import counts_line, show_summary, sort_key, to_json
+from ndcg_spark.cli.report import counts_line, gate_line, show_summary, sort_key, to_json
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import metrics_of
@@ -45,11 +45,27 @@ def test_a_gate_is_read(text, parts):
 
 
 @pytest.mark.parametrize(
+    ("text", "run"), [("bm25: ndcg@10>=0.4", "bm25"), ("a: b : ndcg@10>=0.4", "a: b"), ("ndcg@10>=0.4", None)]
+)
+def test_a_gate_may_name_the_run_that_it_is_about(text, run):
+    gate = Gate.parse(text, EvaluationPlan(cutoffs=(10,)))
+    assert (gate.run, gate.metric, gate.k, gate.bound) == (run, "ndcg", 10, 0.4)
+    rows = [row(run="bm25", value=0.5), row(run="a: b", value=0.3)]
+    found = [(one["run"], one["met"]) for one in gate.results(rows)]
+    assert found == [one for one in (("bm25", True), ("a: b", False)) if run in (None, one[0])]
+    lines = [gate_line(one, one["run"]) for one in gate.results(rows)]
+    assert (f"gate {text}: NOT MET (a: b: 0.300000)" in lines) == (run != "bm25")
+    with pytest.raises(InvalidParameterError, match="there is no run 'x'; there are 'bm25', 'a: b'"):
+        Gate.parse("x: ndcg@10>=0.4", EvaluationPlan(cutoffs=(10,))).results(rows)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is not of the form METRIC@K>=NUMBER"),
         ("ndcg>=0.4", "name the cutoff too, as ndcg@10"),
         ("ndcg@10=0.4", "is not of the form"),
+        ("bm25: >=0.4", "or RUN: METRIC@K>=NUMBER"),
         ("ndcg@10==0.4", "is not of the form"),
         ("ndcg@10>=", "is not of the form"),
         ("ndcg@10>=nan", "is not of the form"),

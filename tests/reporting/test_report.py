@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
@@ -25,7 +27,9 @@ from support.reports import (
 
 from ndcg_spark import ReportLimits, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.reporting.sentences import attention, headline
+from ndcg_spark.reporting import reading
+from ndcg_spark.reporting.building import distribution_of
+from ndcg_spark.reporting.sentences import attention, headline, quartiles_note
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +72,10 @@ def test_a_change_is_called_one_only_beyond_its_error(whole):
 
 
 def test_the_headline_says_so_in_words(whole):
+    """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
     assert headline(whole.contents) == (
-        "old: NDCG@10 0.4305 [0.4266, 0.4344], no clear change from 29 January 2026 (\u22120.0007 ± 0.0055)"
+        "new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 "
+        "[\u22120.0255, \u22120.0145], most of it in country = DE (\u22120.0200)"
     )
     assert attention(whole.contents) == [
         "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
@@ -103,6 +109,42 @@ def test_changes_in_words(spark, before, expected):
     rows = [metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]
     found = headline(report(metrics_table(spark, rows)).contents)
     assert found.endswith(expected), found
+
+
+def test_the_headline_is_the_worst_news(spark):
+    """Tonight b, the best until then, falls by .416 in US, which has half of the queries and loses .832; a stays."""
+    rows = []
+    for night, values in ((NIGHTS[0], (0.4, 0.8)), (NIGHTS[1], (0.4, 0.384))):
+        for run, value in zip("ab", values, strict=True):
+            fell = 0.416 if (run, night) == ("b", NIGHTS[1]) else 0.0
+            rows.append(metric_row(run, night, value, 0.002))
+            for segment, by in (("US", -fell), ("DE", fell)):
+                rows.append(metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
+                                       n_queries=500, weight_sum=500.0))  # fmt: skip
+    table = metrics_table(spark, rows)
+    drop = (
+        "NDCG@10 0.3840 [0.3801, 0.3879], down 0.4160 from the night before [\u22120.4215, \u22120.4105], most of it "
+        "in country = US (\u22120.8320)"
+    )
+    found = report(table)
+    assert headline(found.contents) == f"b: {drop}"
+    assert f"<bdi>b: {drop}</bdi>" in found.html
+    flags = [(NIGHTS[1], "a", "country", "US", "ndcg", 10, "low", -9.0, 4.5),
+             (NIGHTS[1], "a", "country", "DE", "ndcg", 10, "high", 5.0, 4.5),
+             (NIGHTS[0], "a", "country", "DE", "ndcg", 10, "high", 5.0, 4.5)]  # fmt: skip
+    schema = "night date, run string, segment_by string, segment string, metric string, k int, status string, "
+    flagged = report(table, flags=spark.createDataFrame(flags, schema + "z double, limit double")).contents
+    a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
+    usual = "\u22129.0 spreads from the usual value, limit 4.5"
+    assert headline(flagged) == f"a: flagged in country = US, low, {usual}; {a}"
+    assert attention(flagged)[0] == f"a is flagged tonight in country = US: low, {usual}."
+    assert len(attention(flagged)) == 2
+    assert "Flags of segments on earlier nights: 1; 29 January 2026 is shown." in flagged.left_out
+    gated = replace(found.contents, gates=report(table, gates=["ndcg@10>=0.39"]).contents.gates)
+    assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"
+    assert headline(replace(gated, production="a")) == f"a: {a}"
+    with pytest.raises(InvalidParameterError, match=r"production 'c' is not among the runs: 'a', 'b'"):
+        report(table, production="c")
 
 
 def test_only_what_was_flagged_over_all_queries_is_marked(whole):
@@ -180,6 +222,26 @@ def test_values_outside_of_the_range_are_counted_apart(spark):
     (found,) = report(metrics_table(spark, metric_rows(runs=[""])), per_query=frame).contents.distributions
     assert (found.n_below, found.n_above, found.n_undefined, sum(found.counts)) == (1, 1, 1, 2)
     assert found.n_queries == 4
+    # -.5, .2, 1 and 1.5 have the places 0 to 3; quartiles lie at .75, 1.5 and 2.25
+    assert found.quartiles == pytest.approx((0.025, 0.6, 1.125), abs=1e-15)
+
+
+def test_quartiles_are_exact_up_to_a_million_values_and_above_that_a_sketch_with_its_error(spark):
+    """The median of .05, .11, .156 and .4 is .133; the lower of the middle two would be .110."""
+    values = {"four": [0.4, 0.05, 0.156, 0.11, None], "five": [0.3, 0.1, 0.2, 0.0, 0.4], "none": [None]}
+    rows = [(run, f"q{at}", 10, value) for run, its in values.items() for at, value in enumerate(its)]
+    frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
+    scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
+    table = reading.query_table(frame, "ndcg")
+    found = {one["run"]: distribution_of(one) for one in reading.distributions_of(table, scope, most_exact=4)}
+    assert found["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
+    assert found["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
+    assert found["none"].quartiles == (None, None, None)
+    assert [found[run].quartile_error for run in values] == [0.0, 1e-4, 0.0]
+    assert quartiles_note([found["four"], found["none"]]) == ""
+    assert quartiles_note(list(found.values())) == (
+        " Quartiles of five are estimates: the share of queries below each is off by at most 0.01\u00a0%."
+    )
 
 
 def test_metrics_without_an_end_are_counted_between_their_own_ends(spark):
@@ -358,6 +420,39 @@ def test_figures_are_there_to_go_on_with(whole):
     values = {round(value, 6) for line in axes.get_lines() for value in line.get_ydata()}
     assert {value for value, _ in VALUES.values()} <= values
     whole.figures["curve"].savefig(io.BytesIO(), format="png")
+
+
+def test_intervals_end_at_the_range_of_the_metric_with_an_arrow(spark):
+    """NDCG .95 and .03 with an error of .05: 1.96 * .05 = .098 reaches beyond 1 and below 0. DCG has no end."""
+    nights, rows = [NIGHTS[1], NIGHTS[2]], []
+    for night in nights:
+        for run, value in (("high", 0.95), ("low", 0.03)):
+            rows += [metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
+            rows.append(metric_row(run, night, 12.0, 9.0, metric="dcg"))
+    table = metrics_table(spark, rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = report(table)
+        figures = found.figures
+    assert [one.get_text() for one in figures["trend"].axes[0].get_xticklabels()] == ["29 Jan", "31 Jan"]
+    for name in ("trend", "curve"):
+        axes = figures[name].axes[0]
+        drawn = [y for one in axes.collections for path in one.get_paths() for y in path.vertices[:, 1]]
+        assert (min(drawn), max(drawn)) == (0.0, 1.0)
+        arrows = {line.get_marker(): set(line.get_ydata()) for line in axes.get_lines()}
+        assert (arrows["v"], arrows["^"]) == ({0.0}, {1.0})
+    assert found.html.count('class="beyond"') == 2
+    assert "0.852" in found.html
+    assert "1.048" in found.html
+    dcg = report(table, metric="dcg@10")
+    assert 'class="beyond"' not in dcg.html
+
+
+def test_names_of_any_length_leave_the_headline_readable(spark):
+    rows = [metric_row(run, NIGHTS[2], 0.4, 0.002, dataset="d" * 3000) for run in ("r" * 3000, "s")]
+    found = report(metrics_table(spark, rows)).contents
+    assert len(headline(found)) < 200
+    assert len(found.title) < 100
 
 
 def test_queries_that_changed_most_with_both_lists(spark):

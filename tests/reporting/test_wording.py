@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ndcg_spark.reporting.wording import (
+    counted,
     decimals_for,
     interval,
     number,
@@ -24,12 +25,17 @@ from ndcg_spark.reporting.wording import (
         (-0.002, 3, "\u22120.002"),
         (-0.0001, 3, "0.000"),
         (1234.5, 1, "1,234.5"),
+        (606_762_625_366_397_056.0, 2, "6.06763e+17"),
         (None, 3, "\u2014"),
         (float("nan"), 3, "\u2014"),
     ],
 )
 def test_numbers(value, decimals, shown):
     assert number(value, decimals) == shown
+
+
+def test_one_is_not_many():
+    assert [counted(n, "query", "queries") for n in (0, 1, 1234)] == ["0 queries", "1 query", "1,234 queries"]
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.002, "+0.002"), (-0.002, "\u22120.002"), (0.0001, "0.000")])
