@@ -16,6 +16,7 @@ from typing import Any
 from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
 
+from ndcg_spark.spark.nightly_folders import read_folder
 from ndcg_spark.tables import (
     ManyNights,
     NightlySlice,
@@ -93,7 +94,9 @@ class Place:
 
     def frame(self) -> DataFrame:
         """The rows."""
-        return self.spark.read.parquet(str(self.root)) if self.is_folder else self.spark.table(self.reference)
+        if self.is_folder:
+            return read_folder(self.spark, str(self.root), self.kind)
+        return self.spark.table(self.reference)
 
     def exists(self) -> bool:
         """Whether there is anything."""

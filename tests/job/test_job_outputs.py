@@ -202,7 +202,7 @@ def test_keys_of_another_type_in_one_table(spark, logs, kind):
 def test_other_columns_in_one_folder(logs):
     more = ("--input", logs, "--per-query-output", logs.parent / "q", *NIGHT)
     done(*more)
-    ended = mean_ndcg(*more, "--tie-bounds", "--ties", "expected")
+    ended = mean_ndcg(*more, "--tie-bounds", "--ties", "expected", "--schema", "strict")
     assert_refused(ended, "ndcg_best")
 
 

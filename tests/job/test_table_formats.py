@@ -13,7 +13,7 @@ import formats
 from formats_places import Place, places_of
 from formats_properties import PROPERTIES
 
-HERE = ("rerun", "nights", "stray")
+HERE = ("rerun", "nights", "stray", "evolved")
 """Of the others there are tests in test_table_writes.py, or they start processes."""
 
 
@@ -40,9 +40,3 @@ def test_what_is_not_kept_is_a_row_of_the_table(spark, tmp_path, monkeypatch):
     found = formats.try_all([place], "re-run")
     assert found["parquet folder"]["re-run replaces its rows only"].startswith("NO: PropertyError: rows: []")
     assert "| re-run replaces its rows only | NO: " in formats.table_of(found)
-
-
-def test_a_column_is_added_by_the_statement_that_the_refusal_names(places):
-    (table,) = [one for one in places if not one.is_folder]
-    call = next(call for call in PROPERTIES.values() if call.__name__ == "evolved")
-    assert call(table) == "yes, after the ALTER TABLE that the refusal names"

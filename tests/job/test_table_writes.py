@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import date
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ import pytest
 from support.main_job import files_below, stored_rows
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError
+from ndcg_spark.spark.formats import read_table
 from ndcg_spark.tables import (
     ManyNights,
     RunPartition,
@@ -350,6 +352,25 @@ def test_two_data_sets_at_once_into_a_new_table(table, spark):
 
 
 @pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
+def test_writers_that_add_columns_at_once(table, spark):
+    """Each of them may read the columns of a table before the other one has added its own."""
+    table.write(rows(spark, 0), partition=NIGHT)
+    for value in (1, 2):
+        calls = [
+            partial(table.write, rows(spark, value).selectExpr("*", f"{value} AS {name}_{value}"), partition=one)
+            for name, one in (("ours", NIGHT), ("theirs", OTHER))
+        ]
+        assert ends(*calls) == [None, None]
+    frame = spark.table(table.reference) if table.is_table else read_table(spark, table.reference).frame
+    # Of a folder, columns that no night has any more are gone.
+    gone = ["NULL AS ours_1", "NULL AS theirs_1"] if not table.is_table else []
+    found = frame.selectExpr("*", *gone).groupBy("dataset", "ours_1", "theirs_1", "ours_2", "theirs_2").count()
+    assert sorted(map(tuple, found.collect())) == [
+        ("app", None, None, None, 2, 5),
+        ("shop", None, None, 2, None, 5),
+    ]
+
+
 def test_of_two_writers_of_a_slice_one_wins_whole(table, spark):
     table.write(rows(spark, 0))
     before = 0
