@@ -76,8 +76,8 @@ def changed_queries(
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
     k = evaluated[metric][-1] if k is None else k
     if k not in evaluated[metric]:
-        known = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
-        raise InvalidParameterError(f"{metric!r} was evaluated at k={known}; got k={k!r}.")
+        cutoffs = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
+        raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs}; got k={k!r}.")
     return most_changed(
         evaluation.per_query, evaluation.ranking, plan, baseline=baseline, run=run, n=n, metric=metric, k=k,
         segments=segments, depth=depth,

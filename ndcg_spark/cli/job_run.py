@@ -264,7 +264,7 @@ def job_run(
         with tagged(spark, run.tags), run.progress.watching(spark):
             run.start()
             try:
-                with _missing_packages_named():
+                with _surroundings_named():
                     yield run
             except BaseException as error:
                 run.end(error)
@@ -273,17 +273,17 @@ def job_run(
 
 
 @contextmanager
-def _missing_packages_named() -> Iterator[None]:
-    """Say what Python workers lack in place of a crash, whichever action of a job met it."""
-    from ndcg_spark.spark.failures import missing_on_workers  # loads pyspark, which takes a moment
+def _surroundings_named() -> Iterator[None]:
+    """Say what a machine or its Python workers lack in place of a crash, whichever action of a job met it."""
+    from ndcg_spark.spark.failures import unfit_surroundings  # loads pyspark, which takes a moment
 
     try:
         yield
     except Exception as error:
-        missing = missing_on_workers(error)
-        if missing is None:
+        unfit = unfit_surroundings(error)
+        if unfit is None:
             raise
-        raise missing from error
+        raise unfit from error
 
 
 @contextmanager

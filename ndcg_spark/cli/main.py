@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stderr
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.logs import Logs, form_asked_for
 from ndcg_spark.cli.printing import lasting_streams
-from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line
+from ndcg_spark.errors import MissingPackageError, NdcgSparkError, PartlyWrittenError, find_refusal, one_line
 from ndcg_spark.redaction import redacted
 
 EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_TERMINATED = 143
+_NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
+"""What commands import."""
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
@@ -42,9 +47,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
             if not one.isascii() and one != one.encode(errors="replace").decode():
                 return _ended(logs, prog, f"argument {one!r} is not valid UTF-8.", EXIT_REFUSED)
         try:
-            from ndcg_spark.cli.commands import cli  # here, as Ctrl-C and packages that do not fit are a line, too
-
-            result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
+            result = _commands().main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
         except click.ClickException as error:
             return _ended(logs, prog, error.format_message(), EXIT_REFUSED)
         except PartlyWrittenError as error:
@@ -62,6 +65,40 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
                 print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
             return EXIT_CRASHED
     return result if isinstance(result, int) else EXIT_DONE
+
+
+def _commands() -> click.Group:
+    """Import the commands, here, as packages that do not fit together are a line, too."""
+    try:
+        with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
+            from ndcg_spark.cli.commands import cli
+    except Exception:
+        for name in _NEEDED:
+            refused = _refused_import(name)
+            if refused is not None:
+                raise refused from None
+        raise
+    return cli
+
+
+def _refused_import(name: str) -> MissingPackageError | None:
+    """Say why a package cannot be imported; None if it can."""
+    try:
+        with redirect_stderr(io.StringIO()):
+            import_module(name)
+    except Exception as error:
+        try:
+            installed = f"{name} {version(name)}"
+        except PackageNotFoundError:
+            extra, note = ("[spark]", " (not on Databricks, which has its own)") if name == "pyspark" else ("", "")
+            return MissingPackageError(f"{name} is not installed: pip install 'ndcg-spark{extra}'{note}.")
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        numpy = f" with NumPy {version('numpy')}" if name != "numpy" else ""
+        return MissingPackageError(
+            f"{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
+            "packages that it was made for."
+        )
+    return None
 
 
 def _ended(logs: Logs, prog: str, message: str, code: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ndcg_spark.cli import worker_daemon
 from ndcg_spark.cli.interrupts import Interrupts, quiet_interrupts
+from ndcg_spark.cli.surroundings import check_arrow, check_surroundings
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, OutputRefusedError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def spark_session(
     short_lists : bool
         Whether ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python.
     tables : callable
-        Gives the catalog tables that will be written, and their kinds; called when pyspark is known to be there.
+        Gives the catalog tables that will be written, and their kinds.
 
     Yields
     ------
@@ -52,14 +53,9 @@ def spark_session(
     Raises
     ------
     NdcgSparkError
-        When there is no pyspark or no Java, or the catalog that such a table is written to ends with the session.
+        When Spark cannot start here, or the catalog that such a table is written to ends with the session.
     """
-    try:
-        import pyspark.sql  # noqa: F401  # is it there?
-    except ImportError:
-        raise NdcgSparkError(
-            "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
-        ) from None
+    check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
     with quiet_interrupts() as interrupts:
         yield from _session(app_name, settings, interrupts, short_lists=short_lists, tables=tables())
@@ -75,6 +71,7 @@ def _session(
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
+    from ndcg_spark.spark.settings import use_this_python
     from ndcg_spark.spark.shipping import ship
 
     active = SparkSession.getActiveSession()
@@ -91,7 +88,9 @@ def _session(
         return
     with as_file(files("ndcg_spark.cli") / "log4j2-quiet.properties") as log_settings:
         quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
-        python = settings.get("spark.pyspark.python", os.environ.setdefault("PYSPARK_PYTHON", sys.executable))
+        use_this_python()
+        check_surroundings(settings)
+        python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
         spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
         try:
             interrupts.started()
@@ -168,10 +167,11 @@ def _memory_share() -> int:
 
 
 def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.spark.failures import condition_of
+    from ndcg_spark.spark.failures import condition_of, first_line, unfit_surroundings
 
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
@@ -181,6 +181,10 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     except PySparkException as error:
         if "JAVA_GATEWAY" in condition_of(error):
             raise NdcgSparkError(
-                "Spark could not start Java: install Java 17 or later, or set JAVA_HOME to one."
+                "Spark could not start, for what Java says above: a setting that it refuses, too little memory, or a "
+                "Java that is too old (JAVA_HOME names another)."
             ) from error
         raise
+    except (OSError, Py4JError) as error:  # as of a folder for temporary files, or of a setting that Spark refuses
+        unfit = unfit_surroundings(error)
+        raise unfit or NdcgSparkError(f"Spark could not start: {first_line(error)}") from error

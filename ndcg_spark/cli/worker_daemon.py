@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ParamSpec
@@ -51,7 +52,7 @@ def zips_last(path: list[str]) -> list[str]:
     return sorted(path, key=lambda entry: entry.endswith(ZIPS))
 
 
-def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
+def ends_quietly(worker: Callable[Socket, int | None]) -> Callable[Socket, int]:
     """Make a worker, or the daemon, end without a traceback at Ctrl-C, and when Spark has closed the other end.
 
     Spark closes the socket of a worker after a minute without work, and everything when a job fails: also what it has
@@ -69,7 +70,7 @@ def ends_quietly(worker: Callable[Socket, int]) -> Callable[Socket, int]:
 
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
         try:
-            return worker(*args, **kwargs)
+            return worker(*args, **kwargs) or 0
         except _GONE:
             return 1
 
@@ -117,5 +118,5 @@ if __name__ == "__main__":
     from pyspark import daemon
 
     daemon.worker = ends_quietly(freezes_survivors(daemon.worker))
-    daemon.traceback = QuietTraceback(daemon.traceback)
+    vars(daemon)["traceback"] = QuietTraceback(traceback)
     sys.exit(ends_quietly(daemon.manager)())

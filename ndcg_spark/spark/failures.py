@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.errors import AnalysisException, PySparkException
 
-from ndcg_spark.errors import InputRefusedError, MissingPackageError, find_refusal, one_line
+from ndcg_spark.errors import InputRefusedError, MissingPackageError, NdcgSparkError, find_refusal, one_line
 from ndcg_spark.redaction import redacted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 try:
     from py4j.protocol import Py4JError
@@ -36,6 +44,23 @@ _UNEXPLAINED = re.compile(
 )
 """Lines that say where something failed, or in what it was wrapped, not why; that is the last of the causes."""
 _NO_ROOM = re.compile(r"No space left on device|[Qq]uota exceeded")
+_NO_ROOM_FOR_SPARK = re.compile(
+    r"(No space left on device|[Qq]uota exceeded)[^\n]*\n(?:\s*at (?:java|sun)[^\n]*\n)*"
+    r"\s*at org\.apache\.spark\.(?:storage|shuffle|io|util)\."
+)
+"""A disk is full that Spark writes to by its own classes, as it does its temporary files; outputs are of Hadoop's."""
+_TOO_MANY_FILES = re.compile(r"Too many open files")
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version:? (\([^)]*\)|\S+) than that in driver:? ([\d.]+),"
+)
+"""What Spark 3.5 and 4 say."""
+_NO_PROGRAM = re.compile(r'IOException: Cannot run program "([^"\n]*)"')
+_TMPDIR = "set TMPDIR to a folder on another disk"
+_INSTALL = "install it where they run."
+_SHIP = (
+    "call ndcg_spark.ship(spark) first, or install it where they run, or use spark-submit --py-files "
+    "dist/ndcg_spark.zip."
+)
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|Python worker (?:exited unexpectedly|failed to connect back)"
     r"|ExecutorLostFailure|OutOfMemoryError|SparkContext (?:was|has been) shut ?down|stopped SparkContext"
@@ -149,8 +174,9 @@ def plain_refusals() -> Iterator[None]:
     InputRefusedError
         In place of an error of Spark about bad data or about a file that Spark cannot read.
     MissingPackageError
-        In place of one about Python workers that lack this package, or one that it needs. Other errors pass
-        unchanged.
+        In place of one about Python workers that lack this package, or one that it needs, or run another Python.
+    NdcgSparkError
+        In place of one about a full disk of Spark's own. Other errors pass unchanged.
 
     Examples
     --------
@@ -161,11 +187,11 @@ def plain_refusals() -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        message, missing = refusal_text(error), missing_on_workers(error)
+        message, unfit = refusal_text(error), unfit_surroundings(error)
         if message is not None:
             raise InputRefusedError(message) from None
-        if missing is not None:
-            raise missing from None
+        if unfit is not None:
+            raise unfit from None
         raise
 
 
@@ -187,8 +213,8 @@ def refusal_text(error: Exception) -> str | None:
     return None if found is None else one_line(redacted(found))
 
 
-def missing_on_workers(error: Exception) -> MissingPackageError | None:
-    """Find out whether Python workers lack this package, or one that it needs.
+def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
+    """Say in a line that it is not the data: a full disk of Spark's own, open files, or the Python of workers.
 
     Parameters
     ----------
@@ -196,18 +222,66 @@ def missing_on_workers(error: Exception) -> MissingPackageError | None:
 
     Returns
     -------
-    MissingPackageError or None
+    NdcgSparkError or None
         None where the error is about something else.
     """
-    found = _NOT_THERE.search(str(error)) if isinstance(error, SPARK_ERRORS) else None
-    if found is None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NdcgSparkError(
+            f"{error.strerror} for temporary files: make room in {tempfile.gettempdir()}, or {_TMPDIR}."
+        )
+    if not isinstance(error, SPARK_ERRORS):
         return None
-    if found.group(1) != "ndcg_spark":
-        return MissingPackageError(f"Python workers do not have {found.group(1)}: install it where they run.")
-    return MissingPackageError(
-        "Python workers do not have ndcg_spark: call ndcg_spark.ship(spark) first, or install it where they run, or "
-        "use spark-submit --py-files dist/ndcg_spark.zip."
-    )
+    text = str(error)
+    full = _NO_ROOM_FOR_SPARK.search(text)
+    if full is not None:
+        return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_more_room()}")
+    if _TOO_MANY_FILES.search(text):
+        return NdcgSparkError(
+            "Spark may not open as many files as it needs (ulimit -n): raise the limit, say to 4096."
+        )
+    return _unfit_python(text)
+
+
+def _more_room() -> str:
+    """Say where Spark has its temporary files, and how to have them elsewhere."""
+    local, spark = _is_local()
+    if not local or spark is None:
+        return "make room on the disks of its executors, or name others by spark.local.dir."
+    folder = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None) or "/tmp"
+    named = "SPARK_LOCAL_DIRS" if os.environ.get("SPARK_LOCAL_DIRS") else "spark.local.dir"
+    return f"make room in {folder}, or name a folder on another disk by {named}."
+
+
+def _is_local() -> tuple[bool, SparkSession | None]:
+    """Whether the session there is runs on this machine."""
+    from pyspark.sql import SparkSession
+
+    from ndcg_spark.spark.settings import runs_locally
+
+    with suppress(Exception):  # Java may have ended
+        spark = SparkSession.getActiveSession()
+        return spark is not None and runs_locally(spark), spark
+    return False, None
+
+
+def _unfit_python(text: str) -> MissingPackageError | None:
+    """Say what Python workers lack, or that their Python does not run or is another one."""
+    there = os.environ.get("PYSPARK_PYTHON") or "python3"
+    differs, no_program, lacks = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text), _NOT_THERE.search(text)
+    if differs is not None:
+        here, found = (one.strip("()").replace(", ", ".") for one in differs.group(2, 1))
+        what = f"Python workers run Python {found} ({there}), and this program runs Python {here} ({sys.executable})"
+    elif no_program is not None:
+        what = f"Python workers cannot run {no_program[1]}, and this program runs {sys.executable}"
+    elif lacks is not None:
+        local, _ = _is_local()
+        what = f"Python workers do not have {lacks[1]}"
+        if not local or os.environ.get("PYSPARK_PYTHON") == sys.executable:
+            return MissingPackageError(f"{what}: {_INSTALL if lacks[1] != 'ndcg_spark' else _SHIP}")
+        what = f"{what}: they run {there}, and this program runs {sys.executable}"
+    else:
+        return None
+    return MissingPackageError(f"{what}; export PYSPARK_PYTHON={sys.executable} before the session is made.")
 
 
 def unreadable_file(error: Exception) -> str | None:

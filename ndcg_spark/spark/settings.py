@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -76,3 +79,12 @@ def has_own_catalog(spark: SparkSession) -> bool:
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
     """Whether executors run on this machine. `unknown` stands for a master that the platform hides."""
     return setting(spark, "spark.master", unknown).startswith("local")
+
+
+def use_this_python() -> None:
+    """Let the workers of a local session that is about to start run this Python, unless PYSPARK_PYTHON names one.
+
+    Otherwise Spark starts the `python3` of PATH, which may be another one, without this package.
+    """
+    if not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable

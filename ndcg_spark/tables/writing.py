@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_crash, missing_on_workers
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_crash, unfit_surroundings
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.tables.catalog import (
     TABLE_KINDS,
@@ -352,15 +352,17 @@ def refusing(reference: str) -> Iterator[None]:
     ------
     OutputRefusedError
     MissingPackageError
-        When Python workers lack this package, or one that it needs. Refusals from the rows and crashes pass
-        unchanged: the output is not their cause.
+        When Python workers lack this package, or one that it needs, or run another Python.
+    NdcgSparkError
+        When Spark has no room for its temporary files. Refusals from the rows and crashes pass unchanged: the output
+        is not their cause.
     """
     try:
         yield
     except SPARK_ERRORS as error:
-        missing = missing_on_workers(error)
-        if missing is not None:
-            raise missing from error
+        unfit = unfit_surroundings(error)
+        if unfit is not None:
+            raise unfit from error
         if find_refusal(str(error)) or is_crash(error):
             raise
         raise OutputRefusedError(f"cannot write {reference!r}: {first_line(error)}") from error

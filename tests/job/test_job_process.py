@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
-from support.processes import ROOT, build_package, make_bare_python, run_process
+from support.processes import INCUBATOR, ROOT, build_package, make_bare_python, run_process
 from support.small_rankings import ranked
 
 from ndcg_spark import __version__
@@ -21,9 +21,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NDCG = pytest.approx(0.960808, abs=5e-7)
 NOISE = ("Traceback", "WARN", "ERROR", "Setting default log level", "org.apache", "\tat ", '"level"')
-INCUBATOR = (
-    "WARNING: Using incubator modules: jdk.incubator.vector"  # Java itself says so; Spark asks for that module
-)
 
 
 @pytest.fixture(scope="module")

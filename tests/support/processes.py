@@ -15,6 +15,8 @@ from support.main_job import Ended
 from support.spark_rankings import SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[2]
+INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
+"""Java itself says so; Spark asks for that module."""
 PATIENCE = 300  # seconds; on an idle machine a run takes about ten
 
 
