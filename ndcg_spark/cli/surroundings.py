@@ -95,7 +95,7 @@ def _check_temporary_folder() -> None:
 
 
 def _check_local_folders(settings: Mapping[str, str]) -> None:
-    """Look whether Spark can have one of its folders for temporary files; without any, its Java ends without a word."""
+    """Refuse folders for temporary files of which none can be had; the Java of Spark would end without a word."""
     name = "SPARK_LOCAL_DIRS" if "SPARK_LOCAL_DIRS" in os.environ else "spark.local.dir"
     named = os.environ.get(name, settings.get(name))
     if named is None:

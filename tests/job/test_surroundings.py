@@ -162,8 +162,8 @@ def test_a_folder_for_temporary_files_that_cannot_be_is_a_line(tmp_path):
     place = tmp_path / "rows.parquet"
     line = line_of(run_job(tmp_path, {}, "--conf", f"spark.local.dir={place}/x,{place}"))
     assert line == (
-        f"spark.local.dir is '{place}/x,{place}', where Spark cannot have temporary files (File exists): name another "
-        "folder."
+        f"spark.local.dir is '{place}/x,{place}', where Spark cannot have temporary files (File exists): name "
+        "another folder."
     )
     line = line_of(run_job(tmp_path, {"SPARK_LOCAL_DIRS": ""}, "--conf", f"spark.local.dir={tmp_path}"))
     assert line.startswith("SPARK_LOCAL_DIRS is '', where Spark cannot have temporary files (it names none)")

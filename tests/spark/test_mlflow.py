@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import re
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from support.oracle import Row
-from support.spark_rankings import scored_table
+from support.processes import run_process
+from support.spark_rankings import SHORT_LIVED, scored_table
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, MissingPackageError
 from ndcg_spark.mlflow import log_evaluation, mlflow_name
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
     Row(query=query, item=item, score=score, relevance=relevance)
     for query, item, score, relevance in (
@@ -59,6 +75,77 @@ def test_a_run_has_means_convention_and_segments(mlflow, result):
     of_a = table[(table["segment"] == "a") & (table["metric"] == "ndcg")]
     assert sorted(of_a["value"]) == [0.0, pytest.approx(SECOND)]
     assert "state" not in table.columns
+
+
+@pytest.mark.classic("a process with a session of its own")
+def test_the_lines_of_the_docs_run_with_nothing_but_the_extra(tmp_path):
+    """Packages that only other extras bring are not there, nor is a tracking server."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    link_packages_of(packages, extras=("spark", "mlflow"))
+    page = (ROOT / "docs" / "mlflow.md").read_text(encoding="utf-8")
+    (lines, _) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    assert "set_tracking_uri" not in lines
+    (tmp_path / "example.py").write_text(BEFORE_EXAMPLE + lines + AFTER_EXAMPLE, encoding="utf-8")
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME") if name in os.environ}
+    environment |= {"PYTHONPATH": f"{packages}{os.pathsep}{ROOT}", "SPARK_SUBMIT_OPTS": SHORT_LIVED}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    python.chmod(0o755)
+    environment["PYSPARK_PYTHON"] = str(python)
+    ended = run_process([python, "example.py"], tmp_path, environment)
+    assert ended.code == 0, ended.err[-3000:]
+    found = json.loads(ended.out.splitlines()[-1])
+    assert found["uri"].endswith("mlflow.db")
+    assert found["metrics"] == pytest.approx(
+        {
+            "dcg_at_1": 0.0,
+            "dcg_at_10": SECOND,
+            "idcg_at_1": 1.0,
+            "idcg_at_10": 1.0,
+            "ndcg_at_1": 0.0,
+            "ndcg_at_10": SECOND,
+        }
+    )
+    assert found["rows"] == 6
+
+
+BEFORE_EXAMPLE = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+schema = "query_id string, item_id string, score double, relevance double"
+rankings = spark.createDataFrame([("q", "x", 2.0, 0.0), ("q", "y", 1.0, 1.0)], schema)
+"""
+AFTER_EXAMPLE = """
+import json
+run = mlflow.last_active_run()
+table = mlflow.load_table("ndcg_spark/segments.json", run_ids=[run.info.run_id])
+print(json.dumps({"uri": mlflow.get_tracking_uri(), "metrics": run.data.metrics, "rows": len(table)}))
+"""
+
+
+def link_packages_of(folder: Path, extras: tuple[str, ...]) -> None:
+    """What pip would install for extras of this package: their requirements and those of these, as installed here."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    todo, seen = [(Requirement(one), "") for one in wanted], set()
+    while todo:
+        requirement, extra = todo.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            found = distribution(requirement.name)
+        except PackageNotFoundError:
+            pytest.skip(f"{requirement.name} is not installed: pip install 'ndcg-spark[{','.join(extras)}]'")
+        for name in {one.parts[0] for one in found.files or () if one.parts[0] not in ("..", "__pycache__")}:
+            if not (folder / name).exists():
+                (folder / name).symlink_to(found.locate_file(name))
+        todo += [(Requirement(one), more) for one in found.requires or () for more in (requirement.extras or {""})]
 
 
 def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
