@@ -176,7 +176,8 @@ def queries_of(frame: DataFrame) -> list[str]:
 @given(layout=layouts())
 @example(layout=(["day=1/a.parquet", "Day=3/a.parquet"], ["notes.txt"], False))
 @example(layout=(["a.parquet", "_temporary/0/b.parquet", "_x/c.parquet"], ["gone.parquet -> nowhere"], False))
-@example(layout=(["day=1/000000_0"], [], True))
+@example(layout=(["day=1/000000_0"], ["notes.txt"], False))
+@example(layout=(["day=1/a.parquet"], [], True))
 def test_both_readers_read_the_rows_of_spark_or_refuse(
     spark: SparkSession, layout: tuple[list[str], list[str], bool]
 ) -> None:

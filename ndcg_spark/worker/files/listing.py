@@ -39,20 +39,21 @@ def fitting(found: list[str]) -> list[str] | str:
 
 
 def data_files(names: Sequence[str], has_ending: Callable[[str], bool]) -> list[str]:
-    """Leave out stray files, such as notes. Any file is data where none has an ending of the format.
+    """Leave out stray files, such as notes.
 
-    Else these are data, as are files without an ending but with a number (Hive and Flink name theirs so), and what
-    lies in a folder of a column: Spark then takes all such folders for parts of the table.
+    Data has an ending of the format, or no ending but a number, as Hive and Flink name files. Any file is data in a
+    folder of a column, as Spark takes all such folders for parts of the table; and where no file looks like data.
     """
-    if not any(map(has_ending, names)):
+
+    def is_data(name: str) -> bool:
+        file = name.rpartition("/")[2]
+        return has_ending(name) or ("." not in file and any(map(str.isdecimal, file)))
+
+    if not any(map(is_data, names)):
         return list(names)
-    found = []
-    for name in names:
-        folder, _, file = name.rpartition("/")
-        numbered = "." not in file and any(map(str.isdecimal, file))
-        if has_ending(name) or numbered or _OF_A_COLUMN.fullmatch(folder.rpartition("/")[2]):
-            found.append(name)
-    return found
+    return [
+        name for name in names if is_data(name) or _OF_A_COLUMN.fullmatch(os.path.basename(os.path.dirname(name)))
+    ]
 
 
 def two_levels(names: Sequence[str]) -> tuple[str, str] | None:
