@@ -105,7 +105,8 @@ def bad_news(contents: Contents) -> str:
         worst = max(missed, key=_miss)
         other = (worst.metric, worst.k) != (contents.metric, contents.k)
         value = f" ({number(worst.value, contents.decimals)})" if other else ""
-        return _news(watched[worst.run], f"gate {worst.text} is not met{value}", contents)
+        text = worst.text.removeprefix(f"{worst.run}:").strip() if len(contents.standings) > 1 else worst.text
+        return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
     flagged = [(one, f"flagged {one.flag}") for one in watched.values() if one.flag is not None]
     flagged += [
         (one, f"flagged in {_short(flag.name)}, {flag.flag}")

@@ -140,7 +140,7 @@ def test_the_headline_is_the_worst_news(spark):
     assert attention(flagged)[0] == f"a is flagged tonight in country = US: low, {usual}."
     assert len(attention(flagged)) == 2
     assert "Flags of segments on earlier nights: 1; 29 January 2026 is shown." in flagged.left_out
-    gated = replace(found.contents, gates=report(table, gates=["ndcg@10>=0.39"]).contents.gates)
+    gated = replace(found.contents, gates=report(table, gates=["b: ndcg@10>=0.39"]).contents.gates)
     assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"
     assert headline(replace(gated, production="a")) == f"a: {a}"
     with pytest.raises(InvalidParameterError, match=r"production 'c' is not among the runs: 'a', 'b'"):
