@@ -119,7 +119,7 @@ def _flag_text(row: Row) -> str:
     """Say why a night was flagged, as far as the table tells."""
     z, limit = row.get("z"), row.get("limit")
     parts = [plain(row["status"])] if row.get("status") else []
-    usual = "the night before" if row.get("weekday") == night_flags.BEFORE else "the usual value"
+    usual = "the night before" if night_flags.is_of_the_night_before(row) else "the usual value"
     parts += [] if z is None else [f"{signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {number(limit, 1)}"]
     parts += [plain(row["note"])] if row.get("note") else []

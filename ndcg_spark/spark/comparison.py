@@ -64,6 +64,23 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: Compar
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
+    results = estimated_groups(tables, plan)
+    return results.repartition(1).mapInArrow(make_family(plan), schema=COMPARISON_SCHEMA)
+
+
+def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
+    """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
+
+    Parameters
+    ----------
+    tables, plan
+        As for `compare_queries`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, with the columns of `COMPARISON_SCHEMA`.
+    """
     rows = reduce(DataFrame.unionByName, canonical_rows(tables, plan))
     if plan.cluster is not None:
         schema = T.StructType(
@@ -78,8 +95,7 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: Compar
     order = [UNIT] if plan.cluster is None else [UNIT, SOLO, QUERY]
     partial = rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(make_summer(plan), schema=_PARTIAL)
     merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(make_merger(), schema=_PARTIAL)
-    results = merged.repartition(*GROUP_KEYS).mapInArrow(make_finisher(plan), schema=COMPARISON_SCHEMA)
-    return results.repartition(1).mapInArrow(make_family(plan), schema=COMPARISON_SCHEMA)
+    return merged.repartition(*GROUP_KEYS).mapInArrow(make_finisher(plan), schema=COMPARISON_SCHEMA)
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:
