@@ -36,6 +36,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from support.main_job import PROGRESS
 from support.processes import INCUBATOR, ROOT, kill_group, run_process
 from support.spark_rankings import SHORT_LIVED
 
@@ -110,7 +111,9 @@ def environment(what: str = "") -> dict[str, str]:
 
 def judge(code: int | None, expected: int, told: str, named: str) -> list[str]:
     """What is wrong with the end of a job: its exit code, and what it said on standard error."""
-    lines = [line for line in told.splitlines() if line.strip() and line != INCUBATOR]
+    lines = [
+        line for line in told.splitlines() if line.strip() and line != INCUBATOR and not PROGRESS.fullmatch(line)
+    ]
     wrong = [] if code == expected else ["does not end" if code is None else f"exit code {code}, not {expected}"]
     if "Traceback" in told or "\tat " in told:
         wrong.append("a traceback")

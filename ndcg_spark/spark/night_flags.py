@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.nightly_plans import FlagPlan
 from ndcg_spark.spark.expressions import number
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, make_flagger
 from ndcg_spark.worker.history.nights import SERIES
 
@@ -64,7 +65,7 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
     inside = rows.where(between(F.col(NIGHT), first, plan.end))
     series = inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
     schema = ", ".join(f"{name} {kind}" for name, kind in FLAG_COLUMNS.items())
-    return series.mapInArrow(make_flagger(plan), schema=schema)
+    return series.mapInArrow(as_shipped(make_flagger(plan)), schema=schema)
 
 
 def _number(rows: DataFrame, name: str, *, parse_text: bool) -> Column:

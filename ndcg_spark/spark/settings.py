@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
 
+PROVIDED = (
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+    "DATABRICKS_RUNTIME_VERSION",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
+"""Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
+_MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.master=)([^\s\"']+)", re.MULTILINE)
+"""In the arguments of spark-submit, and in the file of defaults."""
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
 IN_MEMORY = (
@@ -52,6 +65,29 @@ def has_own_catalog(spark: SparkSession) -> bool:
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
     """Whether executors run on this machine. `unknown` stands for a master that the platform hides."""
     return setting(spark, "spark.master", unknown).startswith("local")
+
+
+def session_here() -> SparkSession:
+    """Return the session that is active, or start one; workers of a new one on this machine run this Python."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if _would_be_local():
+        use_this_python()
+    return SparkSession.builder.getOrCreate()
+
+
+def _would_be_local() -> bool:
+    """Whether nobody else has said where a session runs that is yet to start: then it runs on this machine."""
+    if any(name in os.environ for name in PROVIDED) or not os.environ.get("MASTER", "local").startswith("local"):
+        return False
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf")) / "spark-defaults.conf"
+    said = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    with suppress(OSError):
+        said += "\n" + defaults.read_text(encoding="utf-8", errors="replace")
+    masters = _MASTER.findall(said)
+    return all(master.startswith("local") for master in masters)
 
 
 def use_this_python() -> None:

@@ -19,6 +19,7 @@ from ndcg_spark.spark.position_bias.labels import (
     total,
     weighted_rows,
 )
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.clicks.propensity_estimates import ESTIMATES, GROUP_KEYS, make_estimator, make_partial_summer
 
 _KEYS = [T.StructField(name, T.StringType()) for name in GROUP_KEYS]
@@ -86,7 +87,7 @@ def inverse_propensity_estimates(
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
     values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
-    return _finished(values.mapInArrow(make_partial_summer(), schema=_PARTIAL), plan.confidence)
+    return _finished(values.mapInArrow(as_shipped(make_partial_summer()), schema=_PARTIAL), plan.confidence)
 
 
 def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFrame:
@@ -114,7 +115,11 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFr
 def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
     aggregates.append(F.collect_list("state").alias("states"))
-    return partial.groupBy(*GROUP_KEYS).agg(*aggregates).mapInArrow(make_estimator(confidence), schema=_ESTIMATES)
+    return (
+        partial.groupBy(*GROUP_KEYS)
+        .agg(*aggregates)
+        .mapInArrow(as_shipped(make_estimator(confidence)), schema=_ESTIMATES)
+    )
 
 
 def _overall(plan: WeightPlan) -> list[Column]:

@@ -15,6 +15,7 @@ from ndcg_spark.spark.expressions import named, number, require_column
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.array_rankings import make_array_ranker
 from ndcg_spark.worker.ranking.canonical import (
     IDEAL_ITEMS,
@@ -71,7 +72,9 @@ class Arrays:
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        return self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))
+        return self.rows.mapInArrow(
+            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.plan, self.rows, None)
+        )
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
