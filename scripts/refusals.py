@@ -91,12 +91,12 @@ CAUSES = {
     "no rows": Cause(lambda folder: csv(folder), "no rows"),
     "NaN score": Cause(lambda folder: csv(folder, *GOOD, "q,c,nan,1"), "nan_score 1"),
     "text for a number": Cause(lambda folder: csv(folder, *GOOD, "q,c,high,1"), "1 bad row of 3"),
-    "an item twice": Cause(lambda folder: csv(folder, *GOOD, "q,a,1,1"), "'a'"),
+    "an item twice": Cause(lambda folder: csv(folder, *GOOD, "q,a,1,1"), "comes twice"),
     "corrupt file": Cause(corrupt, "part.parquet"),
-    "output below a file": Cause(
-        lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "below"
+    "output below its input": Cause(
+        lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "write to a place of its own"
     ),
-    "forgotten table": Cause(lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "would be forgotten"),
+    "no schema": Cause(lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "no schema 'prod'"),
     "no worker Python": Cause(lambda folder: [*csv(folder, *GOOD)], "PYSPARK_PYTHON"),
 }
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
