@@ -20,6 +20,7 @@ from ndcg_spark.spark.nights import (
     segment_column,
     series_rows,
 )
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.business_link import LINK_COLUMNS, make_linker
 from ndcg_spark.worker.history.nights import SERIES
 
@@ -92,7 +93,7 @@ def business_link(
     same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys))
     rows = nights.join(others, same, "left").select(*SERIES, "nights", "clicks")
     schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
-    return rows.mapInArrow(make_linker(plan), schema=schema)
+    return rows.mapInArrow(as_shipped(make_linker(plan)), schema=schema)
 
 
 def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, plan: LinkPlan, *, parse_text: bool = False) -> DataFrame:

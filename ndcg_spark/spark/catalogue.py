@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.catalogue import make_catalogue_finisher
 from ndcg_spark.worker.listed_items import ITEM, LISTED
 from ndcg_spark.worker.partial_sums import COUNTS, GROUP_KEYS
@@ -57,7 +58,7 @@ def finished_with_catalogue(
     twice = F.max(F.when(F.col("copies") > 1, F.col(ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     finish = make_catalogue_finisher(plan.confidence, plan.catalogue_metrics, str(plan.columns.item))
-    return merged.crossJoin(F.broadcast(size)).mapInArrow(finish, schema=schema)
+    return merged.crossJoin(F.broadcast(size)).mapInArrow(as_shipped(finish), schema=schema)
 
 
 def _counts() -> list[Column]:

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.comparing.finishing import RESULT_SCHEMA, make_family, make_finisher
 from ndcg_spark.worker.comparing.pairing import (
     CLUSTER,
@@ -65,7 +66,7 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: Compar
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
     results = estimated_groups(tables, plan)
-    return results.repartition(1).mapInArrow(make_family(plan), schema=COMPARISON_SCHEMA)
+    return results.repartition(1).mapInArrow(as_shipped(make_family(plan)), schema=COMPARISON_SCHEMA)
 
 
 def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
@@ -91,11 +92,13 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: Compa
             ]
         )
         checked = rows.repartition(QUERY).sortWithinPartitions(QUERY)
-        rows = checked.mapInArrow(make_unifier(plan), schema=schema)
+        rows = checked.mapInArrow(as_shipped(make_unifier(plan)), schema=schema)
     order = [UNIT] if plan.cluster is None else [UNIT, SOLO, QUERY]
-    partial = rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(make_summer(plan), schema=_PARTIAL)
-    merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(make_merger(), schema=_PARTIAL)
-    return merged.repartition(*GROUP_KEYS).mapInArrow(make_finisher(plan), schema=COMPARISON_SCHEMA)
+    partial = (
+        rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(as_shipped(make_summer(plan)), schema=_PARTIAL)
+    )
+    merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(as_shipped(make_merger()), schema=_PARTIAL)
+    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(plan)), schema=COMPARISON_SCHEMA)
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:

@@ -17,6 +17,7 @@ from ndcg_spark.spark.ranking.arrays import Arrays
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.worker.partial_sums import make_partial_summer
@@ -60,7 +61,9 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
     added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
     schema = T.StructType([*per_query_schema(rankings, plan), *added])
-    return rankings.mapInArrow(make_loss_scorer(scoring_task(rankings.columns, plan), max_k), schema=schema)
+    return rankings.mapInArrow(
+        as_shipped(make_loss_scorer(scoring_task(rankings.columns, plan), max_k)), schema=schema
+    )
 
 
 def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
@@ -83,7 +86,7 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: as for `summarize`.
     """
     task = replace(summing_task(plan), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
-    found = finished(losses.mapInArrow(make_partial_summer(task), schema=PARTIAL_SCHEMA), plan.confidence)
+    found = finished(losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), plan.confidence)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
@@ -126,7 +129,9 @@ def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     rows = _night(before, after=False).unionByName(_night(after, after=True))
-    return rows.repartition(*SHIFT_KEYS).mapInArrow(make_shifter(), schema=from_arrow_schema(SHIFT_SCHEMA))
+    return rows.repartition(*SHIFT_KEYS).mapInArrow(
+        as_shipped(make_shifter()), schema=from_arrow_schema(SHIFT_SCHEMA)
+    )
 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:

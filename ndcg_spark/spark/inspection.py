@@ -13,6 +13,7 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.rank import long_rows, valid_only
 from ndcg_spark.spark.ranking.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.rankings import ADVICE
 from ndcg_spark.worker.ranking.valid_rows import RowRules
@@ -83,7 +84,7 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
     added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
     viewer = make_row_viewer(plan.convention, plan.max_k)
-    return shown.mapInArrow(viewer, schema=T.StructType([*kept, *added]))
+    return shown.mapInArrow(as_shipped(viewer), schema=T.StructType([*kept, *added]))
 
 
 def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:

@@ -13,6 +13,7 @@ from ndcg_spark.nightly_plans import FlagPlan
 from ndcg_spark.spark.expressions import number
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
 from ndcg_spark.spark.paired_nights import with_pairs
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, TO_PAIR_COLUMNS, make_flagger, make_pairer
 from ndcg_spark.worker.history.nights import SERIES
 
@@ -91,11 +92,11 @@ def flag_changes(
     inside = rows.where(between(F.col(NIGHT), first, plan.end))
     series = inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
     if per_query is None:
-        return series.mapInArrow(make_flagger(plan), schema=_ddl(FLAG_COLUMNS))
+        return series.mapInArrow(as_shipped(make_flagger(plan)), schema=_ddl(FLAG_COLUMNS))
     require_scipy()
-    judged = series.mapInArrow(make_flagger(plan, TO_PAIR_COLUMNS), schema=_ddl(TO_PAIR_COLUMNS))
+    judged = series.mapInArrow(as_shipped(make_flagger(plan, TO_PAIR_COLUMNS)), schema=_ddl(TO_PAIR_COLUMNS))
     paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
-    return paired.mapInArrow(make_pairer(plan), schema=_ddl(FLAG_COLUMNS))
+    return paired.mapInArrow(as_shipped(make_pairer(plan)), schema=_ddl(FLAG_COLUMNS))
 
 
 def _ddl(columns: Mapping[str, str]) -> str:

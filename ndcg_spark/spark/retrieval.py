@@ -15,6 +15,7 @@ from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.expressions import comparable, named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
 from ndcg_spark.spark.vectors import is_ml_vector, vector_column
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.canonical import WEIGHT
 from ndcg_spark.worker.ranking.partial_ranking import COUNTS
 from ndcg_spark.worker.retrieval.judging import make_judge
@@ -163,7 +164,7 @@ def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) 
         T.StructField(plan.item, corpus.schema[plan.item].dataType),
         T.StructField("relevance", T.DoubleType()),
     ]
-    return _Cells(queries, corpus, task).cells().mapInArrow(make_judge(task), schema=T.StructType(fields))
+    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=T.StructType(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class _Cells:
             sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
         sent = [
             rows.crossJoin(F.broadcast(sizes)).mapInArrow(
-                make_sender(self.task, of_corpus=of_corpus), schema=EXCHANGE
+                as_shipped(make_sender(self.task, of_corpus=of_corpus)), schema=EXCHANGE
             )
             for rows, of_corpus in ((self._rows(self.queries, False), False), (self._rows(self.corpus, True), True))
         ]
@@ -197,9 +198,9 @@ class _Cells:
 
     def merged(self, schema: T.StructType) -> DataFrame:
         """All that was found for each query."""
-        found = self.cells().mapInArrow(make_searcher(self.task), schema=EXCHANGE)
+        found = self.cells().mapInArrow(as_shipped(make_searcher(self.task)), schema=EXCHANGE)
         together = found.repartition("partition_id").sortWithinPartitions("partition_id")
-        return together.mapInArrow(make_merger(self.task), schema=schema)
+        return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
 
     def _rows(self, frame: DataFrame, of_corpus: bool) -> DataFrame:
         """Select the canonical columns of a table."""

@@ -20,6 +20,7 @@ from ndcg_spark.spark.summary import (
     configurations,
     of_one_configuration,
 )
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.nights import SERIES
 from ndcg_spark.worker.partial_sums import COUNTS, make_finisher
 
@@ -115,7 +116,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
     finisher = make_finisher(plan.confidence, day_quantiles=quantiles)
     schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
-    return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(finisher, schema=schema)
+    return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(as_shipped(finisher), schema=schema)
 
 
 def roll_up_columns(table: DataFrame) -> dict[str, str]:

@@ -22,6 +22,7 @@ from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.folders import is_pattern
 from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,
     Footer,
@@ -237,7 +238,7 @@ def _footers_by_workers(
     """Run a job: read a footer per object, at most `MAX_FILES`."""
     numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
     read = make_footer_reader(paths, columns, schema)
-    found = numbers.mapInArrow(read, schema=from_arrow_schema(FOUND_SCHEMA)).collect()
+    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(FOUND_SCHEMA)).collect()
     return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
 
 

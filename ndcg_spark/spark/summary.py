@@ -14,6 +14,7 @@ from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
 from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
     COUNTS,
@@ -109,11 +110,11 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: Data
 def _summed(rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items: DataFrame | None) -> DataFrame:
     """Add up rows, and finish the sums."""
     if not plan.catalogue_metrics:
-        return finished(rows.mapInArrow(add_up, schema=PARTIAL_SCHEMA), plan.confidence)
+        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence)
     if items is None:
         raise InvalidParameterError(f"metric {plan.metric_with(CATALOGUE)!r} needs the item table: items=DataFrame.")
     kind = item_type(rows)
-    partial = rows.mapInArrow(add_up, schema=partial_schema(PARTIAL_SCHEMA, kind))
+    partial = rows.mapInArrow(as_shipped(add_up), schema=partial_schema(PARTIAL_SCHEMA, kind))
     catalogue = catalogue_of(items, plan, kind)
     return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
 
@@ -200,7 +201,7 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     else:
         grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
         merged = of_one_configuration(grouped, F.col("metric")).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
-    return merged.mapInArrow(make_finisher(confidence), schema=SUMMARY_SCHEMA)
+    return merged.mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
 
 
 def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:

@@ -24,6 +24,7 @@ from ndcg_spark.cli import session
 from ndcg_spark.cli.config import catalog_tables_written
 from ndcg_spark.cli.main import cli
 from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
+from ndcg_spark.spark.settings import PROVIDED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
     """What a session of our own starts with, in an environment where nobody else has set one up."""
     started: list[dict[str, str]] = []
-    for name in session.PROVIDED:
+    for name in PROVIDED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())

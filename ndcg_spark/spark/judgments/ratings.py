@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 from ndcg_spark.judgment_plans import MAX_WEIGHT, RatingPlan
 from ndcg_spark.spark.expressions import columns_of, named, number, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ratings import RATINGS, make_judge
 
 TABLE = "ratings"
@@ -69,7 +70,7 @@ def judgments_from_ratings(
     plan = RatingPlan() if plan is None else plan
     rows = rated_items(ratings, plan, parse_text=parse_text)
     keys = [one for one in rows.schema if one.name != RATINGS]
-    return rows.mapInArrow(make_judge(plan), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]]))
+    return rows.mapInArrow(as_shipped(make_judge(plan)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]]))
 
 
 def disputed_items(judgments: DataFrame) -> DataFrame:

@@ -21,6 +21,7 @@ from ndcg_spark.spark.position_bias.labels import (
     total,
     weighted_rows,
 )
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.clicks.propensity_estimates import (
     ESTIMATES,
     GROUP_KEYS,
@@ -102,7 +103,7 @@ def inverse_propensity_estimates(
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
     values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
-    partial = values.mapInArrow(make_partial_summer(), schema=_PARTIAL)
+    partial = values.mapInArrow(as_shipped(make_partial_summer()), schema=_PARTIAL)
     return _finished(partial.withColumn(OF, F.lit(plan.propensity_of)), plan.confidence)
 
 
@@ -145,7 +146,11 @@ def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
     aggregates.append(F.collect_list("state").alias("states"))
     aggregates.append(F.when(F.min(OF) == F.max(OF), F.min(OF)).otherwise(MIXED).alias(OF))
-    return partial.groupBy(*GROUP_KEYS).agg(*aggregates).mapInArrow(make_estimator(confidence), schema=_ESTIMATES)
+    return (
+        partial.groupBy(*GROUP_KEYS)
+        .agg(*aggregates)
+        .mapInArrow(as_shipped(make_estimator(confidence)), schema=_ESTIMATES)
+    )
 
 
 def _overall(plan: WeightPlan) -> list[Column]:

@@ -16,6 +16,7 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, number, ra
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.array_rankings import make_array_ranker
 from ndcg_spark.worker.ranking.canonical import (
     IDEAL_ITEMS,
@@ -84,7 +85,9 @@ class Arrays:
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        found = self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))
+        found = self.rows.mapInArrow(
+            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.plan, self.rows, None)
+        )
         return _refuse_repeats(found, self.plan) if self.plan.check_duplicates == "all" else found
 
     def summary(self) -> DataFrame:

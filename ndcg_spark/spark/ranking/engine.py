@@ -13,6 +13,7 @@ from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.ranking.canonical import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import make_complete_sender
@@ -39,7 +40,7 @@ class Engine:
         of some thousand; two passes through Python workers. No action.
         """
         task = self._task(counts_relevant=True)
-        return self._exchanged(task, None).mapInArrow(make_merger(task), schema=self.schema())
+        return self._exchanged(task, None).mapInArrow(as_shipped(make_merger(task)), schema=self.schema())
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy. Like `summarize_rankings`, but rankings never leave the workers.
@@ -54,7 +55,9 @@ class Engine:
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
             send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
         merge = make_merging_summer(task, scoring, summing)
-        return finished(self._exchanged(task, send).mapInArrow(merge, schema=PARTIAL_SCHEMA), self.plan.confidence)
+        return finished(
+            self._exchanged(task, send).mapInArrow(as_shipped(merge), schema=PARTIAL_SCHEMA), self.plan.confidence
+        )
 
     @property
     def cost(self) -> str:
@@ -95,7 +98,7 @@ class Engine:
     def _exchanged(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
         sent = self._sent(task, send)
         if self.judgments is not None:
-            sent = sent.unionAll(self.judgments.mapInArrow(make_judgment_sender(task), schema=EXCHANGE))
+            sent = sent.unionAll(self.judgments.mapInArrow(as_shipped(make_judgment_sender(task)), schema=EXCHANGE))
         if isinstance(self.source, SparkSource):
             # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
             # for six rows take 6.5 s, one takes 0.7.
@@ -106,11 +109,11 @@ class Engine:
 
     def _sent(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
         if isinstance(self.source, SparkSource):
-            return self.source.rows.mapInArrow(make_row_sender(task), schema=EXCHANGE)
+            return self.source.rows.mapInArrow(as_shipped(make_row_sender(task)), schema=EXCHANGE)
         files = self.source.files
         n_parts = max(1, len(files.parts))
         numbers = self.source.rows.sparkSession.range(0, len(files.parts), 1, n_parts)
-        return numbers.mapInArrow(send or make_row_sender(task, files.read), schema=EXCHANGE)
+        return numbers.mapInArrow(as_shipped(send or make_row_sender(task, files.read)), schema=EXCHANGE)
 
 
 def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:

@@ -21,10 +21,11 @@ from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.settings import current_session
+from ndcg_spark.spark.settings import session_here
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
@@ -163,7 +164,7 @@ def choose_ranking(
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
-        spark = current_session() if judgments is None else judgments.sparkSession
+        spark = session_here() if judgments is None else judgments.sparkSession
         refuse_table_files(spark, path)
         frame = read_parquet(spark, path)
     else:
@@ -266,4 +267,4 @@ def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
 def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
     """Keep the valid rows: one pass through Python workers."""
     kept = [one for one in rows.schema if one.name != BAD_ROW]
-    return rows.mapInArrow(make_valid_rows(rules), schema=T.StructType(kept))
+    return rows.mapInArrow(as_shipped(make_valid_rows(rules)), schema=T.StructType(kept))
