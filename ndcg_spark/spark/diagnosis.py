@@ -94,7 +94,7 @@ def _max_k(plan: EvaluationPlan) -> int:
     k = plan.max_k
     if k is None or plan.metrics or plan.tie_bounds or plan.convention.pad_to_k is not None:
         raise InvalidParameterError(
-            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad-to-k."
+            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad_to_k."
         )
     if plan.convention.ideal not in ("judged", "retrieved"):
         raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {plan.convention.ideal}.")

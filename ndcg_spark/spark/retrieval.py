@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.plan import MAX_K, EvaluationPlan, whole_k
 from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
@@ -262,8 +262,8 @@ def _task(
 ) -> RetrievalTask:
     """Check what schemas show, and build the task that is shipped to workers."""
     for frame, column, part, table in (
-        (queries, plan.query, "query-col", "query table"),
-        (corpus, plan.item, "item-col", "corpus"),
+        (queries, plan.query, option("query"), "query table"),
+        (corpus, plan.item, option("item"), "corpus"),
     ):
         kind = require_column(frame, column, part, table)
         if not isinstance(kind, _PLAIN):
@@ -278,11 +278,11 @@ def _task(
         )
     if plan.same is not None:
         for frame, table in _tables(queries, corpus):
-            require_column(frame, plan.same, "same-col", table)
+            require_column(frame, plan.same, option("same"), table)
     if plan.exclude_self:
         _in_both(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
     for label in (carried or {}).values():
-        require_column(queries, label, "segment-cols", "query table")
+        require_column(queries, label, option("segments"), "query table")
     item = T.StructType([corpus.schema[plan.item]])
     return RetrievalTask(
         plan=plan,
@@ -300,7 +300,7 @@ def _task(
 def _label_kind(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> str | None:
     if plan.labels is None:
         return None
-    found = [require_column(frame, plan.labels, "labels-col", table) for frame, table in _tables(queries, corpus)]
+    found = [require_column(frame, plan.labels, option("labels"), table) for frame, table in _tables(queries, corpus)]
     arrays = [isinstance(one, T.ArrayType) for one in found]
     if arrays[0] != arrays[1]:
         raise InputRefusedError(f"column {plan.labels!r} is an array in one of the tables only.")
@@ -314,7 +314,7 @@ def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str
 def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
     """Say what a vector column holds, in the words of `RetrievalTask`."""
     column = plan.vector_column
-    kind = require_column(frame, column, "vector-col", table)
+    kind = require_column(frame, column, option("vector"), table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     if plan.metric == "hamming":
         if isinstance(kind, T.BinaryType):
@@ -333,8 +333,8 @@ def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
             return "doubles"
         wanted = "an array of numbers or a vector of pyspark.ml"
     raise InputRefusedError(
-        f"column {column!r} (vector-col) of the {table} is {kind.simpleString()}; metric={plan.metric} needs "
-        f"{wanted}."
+        f"column {column!r} ({option('vector')}) of the {table} is {kind.simpleString()}; "
+        f"{option('metric', plan.metric)} needs {wanted}."
     )
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import LONGEST_PERIOD, RollUpPlan
 from ndcg_spark.spark.comparison_periods import PERIODS_OF_PAIRS, is_comparison, roll_up_comparisons
@@ -85,7 +85,8 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     independence = plan.independence or "query_day"
     if independence == "query":
         raise InvalidParameterError(
-            "independence=query needs replicates, which a metric table does not have; choose query_day or day."
+            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
+            "query_day or day."
         )
     quantiles = None
     if independence == "day":

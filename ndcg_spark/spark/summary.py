@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics.base import CATALOGUE
 from ndcg_spark.plan import EvaluationPlan, SummedMetric
 from ndcg_spark.spark.arrow_schemas import arrow_schema
@@ -111,7 +111,9 @@ def _summed(rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items:
     if not plan.catalogue_metrics:
         return finished(rows.mapInArrow(add_up, schema=PARTIAL_SCHEMA), plan.confidence)
     if items is None:
-        raise InvalidParameterError(f"metric {plan.metric_with(CATALOGUE)!r} needs the item table: items=DataFrame.")
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
+        )
     kind = item_type(rows)
     partial = rows.mapInArrow(add_up, schema=partial_schema(PARTIAL_SCHEMA, kind))
     catalogue = catalogue_of(items, plan, kind)

@@ -90,17 +90,17 @@ KINDS = {
     ),
     "missing column": Kind(
         "MissingColumnError",
-        "column 'points' (score-col) is not in the input, which has: query_id, ",
+        "column 'points' (score=) is not in the input, which has: query_id, ",
         lambda spark, _: evaluate(table(spark), score="points").summary,
     ),
     "missing segment": Kind(
         "MissingColumnError",
-        "column 'country' (segment-cols) is not in the input, which has: ",
+        "column 'country' (segments=) is not in the input, which has: ",
         lambda spark, _: evaluate(table(spark), segments=["country"]).summary,
     ),
     "type of a column": Kind(
         "InputRefusedError",
-        "column 'a' (score-col) of the input is array<int>, not a number; cast it first.",
+        "column 'a' (score=) of the input is array<int>, not a number; cast it first.",
         lambda spark, _: evaluate(table(spark).selectExpr("*", "array(1) a"), score="a").summary,
     ),
     "plan that fits no view": Kind(

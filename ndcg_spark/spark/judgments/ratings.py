@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.errors import option
 from ndcg_spark.judgment_plans import MAX_WEIGHT, RatingPlan
 from ndcg_spark.spark.expressions import columns_of, named, number, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
@@ -107,10 +108,10 @@ def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> Da
     valid = without_bad_rows(
         ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
     )
-    relevance = number(ratings, columns.relevance, "relevance-col", TABLE, parse_text=parse_text)
+    relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
     weight = F.lit(1.0)
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, "weight-col", TABLE, parse_text=parse_text)
+        weight = number(ratings, columns.weight, option("weight"), TABLE, parse_text=parse_text)
     rating = F.struct(
         (relevance + F.lit(0.0)).alias("relevance"),  # -0.0 is 0.0
         named(columns.annotator).cast("string").alias("annotator"),
@@ -153,8 +154,8 @@ def checked_ratings(
 def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:
     columns = plan.columns
     reasons = key_reasons(ratings, columns.query, columns.item, TABLE)
-    require_column(ratings, columns.annotator, "annotator-col", TABLE)
-    relevance = number(ratings, columns.relevance, "relevance-col", TABLE, parse_text=parse_text)
+    require_column(ratings, columns.annotator, option("annotator"), TABLE)
+    relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
     given = named(columns.relevance).isNotNull()
     reasons += [
         ("null_annotator", named(columns.annotator).isNull()),
@@ -163,7 +164,7 @@ def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:
         ("infinite_relevance", F.abs(relevance) == float("inf")),
     ]
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, "weight-col", TABLE, parse_text=parse_text)
+        weight = number(ratings, columns.weight, option("weight"), TABLE, parse_text=parse_text)
         good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
         reasons.append(("bad_weight", ~good))
     return reasons

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
@@ -201,8 +201,9 @@ def _chosen(
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         if len(plan.columns.score) > 1:
             raise InvalidParameterError(
-                f"score-col {','.join(plan.columns.score)!r}: arrays of relevances are in rank order and have no "
-                "scores; leave it out, and put the lists of each ranker in rows of their own (run-col)."
+                f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
+                "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+                f"({option('run')})."
             )
         require_carried(plan, frame)
         require_spark_allowed(plan, f"column {relevance!r} is an array")
