@@ -18,6 +18,7 @@ from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, SummedMetric
 from ndcg_spark.spark.comparison import STORED_WEIGHT, compare_queries, runs_in
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.worker.comparing.pairing import UNWEIGHTED
 
 _PLAIN = {
@@ -61,6 +62,7 @@ def compared_metrics(
     return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
 
 
+@refuses_streams
 def compare(
     runs: Tables,
     *,

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics import MetricAt, parse_metric
 from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, cutoff_of
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
+from ndcg_spark.spark.streams import refuses_streams
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -157,7 +158,7 @@ def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...
     sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
     repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
     if repeats or not all(name for names in sets for name in names):
-        raise InvalidParameterError(f"segments must be column names, each set once; got {listed}.")
+        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
     return sets
 
 
@@ -246,6 +247,7 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
     )
 
 
+@refuses_streams
 def evaluate(
     data: DataFrame | str | os.PathLike[str],
     *,

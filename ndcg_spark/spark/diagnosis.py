@@ -16,6 +16,7 @@ from ndcg_spark.spark.expressions import columns_of, named, raise_if, require_co
 from ndcg_spark.spark.ranking.arrays import Arrays
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
@@ -63,6 +64,7 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     return rankings.mapInArrow(make_loss_scorer(scoring_task(rankings.columns, plan), max_k), schema=schema)
 
 
+@refuses_streams
 def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Means of what queries lose, one row per (run, segment, metric, k).
 
@@ -101,6 +103,7 @@ def _max_k(plan: EvaluationPlan) -> int:
     return min(k, MOST_RANKS)
 
 
+@refuses_streams
 def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
 

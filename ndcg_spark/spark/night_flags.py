@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 from ndcg_spark.nightly_plans import FlagPlan
 from ndcg_spark.spark.expressions import number
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, make_flagger
 from ndcg_spark.worker.history.nights import SERIES
 
 
+@refuses_streams
 def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Flag nights whose value is far from what was usual on earlier nights of the same weekday.
 

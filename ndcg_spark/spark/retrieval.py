@@ -14,6 +14,7 @@ from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.expressions import comparable, named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.vectors import is_ml_vector, vector_column
 from ndcg_spark.worker.ranking.canonical import WEIGHT
 from ndcg_spark.worker.ranking.partial_ranking import COUNTS
@@ -27,6 +28,7 @@ _PLAIN = (T.IntegralType, T.StringType, T.DateType, T.TimestampType)
 _ANY_NUMBER = 2**62
 
 
+@refuses_streams
 def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: int = 10) -> DataFrame:
     """Find the k best items of each query, exactly.
 
@@ -77,6 +79,7 @@ def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: i
     return _Cells(queries, corpus, task).merged(T.StructType(fields))
 
 
+@refuses_streams
 def rank_by_retrieval(
     queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, evaluation: EvaluationPlan
 ) -> DataFrame:
@@ -130,6 +133,7 @@ def rank_by_retrieval(
     return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
 
 
+@refuses_streams
 def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> DataFrame:
     """List the relevant items of each query in the whole corpus: a judgments table for the rows of `retrieve`.
 

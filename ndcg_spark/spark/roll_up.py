@@ -13,6 +13,7 @@ from ndcg_spark.spark.comparison_periods import PERIODS_OF_PAIRS, is_comparison,
 from ndcg_spark.spark.expressions import columns_of, raise_if, require_column
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, series_rows
 from ndcg_spark.spark.periods import HELD, PERIOD, nights_to_add
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import (
     CONFIG_HASH,
     CONVENTION,
@@ -38,6 +39,7 @@ ROLL_UP_COLUMNS = {
 """Columns of the result and their types."""
 
 
+@refuses_streams
 def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
 

@@ -14,6 +14,7 @@ from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
 from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
     COUNTS,
@@ -42,6 +43,7 @@ SUMMARY_SCHEMA = T.StructType(
 )
 
 
+@refuses_streams
 def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
     """Means of metrics, one row per (run, segment, metric, k).
 
@@ -81,6 +83,7 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | 
     return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items)
 
 
+@refuses_streams
 def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
     """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
 
@@ -120,6 +123,7 @@ def _summed(rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items:
     return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
 
 
+@refuses_streams
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
     """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 

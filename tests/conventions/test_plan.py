@@ -177,5 +177,5 @@ def test_segment_sets(texts, sets):
 
 @pytest.mark.parametrize("texts", [[""], ["a+"], ["+"], ["a", " "], ["a", "a"], ["a+b", "a +b"], ["a+a"]])
 def test_segment_sets_that_are_none(texts):
-    with pytest.raises(InvalidParameterError, match="segments must be column names, each set once"):
+    with pytest.raises(InvalidParameterError, match="segments= must be column names, each set once"):
         segment_sets_of(texts)

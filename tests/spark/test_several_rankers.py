@@ -358,8 +358,8 @@ def test_a_query_without_a_weight_is_refused_as_what_it_is(spark, of, strategy):
     )
     message = refusal(found.summary)
     where, option = {
-        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged-query=drop"),
-        "judgments": ("is judged but not in the run, and only the run has weights", "missing-query=drop"),
+        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged_query=drop"),
+        "judgments": ("is judged but not in the run, and only the run has weights", "missing_query=drop"),
     }[of]
     assert message is not None
     assert message.startswith(f"query query_id=p {where};")

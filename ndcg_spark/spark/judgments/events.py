@@ -17,6 +17,7 @@ from ndcg_spark.judgment_plans import EventPlan
 from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.timestamps import TimeColumn, time_column
 
 TABLE = "events"
@@ -35,6 +36,7 @@ _VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
+@refuses_streams
 def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Make graded judgments from what users did.
 

@@ -10,6 +10,7 @@ from ndcg_spark.errors import option
 from ndcg_spark.judgment_plans import MAX_WEIGHT, RatingPlan
 from ndcg_spark.spark.expressions import columns_of, named, number, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.worker.ratings import RATINGS, make_judge
 
 TABLE = "ratings"
@@ -27,6 +28,7 @@ _JUDGED = [
 ]
 
 
+@refuses_streams
 def judgments_from_ratings(
     ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:

@@ -14,8 +14,8 @@ from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
+from ndcg_spark.spark.formats import read_path
 from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
-from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
@@ -23,8 +23,8 @@ from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.settings import current_session
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import summarize, summarize_rankings
-from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
@@ -84,6 +84,7 @@ class Ranking:
         return self.steps.summary()
 
 
+@refuses_streams
 def rank_queries(
     data: DataFrame | str | os.PathLike[str],
     plan: EvaluationPlan,
@@ -164,8 +165,7 @@ def choose_ranking(
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         spark = current_session() if judgments is None else judgments.sparkSession
-        refuse_table_files(spark, path)
-        frame = read_parquet(spark, path)
+        frame = read_path(spark, path)
     else:
         frame = data
     tables = ItemTables(
