@@ -11,10 +11,11 @@ from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ndcg_spark.cli.config import Operations, Target, catalog_tables_written
+from ndcg_spark.cli.flags import with_flags
 from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal
+from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, text_of
 from ndcg_spark.redaction import redacted, redacted_values
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
         return _BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, None
-    text = find_refusal(str(error)) or str(error)
+    text = with_flags(find_refusal(text_of(error)) or text_of(error))
     if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
         return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
     first = first_line(error) if isinstance(error, SPARK_ERRORS) else next(iter(text.strip().splitlines()), "")

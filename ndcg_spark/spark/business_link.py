@@ -20,6 +20,7 @@ from ndcg_spark.spark.nights import (
     segment_column,
     series_rows,
 )
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.business_link import LINK_COLUMNS, make_linker
 from ndcg_spark.worker.history.nights import SERIES
@@ -31,6 +32,7 @@ _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53
 
 
+@refuses_streams
 def business_link(
     metrics: DataFrame, clicks: DataFrame, plan: LinkPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:

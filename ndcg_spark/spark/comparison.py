@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.comparing.finishing import RESULT_SCHEMA, make_family, make_finisher
@@ -129,17 +129,17 @@ def _selected(
 ) -> DataFrame:
     table = "per-query table" if run is None else f"per-query table of run {run!r}"
     for name in plan.query:
-        require_column(frame, name, "query-col", table)
+        require_column(frame, name, option("query"), table)
     query, chosen = key_hash(plan.query), []
     if plan.cluster is None:
         chosen.append(query.alias(UNIT))
     else:
-        require_column(frame, plan.cluster, "cluster-col", table)
+        require_column(frame, plan.cluster, option("cluster"), table)
         cluster = F.when(named(plan.cluster).isNotNull(), key_hash([plan.cluster]))
         chosen += [query.alias(QUERY), cluster.alias(CLUSTER)]
     chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(plan.query)]
     if run is None:
-        require_column(frame, RUN, "run-col", table)
+        require_column(frame, RUN, "it says whose row it is", table)
         numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(plan.runs)]
         chosen.append(F.coalesce(*numbers).cast("int").alias(RUN))
     else:
@@ -152,9 +152,9 @@ def _selected(
     if has_ideal:
         chosen.append(_number(frame, "idcg", "ideal", table).alias(IDCG))
     if plan.weight is not None:
-        chosen.append(_number(frame, plan.weight, "weight-col", table).alias(WEIGHT))
+        chosen.append(_number(frame, plan.weight, option("weight"), table).alias(WEIGHT))
     for at, name in enumerate(plan.segment_columns):
-        require_column(frame, name, "segment-cols", table)
+        require_column(frame, name, option("segments"), table)
         chosen.append(named(name).alias(segment_column(at)))
     if has_status:
         is_missing = (

@@ -16,6 +16,7 @@ from ndcg_spark.spark.expressions import columns_of, named, raise_if, require_co
 from ndcg_spark.spark.ranking.arrays import Arrays
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
@@ -66,6 +67,7 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     )
 
 
+@refuses_streams
 def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Means of what queries lose, one row per (run, segment, metric, k).
 
@@ -97,13 +99,14 @@ def _max_k(plan: EvaluationPlan) -> int:
     k = plan.max_k
     if k is None or plan.metrics or plan.tie_bounds or plan.convention.pad_to_k is not None:
         raise InvalidParameterError(
-            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad-to-k."
+            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad_to_k."
         )
     if plan.convention.ideal not in ("judged", "retrieved"):
         raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {plan.convention.ideal}.")
     return min(k, MOST_RANKS)
 
 
+@refuses_streams
 def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
 

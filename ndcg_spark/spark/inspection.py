@@ -13,6 +13,7 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.rank import long_rows, valid_only
 from ndcg_spark.spark.ranking.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.rankings import ADVICE
@@ -22,6 +23,7 @@ from ndcg_spark.worker.row_view import make_row_viewer
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
 
+@refuses_streams
 def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Rank every row of a long table and show what it adds to DCG and to the ideal.
 

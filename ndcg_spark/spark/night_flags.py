@@ -13,11 +13,13 @@ from ndcg_spark.nightly_plans import FlagPlan
 from ndcg_spark.spark.expressions import number
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
 from ndcg_spark.spark.paired_nights import with_pairs
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, TO_PAIR_COLUMNS, make_flagger, make_pairer
 from ndcg_spark.worker.history.nights import SERIES
 
 
+@refuses_streams
 def flag_changes(
     metrics: DataFrame,
     plan: FlagPlan | None = None,

@@ -6,13 +6,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import LONGEST_PERIOD, RollUpPlan
 from ndcg_spark.spark.comparison_periods import PERIODS_OF_PAIRS, is_comparison, roll_up_comparisons
 from ndcg_spark.spark.expressions import columns_of, raise_if, require_column
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, series_rows
 from ndcg_spark.spark.periods import HELD, PERIOD, nights_to_add
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import (
     CONFIG_HASH,
     CONVENTION,
@@ -39,6 +40,7 @@ ROLL_UP_COLUMNS = {
 """Columns of the result and their types."""
 
 
+@refuses_streams
 def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
 
@@ -86,7 +88,8 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     independence = plan.independence or "query_day"
     if independence == "query":
         raise InvalidParameterError(
-            "independence=query needs replicates, which a metric table does not have; choose query_day or day."
+            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
+            "query_day or day."
         )
     quantiles = None
     if independence == "day":

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
@@ -170,7 +170,10 @@ def choose_source(
 def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
     """Raise where Spark has to read a table, for a reason, and workers were asked to."""
     if plan.source == "parquet":
-        raise InvalidParameterError(f"source=parquet is not available for this table: {reason}. Use source=auto.")
+        raise InvalidParameterError(
+            f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
+            f"{option('source', 'auto')}."
+        )
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:

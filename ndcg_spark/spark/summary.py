@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics.base import CATALOGUE
 from ndcg_spark.plan import EvaluationPlan, SummedMetric
 from ndcg_spark.spark.arrow_schemas import arrow_schema
@@ -14,6 +14,7 @@ from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
 from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
@@ -43,6 +44,7 @@ SUMMARY_SCHEMA = T.StructType(
 )
 
 
+@refuses_streams
 def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
     """Means of metrics, one row per (run, segment, metric, k).
 
@@ -82,6 +84,7 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | 
     return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items)
 
 
+@refuses_streams
 def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
     """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
 
@@ -112,13 +115,16 @@ def _summed(rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items:
     if not plan.catalogue_metrics:
         return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence)
     if items is None:
-        raise InvalidParameterError(f"metric {plan.metric_with(CATALOGUE)!r} needs the item table: items=DataFrame.")
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
+        )
     kind = item_type(rows)
     partial = rows.mapInArrow(as_shipped(add_up), schema=partial_schema(PARTIAL_SCHEMA, kind))
     catalogue = catalogue_of(items, plan, kind)
     return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
 
 
+@refuses_streams
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
     """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal, text_of
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_crash, unfit_surroundings
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.tables.catalog import (
@@ -288,7 +288,7 @@ def swap_in(staged: Sequence[Swappable]) -> None:
             if kept:
                 raise PartlyWrittenError(
                     f"{one.reference} was not written, or not whole, and {', '.join(kept)} could not be taken back: "
-                    f"{error}"
+                    f"{text_of(error)}"
                 ) from error
             raise
     with ExitStack() as each:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import BoolArray, IntArray
 from ndcg_spark.plan import SummedMetric
@@ -312,7 +312,7 @@ def finish_batch(
             else:
                 found.append(day_estimate(parts[row], quantiles=day_quantiles))
         except InputRefusedError as error:
-            raise InputRefusedError(f"{_group_text(batch, row)}: {error}") from error
+            raise InputRefusedError(f"{_group_text(batch, row)}: {text_of(error)}") from error
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())

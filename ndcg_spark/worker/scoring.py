@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import option
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, lengths_of, segment_sum
@@ -22,9 +23,9 @@ EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
 NO_WEIGHT = {
     MISSING: "is judged but not in the run, and only the run has weights; put them in the judgments too, "
-    "or choose missing-query=drop",
+    f"or choose {option('missing_query', 'drop')}",
     UNJUDGED: "is in the run but not judged, and only the judgments have weights; put them in the run too, "
-    "or choose unjudged-query=drop",
+    f"or choose {option('unjudged_query', 'drop')}",
 }
 """Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}

@@ -173,7 +173,7 @@ def test_comparisons_are_rolled_up(compared, tmp_path):
 def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
     output = ("--output", tmp_path / "periods")
     more = (*output, "--independence", "query")
-    assert_refused(roll_up("--input", table, *more), "independence=query needs replicates")
+    assert_refused(roll_up("--input", table, *more), "--independence query needs replicates")
     copied = tmp_path / "compared"
     shutil.copytree(compared, copied)
     for options in (("--baseline", "a"), ()):

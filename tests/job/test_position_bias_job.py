@@ -99,7 +99,7 @@ def test_estimates(four, tmp_path):
     assert "snips -  n_eff" in ended.out
     assert "no SNIPS: these are propensities of positions" in ended.out
     refused = position_bias("estimates", "--input", four, "--power", 1, *ACTIONS)
-    assert_refused(refused, "propensity_of=action needs a propensity column (propensity-col)")
+    assert_refused(refused, "--propensity-of action needs a propensity column (--propensity-col)")
     ended = position_bias(
         *(
             "estimates",

@@ -132,9 +132,7 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(
     assert [row["n_queries"] for row in counted] == [4]
 
     options = {"k": 2, "check_duplicates": "all"}
-    advice = (
-        "a table of arrays has one row for each query of a run. Name what tells the rows apart (run-col, query-col), "
-    )
+    advice = "a table of arrays has one row for each query of a run. Name what tells the rows apart (run=, query=), "
     advice += "or remove all but one."
     for keys, named in [
         ({}, "query_id=q comes in 3 rows"),
@@ -278,7 +276,7 @@ def test_the_lowest_whole_numbers_are_the_worst(spark, policy):
 
 
 def test_first_needs_the_order_column(spark):
-    with pytest.raises(InvalidParameterError, match="duplicates=first needs order-col"):
+    with pytest.raises(InvalidParameterError, match="duplicates=first needs order=,"):
         EvaluationPlan(convention=Convention(duplicates="first"))
     run = spark.createDataFrame([("q", "x", 1.0, 1)], "query_id string, item_id string, score double, position int")
     judgments = spark.createDataFrame([("q", "x", 1.0)], "query_id string, item_id string, relevance double")

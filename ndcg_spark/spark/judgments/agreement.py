@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.judgment_plans import RatingPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.judgments.ratings import rated_items
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ratings import RATINGS, make_agreement, make_pair_counter
 
@@ -15,6 +16,7 @@ _PAIRS = "raters bigint, first double, second double, n bigint"
 _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
 
 
+@refuses_streams
 def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Count the ordered pairs of ratings of the same item, which agreement is computed from.
 
@@ -51,6 +53,7 @@ def item_pairs(items: DataFrame, plan: RatingPlan) -> DataFrame:
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 
+@refuses_streams
 def rating_agreement(pairs: DataFrame) -> DataFrame:
     """Krippendorff's alpha with the ordinal difference.
 

@@ -21,6 +21,7 @@ from ndcg_spark.spark.position_bias.labels import (
     total,
     weighted_rows,
 )
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.clicks.propensity_estimates import (
     ESTIMATES,
@@ -44,6 +45,7 @@ _N, _QUERY = "number of impressions", "the query"
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
+@refuses_streams
 def inverse_propensity_estimates(
     impressions: DataFrame,
     plan: WeightPlan,
@@ -107,6 +109,7 @@ def inverse_propensity_estimates(
     return _finished(partial.withColumn(OF, F.lit(plan.propensity_of)), plan.confidence)
 
 
+@refuses_streams
 def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
     """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
 

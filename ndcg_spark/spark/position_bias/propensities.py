@@ -12,6 +12,7 @@ from ndcg_spark.position_plan import MAX_POSITIONS, PropensityPlan
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.judgments.bad_rows import without_bad_rows
 from ndcg_spark.spark.position_bias.impressions import counted_impressions
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.clicks.click_cells import (
     PAIRS,
@@ -41,6 +42,7 @@ _STORED_EVERY = 4
 """Steps of EM that are taken anew in each job before the state is stored. To store it costs about as much as two."""
 
 
+@refuses_streams
 def fit_propensities(
     impressions: DataFrame, plan: PropensityPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:

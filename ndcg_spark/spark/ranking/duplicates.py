@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import TOPICS
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
@@ -30,7 +30,9 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     if ITEM not in rows.columns:
         return rows
     if policy == "first" and ORDER not in rows.columns:
-        raise InvalidParameterError("duplicates=first needs the order column (order-col) in the judgments too.")
+        raise InvalidParameterError(
+            f"duplicates=first needs the order column ({option('order')}) in the judgments too."
+        )
     names = canonical_names(plan)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]

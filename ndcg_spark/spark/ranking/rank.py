@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
+from ndcg_spark.spark.formats import read_path
 from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
-from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
@@ -23,8 +23,8 @@ from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.spark.settings import session_here
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import summarize, summarize_rankings
-from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
@@ -85,6 +85,7 @@ class Ranking:
         return self.steps.summary()
 
 
+@refuses_streams
 def rank_queries(
     data: DataFrame | str | os.PathLike[str],
     plan: EvaluationPlan,
@@ -165,8 +166,7 @@ def choose_ranking(
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         spark = session_here() if judgments is None else judgments.sparkSession
-        refuse_table_files(spark, path)
-        frame = read_parquet(spark, path)
+        frame = read_path(spark, path)
     else:
         frame = data
     tables = ItemTables(
@@ -202,8 +202,9 @@ def _chosen(
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         if len(plan.columns.score) > 1:
             raise InvalidParameterError(
-                f"score-col {','.join(plan.columns.score)!r}: arrays of relevances are in rank order and have no "
-                "scores; leave it out, and put the lists of each ranker in rows of their own (run-col)."
+                f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
+                "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+                f"({option('run')})."
             )
         require_carried(plan, frame)
         require_spark_allowed(plan, f"column {relevance!r} is an array")
