@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -15,10 +16,10 @@ from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.ranking.arrays import Arrays
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
-from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished
+from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
-from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
+from ndcg_spark.worker.partial_sums import make_partial_summer
 from ndcg_spark.worker.ranking.canonical import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules
 
@@ -81,8 +82,7 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: as for `summarize`.
     """
-    metrics, weighted = loss_metrics(_max_k(plan)), plan.columns.weight is not None
-    task = SummingTask(segment_sets=plan.segment_sets, weighted=weighted, metrics=metrics)
+    task = replace(summing_task(plan, losses), metrics=loss_metrics(_max_k(plan)))
     found = finished(losses.mapInArrow(make_partial_summer(task), schema=PARTIAL_SCHEMA), plan.confidence)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(

@@ -15,13 +15,24 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import TOPICS
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
-from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.canonical import (
+    BAD_ROW,
+    COPIES,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    canonical_names,
+)
 
 
 def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
-    Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
+    Rows are valid rows of a run or of judgments, with one score column at most; rejected ones that are marked become
+    one for each query and segments. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
     ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
     not depend on row order. Spark cost: one shuffle of all rows by (query, item).
@@ -35,7 +46,11 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
     kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
-    found = rows.groupBy(*columns_of([*keys, ITEM])).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
+    groups = columns_of([*keys, ITEM])
+    if BAD_ROW in rows.columns:
+        segments = columns_of([name for name in names.segments if name in rows.columns])
+        groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
+    found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
     flat = found.select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
     )
@@ -45,7 +60,10 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     text = key_text(keys, names.query)
     guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
-    return flat.withColumn(guard, raise_if(named(guard), F.col(COPIES) > 1, *message, text, ".", kind=kind))
+    twice = F.col(COPIES) > 1
+    if BAD_ROW in flat.columns:
+        twice &= F.col(BAD_ROW).isNull()
+    return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, ".", kind=kind))
 
 
 def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:

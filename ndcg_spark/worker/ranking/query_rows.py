@@ -45,6 +45,11 @@ class RankingTask:
         return self.plan.ranks_given
 
     @property
+    def counts_rejected(self) -> bool:
+        """Whether rows may be rejected, so that queries are told from which rows were."""
+        return self.plan.on_invalid == "reject"
+
+    @property
     def cuts_early(self) -> bool:
         """Whether the first K rows are known before judgments are looked up."""
         convention = self.plan.convention

@@ -18,6 +18,8 @@ from ndcg_spark.worker.ranking.partial_ranking import (
     AT_LEAST,
     COUNT,
     COUNTS,
+    LOST,
+    N_REJECTED,
     PartialRankings,
     first_tie_groups,
     ideal_order,
@@ -42,7 +44,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     n = len(head["n_rows"])
     columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
     columns |= {label: head[name] for name, label in names.query.items()}
-    columns |= {name: head[name] for name in COUNTS}
+    columns |= {name: head[name] for name in (*COUNTS, N_REJECTED) if name in head}
     if task.plan.levels:
         columns["n_at_least"] = lists_of_counts(
             [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.plan.levels))]
@@ -52,6 +54,9 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
         if f"low:{name}" in head:
             shown = str(task.plan.columns.weight) if name == WEIGHT else label
             columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
+            if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
+                lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
+                columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
 
 
