@@ -398,10 +398,15 @@ def test_items_beyond_2_to_the_53_are_told_apart() -> None:
         assert scored(Tables(plan, rows).rankings([[other], [rows]]), plan)["q", 1]["dcg"] == dcg
 
 
-def test_nothing_but_bad_rows_is_nothing() -> None:
+def test_nothing_but_bad_rows_is_a_lost_query() -> None:
     plan = replace(plan_of(Choices(ties="item_asc")), on_invalid="reject")
-    rows = canonical_rows(one_query(("a", float("nan"), 0)), plan)
-    assert Tables(plan, rows).rankings() == []
+    rows = canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), plan)
+    (lost,) = Tables(plan, rows).rankings()
+    assert (lost["query_id"].to_pylist(), lost["n_rows"].to_pylist(), lost["n_rejected"].to_pylist()) == (
+        ["q"],
+        [0],
+        [2],
+    )
     assert Tables(plan, rows.slice(0, 0)).rankings() == []
 
 
