@@ -277,7 +277,9 @@ def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
     tables = Tables(plan, canonical_rows(rows, plan))
     for seed in range(4):
         parts = split(tables.rows, seed, most_rows=3)
-        with pytest.raises(InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Rem"):
+        with pytest.raises(
+            InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Does"
+        ):
             tables.rankings(parts, **limits)
     unchecked = replace(plan, check_duplicates="none")
     assert Tables(unchecked, tables.rows).rankings(**limits)

@@ -26,11 +26,15 @@ EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A source, and the canonical judgments of its queries where they are a table of their own."""
+    """A source, and the canonical judgments of its queries where they are a table of their own.
+
+    `others`: columns of the main table that the plan does not use, for messages.
+    """
 
     plan: EvaluationPlan
     source: Source
     judgments: DataFrame | None = None
+    others: tuple[str, ...] = ()
 
     def rankings(self) -> DataFrame:
         """Rank every query, and count rejected rows; lazy.
@@ -85,6 +89,7 @@ class Engine:
             n_partitions=self.source.n_partitions,
             checks_duplicates=self.plan.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,
+            others=self.others,
         )
 
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:

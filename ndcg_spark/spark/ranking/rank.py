@@ -17,7 +17,7 @@ from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
-from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
+from ndcg_spark.spark.ranking.duplicates import other_columns, resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
@@ -218,22 +218,22 @@ def _chosen(
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
     rows = run_rows(frame, plan, judged=judgments is None, parse_text=parse_text)
-    judged = None
+    judged, others = None, other_columns(frame, plan)
     if judgments is not None:
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
     if plan.resolves_duplicates:
-        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan)
+        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, others=others)
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES, ORDER)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
         rows = _checked(long_rows(rows, plan), plan)
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
-        windows = Windows(plan=plan, rows=rows, judgments=judged)
+        windows = Windows(plan=plan, rows=rows, judgments=judged, others=others)
         return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, plan, rows, path=path, judged=judgments is None, sizes=sizes)
-    engine = Engine(plan=plan, source=source, judgments=judged)
+    engine = Engine(plan=plan, source=source, judgments=judged, others=others)
     return "engine", source.name, source.reason, engine
 
 

@@ -28,7 +28,7 @@ from ndcg_spark.worker.ranking.canonical import (
     canonical_names,
 )
 from ndcg_spark.worker.ranking.partial_ranking import LOST, N_REJECTED
-from ndcg_spark.worker.ranking.rankings import ADVICE
+from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""
@@ -48,11 +48,13 @@ class Windows:
     """The window strategy, given canonical rows with one score column, and valid canonical judgments.
 
     Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
+    `others`: columns of the main table that the plan does not use, for messages.
     """
 
     plan: EvaluationPlan
     rows: DataFrame
     judgments: DataFrame | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -117,7 +119,8 @@ class Windows:
         for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
-                message = (f"an item comes twice in the {kind} of query ", rows_name, f". {ADVICE}")
+                advice = advice_on_repeats(kind, self.plan, self.others)
+                message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
                 found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if RUN not in found.columns:
             found = found.withColumn(RUN, F.lit(""))
