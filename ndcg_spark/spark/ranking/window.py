@@ -194,17 +194,9 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     if plan.levels:
         reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in plan.levels]
         found["n_at_least"] = F.array(*reaching)
-    rejected = None
+    found |= _ranges(rows, plan)
     if BAD_ROW in rows.columns:
-        rejected = F.col(BAD_ROW).isNotNull()
-        found[N_REJECTED] = F.sum(F.when(rejected, copies).otherwise(0))
-    for name in _carried(rows, plan):
-        columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
-        if rejected is not None and name != WEIGHT:
-            found[f"{LOST}:{name}"] = F.min(F.when(rejected, named(name)))
-            columns[0] = F.when(~rejected, named(name))
-        found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
-        found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
+        found[N_REJECTED] = F.sum(F.when(F.col(BAD_ROW).isNotNull(), copies).otherwise(0))
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")
     parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
     if plan.lists_items:
@@ -230,6 +222,19 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     if plan.checks_top_duplicates and ITEM in rows.columns:
         found |= _checked_items(rows, plan)
     return [column.alias(name) for name, column in found.items()]
+
+
+def _ranges(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+    """The lowest and the highest value of each carried column, and the lowest one of segments in rejected rows."""
+    found: dict[str, Column] = {}
+    for name in _carried(rows, plan):
+        columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
+        if BAD_ROW in rows.columns and name != WEIGHT:
+            found[f"{LOST}:{name}"] = F.min(F.when(F.col(BAD_ROW).isNotNull(), named(name)))
+            columns[0] = F.when(F.col(BAD_ROW).isNull(), named(name))
+        found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
+        found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
+    return found
 
 
 def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
