@@ -25,8 +25,8 @@ TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied",
-            "ideal", "n_at_least")  # fmt: skip
+RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "n_rejected", "ranked", "ranks",
+            "scores", "tied", "ideal", "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""

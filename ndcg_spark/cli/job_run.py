@@ -186,8 +186,10 @@ class JobRun:
         facts = self.progress.facts
         steps = [{"step": redacted(what), "seconds": round(seconds, 3)} for what, seconds in self.progress.steps]
         outputs = [redacted_values(one) for one in facts.get("outputs", [])]
+        reasons = (facts.get("rows") or {}).get("rejected_by_reason")
         return {
             **self._counts(),
+            "rejected_by_reason": None if reasons is None else as_json(reasons),
             "config_hash": facts.get("config_hash"),
             "outputs": as_json(outputs),
             "steps": as_json(steps),

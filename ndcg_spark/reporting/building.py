@@ -43,6 +43,7 @@ _STATUSES = {
     "n_missing": "judged, but not answered",
     "n_unjudged": "without any judgment",
 }
+LOST = "whose rows were all rejected"
 
 
 def mean_of(row: Row, prefix: str = "") -> Mean:
@@ -344,6 +345,9 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Acc
     Accounting
     """
     queries = tuple((words, sum(row[name] or 0 for row in rows)) for name, words in _STATUSES.items())
+    lost = [row["n_lost_queries"] for row in rows]
+    if None not in lost:  # as in nights of older versions
+        queries = (*queries, (LOST, sum(lost)))
     counted = [row for row in rows if row["n_rows"] is not None]
     if summary is not None:
         its = summary["rows"]
@@ -356,6 +360,9 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Acc
     evaluated = sum(row["n_rows"] for row in counted)
     left_out = sum(row["n_left_out"] or 0 for row in counted)
     parts = [(_PARTS["evaluated"], evaluated), (_PARTS["left_out"], left_out)] if counted else []
+    n_rejected = [row["n_rejected"] for row in counted]
+    if counted and None not in n_rejected:
+        parts.insert(1, (_PARTS["rejected"], sum(n_rejected)))
     return Accounting(rows=tuple(parts), n_read=None, rejected=(), queries=queries, runs_added=len(rows) > 1)
 
 

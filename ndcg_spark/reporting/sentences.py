@@ -322,7 +322,7 @@ def quartiles_note(distributions: Sequence[Distribution]) -> str:
 def accounting_text(accounting: Accounting) -> str:
     """Say whether the rows add up."""
     if accounting.n_read is None:
-        return "The metric table knows the rows behind its means. The JSON of the job adds those that were rejected."
+        return "The metric table counts the rows of each ranker. The JSON of the job adds why rows were rejected."
     total = sum(n for _, n in accounting.rows)
     parts = " + ".join(f"{count(n)} {name}" for name, n in accounting.rows)
     adds_up = "=" if total == accounting.n_read else "\u2260"

@@ -87,7 +87,7 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: as for `summarize`.
     """
-    task = replace(summing_task(plan), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
+    task = replace(summing_task(plan, losses), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
     found = finished(losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), plan.confidence)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(

@@ -16,7 +16,7 @@ from ndcg_spark.spark.ranking.window import JUDGED, ideal_order, with_ranks
 from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.worker.ranking.rankings import ADVICE
+from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 from ndcg_spark.worker.ranking.valid_rows import RowRules
 from ndcg_spark.worker.row_view import make_row_viewer
 
@@ -96,7 +96,8 @@ def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) 
     if plan.check_duplicates == "none":
         return rows
     twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
-    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {ADVICE}")
+    advice = advice_on_repeats("ranking", plan, ())
+    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {advice}")
     return rows.withColumn("twice", twice).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )

@@ -26,6 +26,7 @@ from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.timestamps import utc_date
 from ndcg_spark.spark.vectors import vector_column
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, canonical_names
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 
 _TABLES = {
     ITEMS: ("item table", option("items")),
@@ -200,8 +201,13 @@ def _with_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables
     kind = item_type(rankings)
     rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))  # names of users stay inside
     row = F.col("row")
-    keys = F.struct(*[row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *plan.columns.query))])
-    chosen = [keys.alias("key")]
+    keys = [row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *plan.columns.query))]
+    if (
+        N_REJECTED in rankings.columns
+    ):  # what stands for rejected rows only stays apart, also where they have no query
+        only_rejected = (row.getField("n_rows") == 0) & (row.getField("n_judged") == 0)
+        keys.append(F.when(only_rejected, F.monotonically_increasing_id()).alias("rejected"))
+    chosen = [F.struct(*keys).alias("key")]
     if SEEN in plan.needs:
         chosen.append(row.getField(user_column(plan)).alias("user"))
 

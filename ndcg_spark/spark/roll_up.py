@@ -10,6 +10,7 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import LONGEST_PERIOD, RollUpPlan
 from ndcg_spark.spark.comparison_periods import PERIODS_OF_PAIRS, is_comparison, roll_up_comparisons
+from ndcg_spark.spark.counts import summed_counts, with_counts
 from ndcg_spark.spark.expressions import columns_of, raise_if, require_column
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, series_rows
 from ndcg_spark.spark.periods import HELD, PERIOD, nights_to_add
@@ -94,6 +95,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     quantiles = None
     if independence == "day":
         quantiles = [t_quantile((1 + plan.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
+    metrics = with_counts(metrics)
     for name in (*COUNTS, "state"):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     held = nights_to_add(series_rows(metrics), [*SERIES, *COUNTS, "state"], plan)
@@ -101,7 +103,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     keys = [*PERIOD, *SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
-    aggregates = [F.sum(name).alias(name) for name in COUNTS]
+    aggregates = summed_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
     aggregates += [F.min(name).alias(name) for name in (CONVENTION, CONFIG_HASH)]

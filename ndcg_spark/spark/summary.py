@@ -11,6 +11,7 @@ from ndcg_spark.metrics.base import CATALOGUE
 from ndcg_spark.plan import EvaluationPlan, SummedMetric
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
+from ndcg_spark.spark.counts import summed_counts, with_counts
 from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
@@ -26,6 +27,7 @@ from ndcg_spark.worker.partial_sums import (
     make_finisher,
     make_partial_summer,
 )
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 from ndcg_spark.worker.scoring import make_scorer
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -68,6 +70,8 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | 
           defined for each query, those with a value;
         - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
         - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
+        - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries all of whose rows
+          were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`.
 
@@ -132,7 +136,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     ----------
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `config_hash`, if they have that column, as rows of a metric table do.
+        `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack
+        `n_rejected` and `n_lost_queries`, and a sum with such rows is null.
     confidence : float
         Level of the new confidence intervals.
 
@@ -148,7 +153,7 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
-    return finished(summaries.select(*GROUP_KEYS, *COUNTS, "state", *provenance), confidence)
+    return finished(with_counts(summaries).select(*GROUP_KEYS, *COUNTS, "state", *provenance), confidence)
 
 
 def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> SummingTask:
@@ -158,7 +163,7 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
     ----------
     plan : EvaluationPlan
     rows : DataFrame or None
-        With `items`, for metrics of the catalogue.
+        With `items`, for metrics of the catalogue. None: rankings of the engine.
 
     Returns
     -------
@@ -169,13 +174,13 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
     if plan.catalogue_metrics and rows is not None:
         metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
         listed = arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)), rows.sparkSession)
-    weighted = plan.columns.weight is not None
     return SummingTask(
         segment_sets=plan.segment_sets,
-        weighted=weighted,
+        weighted=plan.columns.weight is not None,
         metrics=metrics,
         convention=plan.convention,
         listed=listed,
+        knows_rejected=plan.on_invalid == "fail" or rows is None or N_REJECTED in rows.columns,
     )
 
 
@@ -200,7 +205,7 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     DataFrame
         As for `summarize`; lazy.
     """
-    aggregates = [F.sum(name).alias(name) for name in COUNTS]
+    aggregates = summed_counts()
     aggregates.append(F.collect_list("state").alias("states"))
     if CONFIG_HASH not in partial.columns:
         merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)

@@ -16,11 +16,22 @@ from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import BoolArray, IntArray
 from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, int_values, plain_values
+from ndcg_spark.worker.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    int_values,
+    plain_values,
+)
 from ndcg_spark.worker.listed_items import ITEM, LISTED, ListedItems
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 from ndcg_spark.worker.scoring import dropped, uncounted
 
-COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
+N_LOST = "n_lost_queries"
+OF_REJECTED = (N_REJECTED, N_LOST)
+"""Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OF_REJECTED)
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}
@@ -59,6 +70,7 @@ class SummingTask:
     convention: Convention  # says by their status which queries count
     needs_ndcg: bool = False  # of these, queries without NDCG do not count
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
+    knows_rejected: bool = True  # else counts of rejected rows and lost queries are null
     most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
 
 
@@ -85,8 +97,10 @@ def _add_up(
         if alone:  # one run and cutoff: to group costs much more
             group = tuple(keys[name][0].as_py() for name in _ALWAYS)
             _add_totals(totals.setdefault(group, {}), numbers)
+        table = pa.table({**keys, **numbers})
+        in_segments = _with_query(table, batch)
         for names in task.segment_sets if alone else sets:
-            _hold(held, names, _group(pa.table({**keys, **numbers}), names))
+            _hold(held, names, _group(in_segments if names else table, names))
             if held[names].num_rows > task.most_groups:
                 yield from _partial_batches(held.pop(names), names, task)
         if task.listed is not None:
@@ -98,6 +112,12 @@ def _add_up(
     for names, grouped in held.items():
         yield from _partial_batches(grouped, names, task)
     yield from _listed_batches(listed, task, at_end=True)
+
+
+def _with_query(table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+    """Leave out what stands for rejected rows without a query: these count in the overall row alone."""
+    nameless = pc.equal(batch.column("status"), "no_query")
+    return table.filter(pc.invert(nameless)) if pc.any(nameless).as_py() else table
 
 
 def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
@@ -175,6 +195,12 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
         numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
+    if N_REJECTED in batch.schema.names:
+        numbers[N_REJECTED] = int_values(batch.column(N_REJECTED))
+        lost = (rows == 0) & (numbers[N_REJECTED] > 0) & flags_of(pc.not_equal(status, "no_query"))
+        numbers[N_LOST] = lost.astype(np.int64)
+    else:
+        numbers |= {name: np.zeros_like(rows) for name in OF_REJECTED}
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
@@ -212,6 +238,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         counts = {name: grouped.column(name) for name in COUNTS}
+        if not task.knows_rejected:
+            counts |= {name: pa.nulls(n, pa.int64()) for name in OF_REJECTED}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:

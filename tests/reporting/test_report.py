@@ -298,6 +298,19 @@ def test_rows_add_up(whole):
     assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
     assert accounting.rejected == (("nan_score", 60), (HOSTILE, 40))
     assert dict(accounting.queries)["in the mean"] == 2000
+    assert dict(accounting.queries)["whose rows were all rejected"] == 6
+
+
+def test_a_metric_table_alone_knows_how_many_rows_were_rejected(spark):
+    """Those of older versions do not, and the page does not say 0."""
+    rows = [metric_row("", NIGHTS[0], 0.5, 0.1)]
+    accounting = report(metrics_table(spark, rows)).contents.accounting
+    parts = {"evaluated": 50_000, "rejected as bad": 40, "left out by a stated rule": 10}
+    assert (dict(accounting.rows), accounting.n_read) == (parts, None)
+    assert dict(accounting.queries)["whose rows were all rejected"] == 3
+    old = report(metrics_table(spark, rows).drop("n_rejected", "n_lost_queries")).contents.accounting
+    assert dict(old.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
+    assert "whose rows were all rejected" not in dict(old.queries)
 
 
 def test_the_convention_is_spelled_out(whole):

@@ -277,7 +277,9 @@ def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
     tables = Tables(plan, canonical_rows(rows, plan))
     for seed in range(4):
         parts = split(tables.rows, seed, most_rows=3)
-        with pytest.raises(InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Rem"):
+        with pytest.raises(
+            InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Does"
+        ):
             tables.rankings(parts, **limits)
     unchecked = replace(plan, check_duplicates="none")
     assert Tables(unchecked, tables.rows).rankings(**limits)
@@ -398,10 +400,15 @@ def test_items_beyond_2_to_the_53_are_told_apart() -> None:
         assert scored(Tables(plan, rows).rankings([[other], [rows]]), plan)["q", 1]["dcg"] == dcg
 
 
-def test_nothing_but_bad_rows_is_nothing() -> None:
+def test_nothing_but_bad_rows_is_a_lost_query() -> None:
     plan = replace(plan_of(Choices(ties="item_asc")), on_invalid="reject")
-    rows = canonical_rows(one_query(("a", float("nan"), 0)), plan)
-    assert Tables(plan, rows).rankings() == []
+    rows = canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), plan)
+    (lost,) = Tables(plan, rows).rankings()
+    assert (lost["query_id"].to_pylist(), lost["n_rows"].to_pylist(), lost["n_rejected"].to_pylist()) == (
+        ["q"],
+        [0],
+        [2],
+    )
     assert Tables(plan, rows.slice(0, 0)).rankings() == []
 
 

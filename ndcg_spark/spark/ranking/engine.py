@@ -18,7 +18,7 @@ from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.ranking.canonical import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import make_complete_sender
 from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
-from ndcg_spark.worker.ranking.partial_ranking import COUNTS
+from ndcg_spark.worker.ranking.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.worker.ranking.query_rows import RankingTask
 from ndcg_spark.worker.ranking.receiving import make_merger, make_merging_summer
 
@@ -27,14 +27,18 @@ EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A source, and the canonical judgments of its queries where they are a table of their own."""
+    """A source, and the canonical judgments of its queries where they are a table of their own.
+
+    `others`: columns of the main table that the plan does not use, for messages.
+    """
 
     plan: EvaluationPlan
     source: Source
     judgments: DataFrame | None = None
+    others: tuple[str, ...] = ()
 
     def rankings(self) -> DataFrame:
-        """Rank every query; lazy.
+        """Rank every query, and count rejected rows; lazy.
 
         Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches
         of some thousand; two passes through Python workers. No action.
@@ -88,6 +92,7 @@ class Engine:
             n_partitions=self.source.n_partitions,
             checks_duplicates=self.plan.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,
+            others=self.others,
         )
 
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:
@@ -121,7 +126,8 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
     names, known = canonical_names(plan), rows.schema
     fields = [T.StructField("run", T.StringType())]
     fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
-    fields += [T.StructField(name, T.LongType()) for name in COUNTS]
+    rejected = [N_REJECTED] if plan.on_invalid == "reject" else []
+    fields += [T.StructField(name, T.LongType()) for name in (*COUNTS, *rejected)]
     if plan.levels:
         fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
     for name, label in names.carried.items():

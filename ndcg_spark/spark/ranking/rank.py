@@ -17,7 +17,7 @@ from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.formats import read_path
 from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
-from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
+from ndcg_spark.spark.ranking.duplicates import other_columns, resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
@@ -28,7 +28,8 @@ from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
-from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
+from ndcg_spark.worker.ranking.valid_rows import RowRules, make_row_marker, make_valid_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +67,29 @@ class Ranking:
         """Canonical rows of the main table, not checked yet; lazy."""
         return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
 
-    def rankings(self) -> DataFrame:
-        """One row a query; lazy. See `rank_queries`."""
-        found, plan = self.steps.rankings(), self.steps.plan
-        return with_item_features(found, plan, self.tables) if plan.needs else found
+    def rankings(self, *, rejected: bool = False) -> DataFrame:
+        """One row a query; lazy. See `rank_queries`.
 
-    def per_query(self) -> DataFrame:
-        """Metrics of every query; lazy. See `score_queries`."""
-        return score_queries(self.rankings(), self.steps.plan)
+        `rejected`: with `n_rejected`, and with rows for queries that lost all their rows, and for rejected rows that
+        have no query. A summary needs them.
+        """
+        found, plan = self.steps.rankings(), self.steps.plan
+        found = with_item_features(found, plan, self.tables) if plan.needs else found
+        if rejected or N_REJECTED not in found.columns:
+            return found
+        return found.where("n_rows > 0 OR n_judged > 0").drop(N_REJECTED)
+
+    def per_query(self, *, rejected: bool = False) -> DataFrame:
+        """Metrics of every query; lazy. See `score_queries`; `rejected` as for `rankings`."""
+        return score_queries(self.rankings(rejected=rejected), self.steps.plan)
 
     def summary(self, per_query: DataFrame | None = None) -> DataFrame:
-        """Summary of all metrics; lazy, of metrics of queries where these are known. See `summarize`."""
+        """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
         plan = self.steps.plan
         if per_query is not None:
             return summarize(per_query, plan, items=self.tables.items)
         if plan.needs:
-            return summarize_rankings(self.rankings(), plan, items=self.tables.items)
+            return summarize_rankings(self.rankings(rejected=True), plan, items=self.tables.items)
         return self.steps.summary()
 
 
@@ -214,22 +222,22 @@ def _chosen(
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
     rows = run_rows(frame, plan, judged=judgments is None, parse_text=parse_text)
-    judged = None
+    judged, others = None, other_columns(frame, plan)
     if judgments is not None:
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
     if plan.resolves_duplicates:
-        rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
+        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, others=others)
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES, ORDER)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
-        rows = valid_only(long_rows(rows, plan), RowRules(plan))
+        rows = _checked(long_rows(rows, plan), plan)
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
-        windows = Windows(plan=plan, rows=rows, judgments=judged)
+        windows = Windows(plan=plan, rows=rows, judgments=judged, others=others)
         return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, plan, rows, path=path, judged=judgments is None, sizes=sizes)
-    engine = Engine(plan=plan, source=source, judgments=judged)
+    engine = Engine(plan=plan, source=source, judgments=judged, others=others)
     return "engine", source.name, source.reason, engine
 
 
@@ -263,6 +271,15 @@ def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
         pairs.append(F.struct(*of_run))
     rest = [name for name in rows.columns if name not in {*scores, *map(bad_row_of, scores)}]
     return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
+
+
+def _checked(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Valid rows of the main table; rejected ones are marked, so that they are counted."""
+    if plan.on_invalid == "fail":
+        return valid_only(rows, RowRules(plan))
+    kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
+    schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
+    return rows.mapInArrow(as_shipped(make_row_marker(RowRules(plan))), schema=schema)
 
 
 def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:

@@ -9,6 +9,7 @@ from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
 from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.ranking.entries import Entries, joined_entries
 from ndcg_spark.worker.ranking.partial_ranking import (
+    LOST,
     PartialRankings,
     best_entries,
     column_range,
@@ -54,7 +55,7 @@ def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTa
         if is_count(name):
             head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
         elif colon:
-            head[name] = column_range(column, carried, offsets)[f"{end}:{carried}"]
+            head[name] = column_range(column, carried, offsets)[f"{'low' if end == LOST else end}:{carried}"]
         else:
             head[name] = column.take(pa.array(offsets[:-1]))
     ranked, ideal = partials.ranked, partials.ideal

@@ -6,6 +6,7 @@ the first entries: an entry of a list is cut like a row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,11 +30,15 @@ from ndcg_spark.kernels.top_k import NumberArray, falling_order, first_ranked, k
 from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
 from ndcg_spark.worker.ranking.entries import Entries, Values, take_values
-from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, both, keys_in
+from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, both, grouped_rows, keys_in, query_rows
 
 COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+N_REJECTED = "n_rejected"
+"""Rejected rows of a query, counted where rows may be rejected. They are partial rankings without entries."""
+LOST = "lost"
+"""Before the name of a segment column: the lowest value in rejected rows, for a query that has no others."""
 AT_LEAST = "at_least:"
 """Before the number of a relevance in `EvaluationPlan.levels`: how many judged items reach it."""
 
@@ -42,7 +47,8 @@ AT_LEAST = "at_least:"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column.
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. Where rows may be rejected, also
+    `n_rejected`, and `lost:NAME` of each segment column.
     """
 
     head: dict[str, pa.Array]
@@ -78,14 +84,50 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
             found |= column_range(
                 column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets
             )
+    if task.counts_rejected:
+        n = len(rows.offsets) - 1
+        found[N_REJECTED] = pa.array(np.zeros(n, dtype=np.int64))
+        found |= {f"{LOST}:{name}": pa.nulls(n, rows.batch.column(name).type) for name in _segments(names, task)}
     return found
+
+
+def _segments(there: Sequence[str], task: RankingTask) -> list[str]:
+    return [name for name in task.names.segments if name in there]
+
+
+def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Count the rejected rows of each query, which is known, in partial rankings without entries."""
+    nothing, keys, segments = rows.slice(0, 0), keys_in(rows, task.names), _segments(rows.schema.names, task)
+    needed = [*keys, *segments, *(name for name in rows.schema.names if name == COPIES)]
+    rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
+    starts = pa.array(offsets[:-1])
+    found = without_entries({key: rows.column(key).take(starts) for key in keys}, nothing, task)
+    found.head[N_REJECTED] = pa.array(n_copies(rows, offsets))
+    for name in segments:
+        found.head[f"{LOST}:{name}"] = column_range(rows.column(name), name, offsets)[f"low:{name}"]
+    return found
+
+
+def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Partial rankings of some queries, with all that those of rows like `nothing` have, but without entries."""
+    found = rank_partially(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    n = len(next(iter(keys.values())))
+    head = dict(keys)
+    for name, column in found.head.items():
+        if is_count(name):
+            head[name] = pa.array(np.zeros(n, dtype=np.int64))
+        elif name not in head:
+            head[name] = pa.nulls(n, column.type)
+    lists = (
+        None if entries is None else Entries(entries.columns, np.zeros(n + 1, dtype=np.int64))
+        for entries in (found.ranked, found.ideal)
+    )
+    return PartialRankings(head, *lists)
 
 
 def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
     n_used = lengths_of(rows.offsets)
-    n_rows = n_used
-    if COPIES in rows.batch.schema.names:
-        n_rows = np.add.reduceat(int_values(rows.batch.column(COPIES)), rows.offsets[:-1])
+    n_rows = n_copies(rows.batch, rows.offsets)
     n_items = _n_where(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
     return {
@@ -96,6 +138,13 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
         "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
         **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.plan.levels)},
     }
+
+
+def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
+    """Count the rows of the input that each stretch stands for."""
+    if COPIES not in batch.schema.names or len(offsets) == 1:
+        return lengths_of(offsets)
+    return np.add.reduceat(int_values(batch.column(COPIES)), offsets[:-1])
 
 
 def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
@@ -114,7 +163,7 @@ def count_reaching(rows: QueryRows, level: float) -> IntArray:
 
 def is_count(name: str) -> bool:
     """Whether a column of the head is a count, which merging adds up."""
-    return name in COUNTS or name.startswith(AT_LEAST)
+    return name in COUNTS or name == N_REJECTED or name.startswith(AT_LEAST)
 
 
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
