@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shlex
 import socket
 import struct
 import subprocess
@@ -160,9 +161,18 @@ def test_catalog_tables_are_known_by_their_options() -> None:
     ],
 )
 def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
-    monkeypatch: pytest.MonkeyPatch, settings_of, of_environment: str | None, of_user: str | None, *, ours: bool
+    monkeypatch: pytest.MonkeyPatch,
+    settings_of,
+    tmp_path: Path,
+    of_environment: str | None,
+    of_user: str | None,
+    *,
+    ours: bool,
 ) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other) if of_environment else sys.executable)
     settings = settings_of({} if of_user is None else {"spark.pyspark.python": of_user})
     assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
     assert settings.get("spark.python.unix.domain.socket.enabled") == ("true" if ours else None)
