@@ -116,6 +116,8 @@ def _add_up(
 
 def _with_query(table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     """Leave out what stands for rejected rows without a query: these count in the overall row alone."""
+    if N_REJECTED not in table.column_names:
+        return table
     nameless = pc.equal(batch.column("status"), "no_query")
     return table.filter(pc.invert(nameless)) if pc.any(nameless).as_py() else table
 
@@ -195,12 +197,10 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
         numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
-    if N_REJECTED in batch.schema.names:
-        numbers[N_REJECTED] = int_values(batch.column(N_REJECTED))
-        lost = (rows == 0) & (numbers[N_REJECTED] > 0) & flags_of(pc.not_equal(status, "no_query"))
-        numbers[N_LOST] = lost.astype(np.int64)
-    else:
-        numbers |= {name: np.zeros_like(rows) for name in OF_REJECTED}
+    rejected = int_values(batch.column(N_REJECTED)) if N_REJECTED in batch.schema.names else None
+    if rejected is not None and rejected.any():
+        lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
+        numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
@@ -237,9 +237,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
     n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
-        counts = {name: grouped.column(name) for name in COUNTS}
-        if not task.knows_rejected:
-            counts |= {name: pa.nulls(n, pa.int64()) for name in OF_REJECTED}
+        counts = {name: grouped.column(name) for name in COUNTS if name not in OF_REJECTED}
+        counts |= {name: _of_rejected(grouped, name, task) for name in OF_REJECTED}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:
@@ -263,6 +262,15 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         if metric.cutoffs is not None:
             table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
+
+
+def _of_rejected(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+    """A count that batches have where they have rejected rows; null where nobody knows."""
+    if not task.knows_rejected:
+        return pa.nulls(grouped.num_rows, pa.int64())
+    if name not in grouped.column_names:
+        return pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
+    return pc.fill_null(grouped.column(name), 0)
 
 
 def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:

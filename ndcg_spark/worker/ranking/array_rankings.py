@@ -56,7 +56,7 @@ def _counted(rejected: pa.RecordBatch, task: RankingTask) -> PartialRankings:
         elif name != RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
     found = _complete(pa.RecordBatch.from_pydict(columns), task)
-    found.head["n_rows"], found.head[N_REJECTED] = found.head[N_REJECTED], found.head["n_rows"]
+    found.head[N_REJECTED], found.head["n_rows"] = found.head["n_rows"], found.head["n_left_out"]  # 1 and 0
     return found
 
 
@@ -74,8 +74,6 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
         "n_judged": lengths_of(truth.offsets),
         "n_relevant": lengths_of(chosen_offsets(truth.numbers(RELEVANCE) > 0, truth.offsets)),
     }
-    if task.counts_rejected:
-        counts[N_REJECTED] = np.zeros(batch.num_rows, dtype=np.int64)
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {name: pa.array(values) for name, values in counts.items()}
     for at, level in enumerate(task.plan.levels):

@@ -123,8 +123,7 @@ class _Part:
 
     def _finished(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
         found = joined_partials(waiting)
-        n_rejected = pc.sum(found.head[N_REJECTED]).as_py() if self._task.counts_rejected else 0
-        for complete in merged([found], self._task) if n_rejected else [found]:
+        for complete in merged([found], self._task) if N_REJECTED in found.head else [found]:
             yield from rankings_batches(complete, self._task)
 
     def _by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:

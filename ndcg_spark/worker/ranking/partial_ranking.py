@@ -6,7 +6,6 @@ the first entries: an entry of a list is cut like a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +35,7 @@ COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 N_REJECTED = "n_rejected"
-"""Rejected rows of a query, counted where rows may be rejected. They are partial rankings without entries."""
+"""Rejected rows of a query: those of a stretch are a partial ranking without entries."""
 LOST = "lost"
 """Before the name of a segment column: the lowest value in rejected rows, for a query that has no others."""
 AT_LEAST = "at_least:"
@@ -47,8 +46,8 @@ AT_LEAST = "at_least:"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. Where rows may be rejected, also
-    `n_rejected`, and `lost:NAME` of each segment column.
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. If rows of one of the queries were
+    rejected, also `n_rejected`, and `lost:NAME` of each segment column.
     """
 
     head: dict[str, pa.Array]
@@ -84,20 +83,13 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
             found |= column_range(
                 column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets
             )
-    if task.counts_rejected:
-        n = len(rows.offsets) - 1
-        found[N_REJECTED] = pa.array(np.zeros(n, dtype=np.int64))
-        found |= {f"{LOST}:{name}": pa.nulls(n, rows.batch.column(name).type) for name in _segments(names, task)}
     return found
-
-
-def _segments(there: Sequence[str], task: RankingTask) -> list[str]:
-    return [name for name in task.names.segments if name in there]
 
 
 def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Count the rejected rows of each query, which is known, in partial rankings without entries."""
-    nothing, keys, segments = rows.slice(0, 0), keys_in(rows, task.names), _segments(rows.schema.names, task)
+    nothing, keys = rows.slice(0, 0), keys_in(rows, task.names)
+    segments = [name for name in task.names.segments if name in rows.schema.names]
     needed = [*keys, *segments, *(name for name in rows.schema.names if name == COPIES)]
     rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])

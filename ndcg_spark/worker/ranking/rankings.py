@@ -47,7 +47,9 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     n = len(head["n_rows"])
     columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
     columns |= {label: head[name] for name, label in names.query.items()}
-    columns |= {name: head[name] for name in (*COUNTS, N_REJECTED) if name in head}
+    columns |= {name: head[name] for name in COUNTS}
+    if task.counts_rejected:
+        columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
     if task.plan.levels:
         columns["n_at_least"] = lists_of_counts(
             [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.plan.levels))]

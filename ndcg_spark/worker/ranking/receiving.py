@@ -85,8 +85,9 @@ class _Arrived:
     def merge(self, task: RankingTask) -> list[PartialRankings]:
         """Make one partial ranking of each query of a run."""
         packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
-        if packed:
-            self.partials.append(partials_in(joined(packed)))
+        for counted in (False, True):  # of rejected rows, in which batches have further columns
+            if alike := [batch for batch in packed if (N_REJECTED in batch.schema.names) is counted]:
+                self.partials.append(partials_in(joined(alike)))
         if rows:
             self.partials += partials_of(*grouped_rows(joined(rows), task.names, completely=True), task)
         self.partials = merged(self.partials, task)
