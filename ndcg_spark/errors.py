@@ -76,7 +76,8 @@ def find_refusal(text: str) -> str | None:
     Returns
     -------
     str or None
-        The last marked message: what stands before it may be an id of the data with marks of its own.
+        The last marked message, in which options are not `spelled` yet: what stands before it may be an id of the
+        data with marks of its own.
 
     Examples
     --------
