@@ -32,13 +32,15 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples() -> list[tuple[str, str]]:
-    """Each Python block, and the text block that follows it before the next one."""
+    """Each Python block, and the text block that follows it on its page before the next one."""
     found: list[tuple[str, str]] = []
-    for kind, text in BLOCK.findall(README):
-        if kind == "python":
-            found.append((text, ""))
-        elif kind == "text" and found:
-            found[-1] = (found[-1][0], text)
+    for page in PAGES:
+        first = len(found)
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if kind == "python":
+                found.append((text, ""))
+            elif kind == "text" and len(found) > first:
+                found[-1] = (found[-1][0], text)
     return found
 
 
