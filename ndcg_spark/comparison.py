@@ -214,6 +214,7 @@ def comparison_plan(
         query=(query,) if isinstance(query, str) else tuple(query or ("query_id",)),
         segment_sets=segment_sets_of(segments or ()),
         same_ideal=used.ideal == "judged",
+        skips_no_relevant=used.no_relevant == "skip",
         **{**options, "unpaired": options.get("unpaired") or used.missing_query},
     )
 

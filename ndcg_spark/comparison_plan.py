@@ -44,6 +44,8 @@ class ComparisonPlan:
         (`drop`); or the comparison is refused (`error`).
     same_ideal : bool
         Whether both runs must have the same IDCG for a query, as those of one judgments table have.
+    skips_no_relevant : bool
+        Whether queries with nothing relevant count in no mean (`no_relevant=skip`), of whatever metric.
     replicates : int
         Replicates of the bootstrap; 0 leaves it out.
     flips : int
@@ -78,6 +80,7 @@ class ComparisonPlan:
     cluster: str | None = None
     unpaired: str = "zero"
     same_ideal: bool = True
+    skips_no_relevant: bool = False
     replicates: int = 1000
     flips: int = 9999
     seed: int = 42
@@ -149,6 +152,8 @@ class ComparisonPlan:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
         del parts["companions"]  # which rows are tested changes no row's own numbers, and stored hashes must last
+        if not self.skips_no_relevant:  # a field that came later
+            del parts["skips_no_relevant"]
         parts["metrics"] = [
             [one.name, one.column, None if one.cutoffs is None else sorted(map(str, one.cutoffs))]
             for one in self.metrics

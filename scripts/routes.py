@@ -217,7 +217,7 @@ def job_of_query(asked: Asked) -> Answer:
     asked.frame("judgments").createOrReplaceTempView("judgments")
     found = run_job(
         *("mean-ndcg", "--input", "SELECT * FROM retrieved", "--judgments", "judgments", "--run-col", "ranker"),
-        *("--json", "-", *asked.question.flags),
+        *("--dataset", "routes", "--json", "-", *asked.question.flags),
     )
     return means(found["metrics"])
 

@@ -146,9 +146,10 @@ def _selected(
         chosen.append(F.lit(plan.runs.index(run)).cast("int").alias(RUN))
     require_column(frame, "k", "k", table)
     chosen.append(named("k").cast("int").alias(K))
-    chosen += [
-        _number(frame, one.column, "metrics", table).alias(value_column(at)) for at, one in enumerate(plan.metrics)
-    ]
+    counts = _counts_in_means(frame, plan)
+    for at, one in enumerate(plan.metrics):
+        value = _number(frame, one.column, "metrics", table)
+        chosen.append(F.when(counts, value).alias(value_column(at)))
     if has_ideal:
         chosen.append(_number(frame, "idcg", "ideal", table).alias(IDCG))
     if plan.weight is not None:
@@ -163,6 +164,19 @@ def _selected(
         chosen.append(is_missing.alias(MISSING))
     rows = frame.where(named(RUN).isin(*plan.runs)) if run is None else frame
     return _at_cutoffs(rows, plan).select(*chosen)
+
+
+def _counts_in_means(frame: DataFrame, plan: ComparisonPlan) -> Column:
+    """Whether a query counts in the means: under `no_relevant=skip` not if it has nothing relevant.
+
+    Tables of which no convention is told show that rule where their NDCG is null beside an IDCG.
+    """
+    if "status" not in frame.columns:
+        return F.lit(True)
+    skipped = F.lit(plan.skips_no_relevant)
+    if {"idcg", "ndcg"} <= set(frame.columns):
+        skipped |= named("idcg").isNotNull() & named("ndcg").isNull()
+    return ~(F.coalesce(named("status") == "no_relevant", F.lit(False)) & skipped)
 
 
 def _number(frame: DataFrame, column: str, part: str, table: str) -> Column:

@@ -1,16 +1,20 @@
-"""Progress at a terminal on Spark Connect, and what identifies an input; without Spark."""
+"""Progress at a terminal on Spark Connect, and what identifies an input."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ndcg_spark.cli.input_identity import file_facts, input_identities
 from ndcg_spark.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
 
 class ConnectSession:
@@ -131,10 +135,12 @@ SNAPSHOT = "SELECT snapshot_id FROM prod.t.refs WHERE name = 'main'"
 
 
 class Catalog:
-    """A session whose catalog has one table."""
+    """A session whose catalog has one table. Stands for formats that the Spark of these tests does not have."""
 
-    def __init__(self, files: list[str] | None = None, **answers: list[tuple[Any, ...]]) -> None:
-        self.files, self.answers, self.asked = files, answers, []
+    def __init__(
+        self, files: list[str] | None = None, conf: RuntimeConfig | None = None, **answers: list[tuple[Any, ...]]
+    ) -> None:
+        self.files, self.conf, self.answers, self.asked = files, conf, answers, []
 
     def sql(self, statement: str) -> Any:
         self.asked.append(statement)
@@ -153,8 +159,9 @@ class Catalog:
         ("iceberg", {"refs": []}, {}, SNAPSHOT),
     ],
 )  # fmt: skip
-def test_tables_with_versions(provider: str, answers: dict, facts: dict, statement: str) -> None:
-    session = Catalog(EXTENDED=[("query_id", "string", None), ("Provider", provider, "")], **answers)
+def test_tables_with_versions(spark: SparkSession, provider: str, answers: dict, facts: dict, statement: str) -> None:
+    described = [("query_id", "string", None), ("Provider", provider, "")]
+    session = Catalog(conf=spark.conf, EXTENDED=described, **answers)
     options = {"input": "prod.t", "input_format": None, "input_option": (), "k": "10", "judgments": None}
     (found,) = input_identities(session, options | {"judgments_format": None, "judgments_option": ()})
     assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}

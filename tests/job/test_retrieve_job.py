@@ -117,7 +117,7 @@ def test_bad_rows_are_refused_and_nothing_is_written(spark, tmp_path, vectors, m
         (("--rankings-output", "r", "--output", "r", "--labels-col", "labels"), "each its own place"),
         (("--rankings-output", "r", "--parts", "0"), "parts must lie between"),
         (("--rankings-output", "{items}"), "--corpus and --rankings-output are both"),
-        (("--labels-col", "digit"), "column 'digit' (labels-col) is not in the query table"),
+        (("--labels-col", "digit"), "column 'digit' (--labels-col) is not in the query table"),
         (("--labels-col", "labels", "--convention", "default;ties=input_order"), "order"),
     ],
 )

@@ -165,6 +165,21 @@ def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
         ndcg_spark.changed_queries(ndcg_spark.evaluate(table, run="ranker", metrics="ap"), baseline="a", run="b")
 
 
+def test_comparisons_leave_out_the_queries_that_no_mean_has(spark):
+    """By `no_relevant=skip` the second query is in no mean: success@1 is 1 and 0, not 1/2 and 0."""
+    rows = [("a", "q", 1, 0.9, 1.0), ("a", "q", 2, 0.8, 0.0), ("b", "q", 1, 0.1, 1.0), ("b", "q", 2, 0.8, 0.0)]
+    rows += [(run, "nothing", 1, 0.5, 0.0) for run in ("a", "b")]
+    table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
+    convention = "default;no_relevant=skip"
+    for metrics in (["success@1"], ["success@1", "ndcg@1"]):
+        found = ndcg_spark.evaluate(table, run="ranker", metrics=metrics, convention=convention)
+        told = {"convention": convention} if len(metrics) == 1 else {}  # NDCG beside it shows the rule
+        for runs, more in ((found, {}), (found.per_query, {"metrics": "success", **told})):
+            compared = ndcg_spark.compare(runs, baseline="a", names=["a", "b"], replicates=0, flips=0, **more)
+            (row,) = compared.where("metric = 'success'").collect()
+            assert (row["baseline_value"], row["value"], row["n_queries"], row["n_skipped"]) == (1.0, 0.0, 1, 1)
+
+
 def test_arrays_and_given_ranks_give_the_same(spark):
     rows = random_table(2, tied=False)
     table = spark.createDataFrame(rows, SCHEMA)
