@@ -22,6 +22,7 @@ from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.folders import is_pattern
 from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
+from ndcg_spark.spark.tasks import BYTES_OF_A_PARTITION
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,
     Footer,
@@ -36,7 +37,6 @@ from ndcg_spark.worker.files.stores import address_of, reason_of
 from ndcg_spark.worker.ranking.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import FilesTask
 
-BYTES_OF_A_PARTITION = 2**25
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
 """Partition ids for each shuffle partition, which Spark's hash of them then fills about evenly."""
@@ -67,6 +67,8 @@ class SparkSource:
         Partition ids of the exchange.
     reason : str
         For `--explain`.
+    n_tasks : int or None
+        As of `task_limit`.
     fell_back : bool
         Whether workers were to read objects of a store, and could not.
     """
@@ -74,6 +76,7 @@ class SparkSource:
     rows: DataFrame
     n_partitions: int
     reason: str
+    n_tasks: int | None = None
     fell_back: bool = False
 
     @property
@@ -94,12 +97,15 @@ class ParquetSource:
         With bounds where the files are sorted by query and have all that a query is scored by.
     n_partitions : int
     reason : str
+    n_tasks : int or None
+        As of `task_limit`.
     """
 
     rows: DataFrame
     files: FilesTask
     n_partitions: int
     reason: str
+    n_tasks: int | None = None
 
     @property
     def name(self) -> str:
@@ -117,6 +123,7 @@ def choose_source(
     *,
     path: str | None = None,
     judged: bool = True,
+    n_tasks: int | None = None,
     sizes: PartSizes = PART_SIZES,
 ) -> Source:
     """Decide who reads the main table. Reads footers where a path was given.
@@ -135,6 +142,8 @@ def choose_source(
         The path that the user gave, if it was one of Parquet files.
     judged : bool
         Whether relevances are taken from this table.
+    n_tasks : int or None
+        As of `task_limit`.
     sizes : PartSizes
         How files that workers read are divided.
 
@@ -157,13 +166,13 @@ def choose_source(
     if isinstance(columns, str):
         found: ParquetSource | str = columns
     else:
-        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, sizes=sizes)
+        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, n_tasks=n_tasks, sizes=sizes)
     if isinstance(found, ParquetSource):
         return found
     require_spark_allowed(plan, found)
-    n_partitions = IDS_OF_A_PARTITION * shuffle_partitions(spark)
+    n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
     fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
-    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
+    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
 
 
 def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
@@ -188,6 +197,7 @@ def _parquet_source(
     columns: dict[str, str],
     *,
     judged: bool,
+    n_tasks: int | None,
     sizes: PartSizes,
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
@@ -209,14 +219,16 @@ def _parquet_source(
     complete = judged and not plan.needs  # what else a query is scored by comes from another table
     bounds = bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
+    fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
     what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
     in_order = ", sorted by query" if bounds else ""
     return ParquetSource(
         rows=rows,
         files=files,
-        n_partitions=min(MAX_PARTITIONS, max(MIN_PARTITIONS, n_bytes // BYTES_OF_A_PARTITION)),
+        n_partitions=min(MAX_PARTITIONS, max(fewest, n_bytes // BYTES_OF_A_PARTITION)),
         reason=f"{len(listed):,} {what}{in_order}",
+        n_tasks=n_tasks,
     )
 
 

@@ -25,6 +25,7 @@ from ndcg_spark.spark.settings import current_session
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
+from ndcg_spark.spark.tasks import in_tasks, task_limit
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
@@ -35,7 +36,7 @@ class Ranking:
     """How a table is ranked, decided once; nothing of it has run.
 
     The strategy is `engine`, `window` or `arrays`; the source, which reads the table, `spark` or `parquet`; the
-    reason is for `--explain`.
+    reason is for `--explain`; `n_tasks` is as of `task_limit`.
     """
 
     strategy: str
@@ -43,6 +44,7 @@ class Ranking:
     reason: str
     steps: Engine | Windows | Arrays
     tables: ItemTables
+    n_tasks: int | None = None
 
     @property
     def fell_back(self) -> bool:
@@ -78,9 +80,9 @@ class Ranking:
         """Summary of all metrics; lazy, of metrics of queries where these are known. See `summarize`."""
         plan = self.steps.plan
         if per_query is not None:
-            return summarize(per_query, plan, items=self.tables.items)
+            return summarize(per_query, plan, items=self.tables.items, n_tasks=self.n_tasks)
         if plan.needs:
-            return summarize_rankings(self.rankings(), plan, items=self.tables.items)
+            return summarize_rankings(self.rankings(), plan, items=self.tables.items, n_tasks=self.n_tasks)
         return self.steps.summary()
 
 
@@ -175,13 +177,16 @@ def choose_ranking(
         of_runs=judgments is None,
     )
     check_item_tables(plan, tables)
+    n_tasks = task_limit(frame, judgments)
     strategy, source, reason, steps = _chosen(
-        frame, plan, judgments, path, sizes, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+        *(frame, plan, judgments, path, sizes, n_tasks),
+        parse_text=parse_text,
+        parse_judgment_text=parse_judgment_text,
     )
     if TOPICS in plan.needs:
         judged = _rows_with_topics(plan, tables, parse_text=parse_text if judgments is None else parse_judgment_text)
         tables = replace(tables, rows_with_topics=judged)
-    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables)
+    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
 
 
 def _chosen(
@@ -190,6 +195,7 @@ def _chosen(
     judgments: DataFrame | None,
     path: str | None,
     sizes: PartSizes,
+    n_tasks: int | None,
     *,
     parse_text: bool,
     parse_judgment_text: bool,
@@ -207,7 +213,7 @@ def _chosen(
         require_carried(plan, frame)
         require_spark_allowed(plan, f"column {relevance!r} is an array")
         reason = f"column {relevance!r} is an array: each row is scored where it is"
-        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan))
+        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan), n_tasks=n_tasks)
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
@@ -217,16 +223,17 @@ def _chosen(
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
     if plan.resolves_duplicates:
-        rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan)
+        rows = in_tasks(resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan), n_tasks)
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES, ORDER)
+            judged = in_tasks(judged, n_tasks)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
-        windows = Windows(plan=plan, rows=rows, judgments=judged)
+        windows = Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks)
         return "window", "spark", "the reference was asked for", windows
-    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, sizes=sizes)
+    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
     engine = Engine(plan=plan, source=source, judgments=judged)
     return "engine", source.name, source.reason, engine
 
