@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import zip_longest
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -94,10 +92,10 @@ def _explained(spark: SparkSession, query: str, mode: str = "") -> str:
 def _bytes_of_plan(text: str) -> int | None:
     """Add up what the leaves of an optimized plan read."""
     steps = [found for found in map(_STATISTICS.match, text.splitlines()) if found]
-    depths: Iterator[int] = (len(step[1]) for step in steps[1:])
+    depths = [len(step[1]) for step in steps]
     total = 0.0
-    for step, below in zip_longest(steps, depths, fillvalue=0):
-        if below > len(step[1]):
+    for step, depth, next_depth in zip(steps, depths, [*depths[1:], 0], strict=True):
+        if next_depth > depth:
             if not _KEEPS_ROWS.match(step[2]):
                 return None
         elif step[2].startswith("InMemoryRelation") and not step[5]:

@@ -15,16 +15,17 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import TOPICS
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
+from ndcg_spark.spark.tasks import in_tasks
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
 
 
-def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, n_tasks: int | None = None) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
     Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
     ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
-    not depend on row order. Spark cost: one shuffle of all rows by (query, item).
+    not depend on row order. Spark cost: one shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
@@ -36,7 +37,7 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
     kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
     found = rows.groupBy(*columns_of([*keys, ITEM])).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
-    flat = found.select(
+    flat = in_tasks(found, n_tasks).select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
     )
     if policy != "error":

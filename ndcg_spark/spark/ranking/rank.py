@@ -25,7 +25,7 @@ from ndcg_spark.spark.settings import current_session
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.summary import summarize, summarize_rankings
 from ndcg_spark.spark.table_folders import refuse_table_files
-from ndcg_spark.spark.tasks import in_tasks, task_limit
+from ndcg_spark.spark.tasks import task_limit
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
@@ -223,10 +223,9 @@ def _chosen(
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
     if plan.resolves_duplicates:
-        rows = in_tasks(resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan), n_tasks)
+        rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan, n_tasks)
         if judged is not None:
-            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES, ORDER)
-            judged = in_tasks(judged, n_tasks)
+            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan, n_tasks).drop(COPIES, ORDER)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
         rows = valid_only(long_rows(rows, plan), RowRules(plan))
