@@ -18,6 +18,8 @@ from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, SummedMetric
 from ndcg_spark.spark.comparison import STORED_WEIGHT, compare_queries, runs_in
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.worker.comparing.pairing import UNWEIGHTED
 
 _PLAIN = {
     "weight", "cluster", "unpaired", "replicates", "flips", "seed", "alpha", "margin", "effect", "lift",
@@ -60,6 +62,7 @@ def compared_metrics(
     return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
 
 
+@refuses_streams
 def compare(
     runs: Tables,
     *,
@@ -269,8 +272,7 @@ def _has_weight(runs: Tables) -> bool:
     if len(set(weighted.values())) > 1:
         has, lacks = (next(run for run, its in weighted.items() if its is whether) for whether in (True, False))
         raise InputRefusedError(
-            f"the table of run {has!r} has stored weights and that of run {lacks!r} has none; weight-col '' compares "
-            "without weights."
+            f"the table of run {has!r} has stored weights and that of run {lacks!r} has none; {UNWEIGHTED}."
         )
     return any(weighted.values())
 

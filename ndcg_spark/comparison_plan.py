@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from itertools import combinations
 
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.nightly_plans import check_margin
 from ndcg_spark.plan import SummedMetric
 
@@ -99,7 +99,7 @@ class ComparisonPlan:
         if not self.metrics:
             raise InvalidParameterError("metrics must name at least one metric, such as ndcg.")
         if not self.query:
-            raise InvalidParameterError("query-col must name at least one column.")
+            raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if any(one.name == "idcg" for one in self.metrics):
             raise InvalidParameterError("idcg is the same for all runs and cannot be compared; leave it out.")
         self._check_numbers()

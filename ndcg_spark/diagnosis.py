@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison import known_runs
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.evaluation import Evaluation
+from ndcg_spark.plan import cutoff_of
 from ndcg_spark.spark.diagnosis import most_changed
 
 
@@ -19,7 +20,7 @@ def changed_queries(
     run: str,
     n: int = 10,
     metric: str = "ndcg",
-    k: int | None = None,
+    k: int | str | None = None,
     segments: Sequence[str] = (),
     depth: int | None = None,
 ) -> DataFrame:
@@ -62,10 +63,12 @@ def changed_queries(
     """
     plan, known = evaluation.plan, known_runs(evaluation)
     if known == ("",):
-        raise InvalidParameterError("the evaluation has one run without a name; two runs need run-col or score-col.")
-    for option, name in (("baseline", baseline), ("run", run)):
+        raise InvalidParameterError(
+            f"the evaluation has one run without a name; two runs need {option('run')} or {option('score')}."
+        )
+    for named, name in (("baseline", baseline), ("run", run)):
         if known is not None:
-            one_of(option, name, known)
+            one_of(named, name, known)
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1; got {n}.")
     evaluated = {column: plan.cutoffs_of(column) for column in plan.metric_columns if plan.cutoffs_of(column)}
@@ -74,7 +77,7 @@ def changed_queries(
     unknown = [name for name in segments if name not in (*plan.segment_columns, *plan.columns.query)]
     if unknown:
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
-    k = evaluated[metric][-1] if k is None else k
+    k = evaluated[metric][-1] if k is None else cutoff_of(k)
     if k not in evaluated[metric]:
         cutoffs = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
         raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs}; got k={k!r}.")

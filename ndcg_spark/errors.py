@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _OPEN, _CLOSE = "[[ndcg-spark: ", " :ndcg-spark]]"
 _REFUSAL = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
@@ -11,8 +12,17 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u2
 """Control characters, which move the cursor or end a line; marks that turn the direction of text; half characters."""
 
 
+_OPTION = re.compile(r"\[\[([a-z_]+)=([^\[\]]*)\]\]")
+"""What `option` writes."""
+
+
 class NdcgSparkError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose. Its text names options as Python does: `run=`."""
+
+    def __str__(self) -> str:
+        """Return the message with options spelled for Python; `text_of` keeps them for others to spell."""
+        text = text_of(self)
+        return text if is_marked(text) else spelled(text)  # on the way from a worker to whoever is to read it
 
 
 class InvalidParameterError(NdcgSparkError, ValueError):
@@ -66,7 +76,8 @@ def find_refusal(text: str) -> str | None:
     Returns
     -------
     str or None
-        The last marked message: what stands before it may be an id of the data with marks of its own.
+        The last marked message, in which options are not `spelled` yet: what stands before it may be an id of the
+        data with marks of its own.
 
     Examples
     --------
@@ -75,6 +86,67 @@ def find_refusal(text: str) -> str | None:
     """
     found = _REFUSAL.findall(text)
     return found[-1] if found else None
+
+
+def option(name: str, value: str = "") -> str:
+    """Name an option in a message, such that each front end spells it as its users write it.
+
+    Parameters
+    ----------
+    name : str
+        What the argument is called in Python.
+    value : str
+        What to give it, as both front ends write it.
+
+    Returns
+    -------
+    str
+        A piece of the message of an error, in the driver or in a worker.
+
+    Examples
+    --------
+    >>> print(InvalidParameterError(f"leave {option('run')} out."))
+    leave run= out.
+    """
+    return f"[[{name}={value}]]"
+
+
+def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
+    """Spell the options that a message names.
+
+    Parameters
+    ----------
+    text : str
+        With pieces of `option`.
+    spelling : callable
+        Takes a name and a value, which may be empty. The default is how Python has them.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> spelled(option("weight", "''") + " compares without weights"), spelled("a[[0]]")
+    ("weight='' compares without weights", 'a[[0]]')
+    """
+    return _OPTION.sub(lambda found: spelling(found[1], found[2]), text)
+
+
+def text_of(error: BaseException) -> str:
+    """Text of an error for another error to repeat, with the pieces of `option` as they are.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    str
+    """
+    if isinstance(error, NdcgSparkError):
+        return str(error.args[0]) if error.args else ""
+    return str(error)
 
 
 def is_marked(text: str) -> bool:

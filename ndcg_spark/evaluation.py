@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics import MetricAt, parse_metric
-from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, whole_k
+from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, cutoff_of
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
+from ndcg_spark.spark.streams import refuses_streams
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -87,16 +88,9 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     (1, 10, None)
     """
     given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
-    numbers: set[int] = set()
-    for one in given:
-        if one is None or one == "all":
-            continue
-        try:
-            numbers.add(whole_k(int(one) if isinstance(one, str) else one))
-        except ValueError:
-            raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {one!r}.") from None
-    whole: list[int | None] = [None] if any(one is None or one == "all" for one in given) else []
-    return (*sorted(numbers), *whole)
+    found = {cutoff_of(one) for one in given}
+    whole: list[int | None] = [None] if None in found else []
+    return (*sorted(one for one in found if one is not None), *whole)
 
 
 def metrics_of(
@@ -164,7 +158,7 @@ def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...
     sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
     repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
     if repeats or not all(name for names in sets for name in names):
-        raise InvalidParameterError(f"segments must be column names, each set once; got {listed}.")
+        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
     return sets
 
 
@@ -253,6 +247,7 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
     )
 
 
+@refuses_streams
 def evaluate(
     data: DataFrame | str | os.PathLike[str],
     *,

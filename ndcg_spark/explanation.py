@@ -16,6 +16,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking.rank import choose_ranking
 from ndcg_spark.spark.scoring import score_queries
+from ndcg_spark.spark.streams import refuses_streams
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -118,6 +119,7 @@ def _append(
         found.append((part, texts[0], texts[1], plan))
 
 
+@refuses_streams
 def explain_difference(
     data: DataFrame,
     a: Convention | str,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
@@ -169,7 +169,7 @@ def name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
     try:
         metric, k = parse_metric(named)
     except InvalidParameterError as error:
-        raise InvalidParameterError(f"{what}: {error}") from None
+        raise InvalidParameterError(f"{what}: {text_of(error)}") from None
     return str(metric), k
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.plan import refuse_marks
 
 EVENT_RULES = ("best", "sum", "last")
@@ -128,19 +128,21 @@ class EventPlan:
         self._check_grades()
         self._check_window()
         if self.cap is not None and self.rule != "sum":
-            raise InvalidParameterError(f"cap={self.cap:g} goes with rule=sum, not rule={self.rule}.")
+            raise InvalidParameterError(
+                f"{option('cap')} goes with {option('rule', 'sum')}, not {option('rule', self.rule)}."
+            )
         if self.cap is not None and not 0 < self.cap <= MAX_GRADE:
             raise InvalidParameterError(f"cap must lie above 0, up to {MAX_GRADE:,.0f}; got {self.cap:g}.")
         if self.min_impressions < 1:
-            raise InvalidParameterError(f"min_impressions must be at least 1; got {self.min_impressions}.")
+            raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 1.")
         if (self.dedup == "time") != (self.dedup_seconds is not None):
             raise InvalidParameterError(
-                f"dedup=time and dedup_seconds go together; got dedup={self.dedup}, "
-                f"dedup_seconds={self.dedup_seconds}."
+                f"{option('dedup', 'time')} and {option('dedup_seconds')} go together; got {self.dedup} and "
+                f"{self.dedup_seconds}."
             )
         if self.dedup_seconds is not None and not 1 <= self.dedup_seconds <= MAX_SECONDS:
             raise InvalidParameterError(
-                f"dedup_seconds must lie between 1 and {MAX_SECONDS:,}; got {self.dedup_seconds}."
+                f"{option('dedup_seconds', str(self.dedup_seconds))} must lie between 1 and {MAX_SECONDS:,}."
             )
 
     def _check_grades(self) -> None:
@@ -165,9 +167,13 @@ class EventPlan:
         if self.half_life is None:
             return
         if not 0 < self.half_life < math.inf:
-            raise InvalidParameterError(f"half_life must be a number of days above 0; got {self.half_life:g}.")
+            raise InvalidParameterError(
+                f"{option('half_life', f'{self.half_life:g}')} must be a number of days above 0."
+            )
         if self.as_of is None:
-            raise InvalidParameterError("half_life needs as_of, the time at which ages are taken.")
+            raise InvalidParameterError(
+                f"{option('half_life')} needs {option('as_of')}, the time at which ages are taken."
+            )
 
     @property
     def start_micros(self) -> int | None:
@@ -258,7 +264,9 @@ class RatingPlan:
         one_of("tie", self.tie, TIE_RULES)
         one_of("on_invalid", self.on_invalid, ON_INVALID)
         if not 0 < self.dispute_range < math.inf:
-            raise InvalidParameterError(f"dispute_range must be a number above 0; got {self.dispute_range:g}.")
+            raise InvalidParameterError(
+                f"{option('dispute_range', f'{self.dispute_range:g}')} must be a number above 0."
+            )
 
 
 def check_keys(query: tuple[str, ...], item: str, reserved: tuple[str, ...]) -> None:
@@ -276,7 +284,7 @@ def check_keys(query: tuple[str, ...], item: str, reserved: tuple[str, ...]) -> 
     InvalidParameterError
     """
     if not query:
-        raise InvalidParameterError("query-col must name at least one column.")
+        raise InvalidParameterError(f"{option('query')} must name at least one column.")
     keys = (*query, item)
     if len(set(keys)) < len(keys):
         raise InvalidParameterError(f"query and item columns must differ; got {', '.join(keys)}.")

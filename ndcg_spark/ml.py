@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark import keyword_only
@@ -14,7 +15,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of
+from ndcg_spark.errors import (
+    InputRefusedError,
+    InvalidParameterError,
+    NdcgSparkError,
+    one_of,
+    option,
+    spelled,
+    text_of,
+)
 from ndcg_spark.evaluation import evaluate, metrics_of
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.spark.expressions import named, number, require_column
@@ -35,6 +44,17 @@ def _text(value: Any) -> str:
 
 def _param(name: str, about: str, convert: Callable[[Any], Any] = TypeConverters.toString) -> Param[Any]:
     return Param(Params._dummy(), name, about, typeConverter=convert)
+
+
+@contextmanager
+def _with_names_of_params() -> Iterator[None]:
+    """Call options of `evaluate` in its errors what the evaluator calls them."""
+    params = {"query": "queryCol", "item": "itemCol", "score": "predictionCol", "relevance": "labelCol"}
+    try:
+        yield
+    except NdcgSparkError as error:
+        named_so = spelled(text_of(error), lambda name, value: f"{params.get(name, name)}={value}")
+        raise type(error)(named_so) from error
 
 
 class NdcgEvaluator(
@@ -152,6 +172,7 @@ class NdcgEvaluator(
             self.clear(getattr(self, name))
         return self._set(**{name: value for name, value in given.items() if value is not None})
 
+    @_with_names_of_params()
     def _evaluate(self, dataset: DataFrame) -> float:
         asked, convention = self._metric(), self._convention()
         options: dict[str, Any] = {"item": self.getItemCol()} if self.isDefined(self.itemCol) else {}
@@ -196,7 +217,7 @@ class NdcgEvaluator(
         if missing == "error":
             return dataset, "bad"
         prediction = self.getPredictionCol()
-        score = F.nanvl(number(dataset, prediction, "predictionCol", "predictions", parse_text=False), F.lit(None))
+        score = F.nanvl(number(dataset, prediction, option("score"), "predictions", parse_text=False), F.lit(None))
         rows = dataset.withColumn(prediction, score)
         if missing == "drop":
             return rows.where(named(prediction).isNotNull()), "bad"
@@ -325,7 +346,7 @@ def with_query_folds(
     if num_folds < 2:
         raise InvalidParameterError(f"num_folds must be a whole number from 2 on; got {num_folds!r}.")
     for name in names:
-        require_column(rows, name, "query", "table")
+        require_column(rows, name, option("query"), "table")
     if fold_col.lower() in {name.lower() for name in rows.columns}:
         raise InvalidParameterError(f"fold_col {fold_col!r} is a column of the table; name another.")
     keys = [named(name).cast("string") for name in names]  # as text, so that an int and a bigint agree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
 
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 
 EPOCH = date(1970, 1, 1)
 MAX_LAG = 60
@@ -62,20 +62,20 @@ class LinkPlan:
     def __post_init__(self) -> None:
         check_nights(self.start, self.as_of)
         if self.min_impressions < 0:
-            raise InvalidParameterError(f"min_impressions must be at least 0; got {self.min_impressions}.")
+            raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 0.")
         if not 0 <= self.max_lag <= MAX_LAG:
-            raise InvalidParameterError(f"max_lag must lie between 0 and {MAX_LAG}; got {self.max_lag}.")
+            raise InvalidParameterError(f"{option('max_lag', str(self.max_lag))} must lie between 0 and {MAX_LAG}.")
         check_confidence(self.confidence)
         if self.window < 2:
             raise InvalidParameterError(f"window must be at least 2 nights; got {self.window}.")
         if self.window_days < 2 * self.window:
             raise InvalidParameterError(
-                f"window_days must be at least {2 * self.window}, for two windows of {self.window}; got "
-                f"{self.window_days}."
+                f"{option('window_days', str(self.window_days))} must be at least {2 * self.window}, for two windows "
+                f"of {self.window}."
             )
         for name in ("min_change", "noise_limit", "max_flat"):
             if not getattr(self, name) >= 0:
-                raise InvalidParameterError(f"{name} must be at least 0; got {getattr(self, name)}.")
+                raise InvalidParameterError(f"{option(name, str(getattr(self, name)))} must be at least 0.")
 
     @property
     def text(self) -> str:
@@ -203,7 +203,7 @@ class FlagPlan:
             if not limit > 0:
                 raise InvalidParameterError(f"the limit for {nights} nights must be above 0; got {limit}.")
         if self.fewest_any_day < 2:
-            raise InvalidParameterError(f"fewest_any_day must be at least 2; got {self.fewest_any_day}.")
+            raise InvalidParameterError(f"{option('fewest_any_day', str(self.fewest_any_day))} must be at least 2.")
 
     @property
     def text(self) -> str:

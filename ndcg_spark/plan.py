@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.kernels.discounts import check_discount
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need
 
@@ -25,8 +25,8 @@ TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "ranked", "ranks", "scores", "tied",
-            "ideal", "n_at_least")  # fmt: skip
+RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "n_rejected", "ranked", "ranks",
+            "scores", "tied", "ideal", "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""
@@ -89,15 +89,17 @@ class Columns:
 
     def __post_init__(self) -> None:
         if not self.query:
-            raise InvalidParameterError("query-col must name at least one column.")
+            raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if len(set(self.query)) < len(self.query):
-            raise InvalidParameterError(f"query-col names a column twice: {', '.join(self.query)}.")
+            raise InvalidParameterError(f"{option('query')} names a column twice: {', '.join(self.query)}.")
         if len(set(self.score)) < len(self.score):
-            raise InvalidParameterError(f"score-col names a column twice: {', '.join(self.score)}.")
+            raise InvalidParameterError(f"{option('score')} names a column twice: {', '.join(self.score)}.")
         if len(self.score) > 1 and self.run is not None:
-            raise InvalidParameterError("several score columns are runs themselves: leave run-col out.")
+            raise InvalidParameterError(f"several score columns are runs themselves: leave {option('run')} out.")
         if len(self.score) > 1 and self.rank is not None:
-            raise InvalidParameterError("several score columns are ranked by their scores: leave rank-col out.")
+            raise InvalidParameterError(
+                f"several score columns are ranked by their scores: leave {option('rank')} out."
+            )
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -221,11 +223,13 @@ class EvaluationPlan:
                 f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."
             )
         if self.convention.ties == "input_order" and not self.columns.order and not self.columns.rank:
-            raise InvalidParameterError("ties=input_order needs order-col, the column with that order.")
+            raise InvalidParameterError(f"ties=input_order needs {option('order')}, the column with that order.")
         if self.tie_bounds and not self.convention.groups_ties:
             raise InvalidParameterError(f"tie bounds need ties=expected, best or worst; got {self.convention.ties}.")
         if self.convention.duplicates == "first" and not self.columns.order:
-            raise InvalidParameterError("duplicates=first needs order-col, the column that says which is first.")
+            raise InvalidParameterError(
+                f"duplicates=first needs {option('order')}, the column that says which is first."
+            )
 
     def _check_metrics(self) -> None:
         if len(set(self.metrics)) < len(self.metrics):
@@ -240,10 +244,12 @@ class EvaluationPlan:
                 )
 
             if any(need.what == "first_seen" for need in one.metric.needs) and self.as_of is None:
-                raise InvalidParameterError(f"metric {str(one)!r} needs as_of, the day on which ages are counted.")
+                raise InvalidParameterError(
+                    f"metric {str(one)!r} needs {option('as_of')}, the day on which ages are counted."
+                )
         if self.needs and self.columns.item is None:
             raise InvalidParameterError(
-                f"metric {self.metric_with(self.needs[0])!r} needs an item column (item-col)."
+                f"metric {self.metric_with(self.needs[0])!r} needs an item column ({option('item')})."
             )
         columns = {one.metric.column: str(one.metric) for one in self.metrics}
         for one in self.metrics:
@@ -402,12 +408,23 @@ def refuse_marks(what: str, names: Iterable[str]) -> None:
         name = marked[0]
         quoted, other = f"`{name.replace('`', '``')}`", name.replace(".", "_").replace("`", "_")
         raise InvalidParameterError(
-            f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: --input "
-            f"'SELECT *, {quoted} AS {other} FROM ...', or .withColumnRenamed({name!r}, {other!r})."
+            f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: "
+            f"SELECT *, {quoted} AS {other} FROM ..., or .withColumnRenamed({name!r}, {other!r})."
         )
 
 
-def whole_k(k: object) -> int:
+def cutoff_of(k: object) -> int | None:
+    """Read a cutoff: a whole number from 1 on, also as text; None stands for `all` and None, the whole list."""
+    if k is None or k == "all":
+        return None
+    try:
+        number = int(k) if isinstance(k, str) else k
+    except ValueError:
+        number = k
+    return whole_k(number, or_else=", or all")
+
+
+def whole_k(k: object, *, or_else: str = "") -> int:
     """Read a cutoff that is a number: a whole one from 1 on, which neither 2.0 nor True is."""
     try:
         if not isinstance(k, bool):
@@ -416,12 +433,12 @@ def whole_k(k: object) -> int:
                 return number
     except TypeError:
         pass
-    raise InvalidParameterError(f"k must be a whole number from 1 on, or all; got {k!r}.")
+    raise InvalidParameterError(f"k must be a whole number from 1 on{or_else}; got {k!r}.")
 
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     """Raise `InvalidParameterError` unless cutoffs are whole numbers from 1 on that rise, or None at the end."""
-    numbers = [whole_k(k) for k in cutoffs if k is not None]
+    numbers = [whole_k(k, or_else=", or None for the whole list") for k in cutoffs if k is not None]
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
     if numbers and max(numbers) > MAX_K:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.judgment_plans import ON_INVALID, check_keys
 
 METHODS = ("pbm", "randomized", "pairs")
@@ -94,7 +94,7 @@ class PropensityPlan:
         if not 0 < self.tolerance < 1:
             raise InvalidParameterError(f"tolerance must lie between 0 and 1; got {self.tolerance:g}.")
         if self.max_iter < 1:
-            raise InvalidParameterError(f"max_iter must be at least 1; got {self.max_iter}.")
+            raise InvalidParameterError(f"{option('max_iter', str(self.max_iter))} must be at least 1.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,6 @@ class WeightPlan:
             )
         if self.propensity_of == "action" and self.columns.propensity is None:
             raise InvalidParameterError(
-                "propensity_of=action needs a propensity column (propensity-col); those of a table or a power are of "
-                "positions."
+                f"{option('propensity_of', 'action')} needs a propensity column ({option('propensity')}); those of a "
+                "table or a power are of positions."
             )

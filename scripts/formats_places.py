@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from faults_metastore import free_port, metastore_settings, serve_metastore
+from ndcg_spark.spark.nightly_folders import read_folder
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark.spark.nightly_folders import read_folder
 from ndcg_spark.tables import (
     ManyNights,
     NightlySlice,

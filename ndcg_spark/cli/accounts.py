@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.cli.duplicates import with_options
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.spark.checks import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.spark.failures import refusal_text
@@ -114,7 +115,7 @@ def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
     if message is None:
         return None
     if not message.startswith("bad row:"):
-        return InputRefusedError(f"{message} Nothing was written.")
+        return InputRefusedError(f"{with_options(message, inputs)} Nothing was written.")
     found = []
     for name, rows in inputs.checked(originals=False).items():
         counted = count_rows(rows)

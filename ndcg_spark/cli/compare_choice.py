@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.cli.compare_config import CompareConfig
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.spark.comparison import runs_in
 from ndcg_spark.spark.expressions import named, require_column
 
@@ -64,7 +64,7 @@ def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
     frame, *others = frames
     frame = _of_slice(frame, PER_QUERY, {"run_date": config.night, "dataset": config.asked_dataset})
     if not others:
-        require_column(frame, config.run_column, "run-col", "per-query table")
+        require_column(frame, config.run_column, option("run"), "per-query table")
         table, held = _listed(frame, config.run_column, "")
         names = config.runs or tuple(held)
         _require(names, held, PER_QUERY)

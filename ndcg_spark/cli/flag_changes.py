@@ -7,15 +7,38 @@ from typing import Any
 
 import click
 
-from ndcg_spark.cli.config import Operations, Target, check_places, night_of, operations_of, pairs_of, target_of
+from ndcg_spark.cli.config import (
+    Operations,
+    Source,
+    Target,
+    check_places,
+    names_of,
+    night_of,
+    operations_of,
+    pairs_of,
+    source_of,
+    target_of,
+)
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.nights import COMPANIONS, MetricRows, metric_rows_of, metric_table_options, row_options
-from ndcg_spark.cli.options import json_option, operation_options, spark_option, table_to_write
+from ndcg_spark.cli.options import (
+    json_option,
+    operation_options,
+    query_column,
+    spark_option,
+    table_to_read,
+    table_to_write,
+)
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.nightly_plans import FlagPlan
 
 GROUPS: dict[str, list[click.Option]] = {
-    "Input": metric_table_options(),
+    "Input": [
+        *metric_table_options(),
+        *table_to_read("--per-query", "Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
+                       "night that is held against the night before it is compared query by query.", required=False),
+        query_column(),
+    ],
     "Rows": row_options("all but dcg and idcg"),
     "Nights": [
         click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night that is judged.  [default: --to]"),
@@ -47,6 +70,8 @@ class FlagConfig:
     """What one run of `flag-changes` is asked to do."""
 
     rows: MetricRows
+    per_query: Source | None
+    query: tuple[str, ...]
     plan: FlagPlan
     output: Target | None
     json_path: str | None
@@ -80,6 +105,8 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
     )
     config = FlagConfig(
         rows=metric_rows_of(options, without=COMPANIONS),
+        per_query=None if options["per_query"] is None else source_of(options, "per_query"),
+        query=tuple(names_of(options["query_col"])),
         plan=plan,
         output=target_of(options, "output"),
         json_path=options["json"],
@@ -87,7 +114,9 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
         spark_settings=pairs_of(options["conf"]),
         operations=operations_of(options),
     )
-    check_places([("--input", config.rows.source.reference)], [("--output", config.output)], config.json_path)
+    read = [("--input", config.rows.source), ("--per-query", config.per_query)]
+    places = [(flag, source.reference) for flag, source in read if source is not None]
+    check_places(places, [("--output", config.output)], config.json_path)
     return config
 
 
@@ -105,8 +134,9 @@ def flag_changes(**options: Any) -> int:
     """Flag nights of a metric table whose value is far from the earlier nights of the same weekday.
 
     The distance from their median is measured in spreads (1.482602218505602 times the median absolute deviation) or
-    in standard errors of the night, whichever is larger. Each flag says its rule in words. Nothing is written unless
-    an output is named.
+    in standard errors of the night, whichever is larger. With too few earlier nights a night is held against the one
+    before it; --per-query makes that a test of pairs. Each flag says its rule in words. Nothing is written unless an
+    output is named.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a night is flagged (with --fail-on-flag),
     130 interrupted.

@@ -14,7 +14,7 @@ from ndcg_spark.cli.nights import check_output, found_nights, refusals, stamped_
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.errors import InputRefusedError, printable
-from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, HIGH, LOW, SHORT, USUAL
+from ndcg_spark.worker.history.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, HIGH, LOW, SHORT, USUAL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,14 +55,19 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
     table = read_table(spark, source.reference, source.kind, source.options)
     rows = taken_rows(table, config.rows)
     flag_changes(rows, config.plan, parse_text=table.parse_text)  # finds missing columns and wrong types
-    check_output(spark, config.rows, table, config.output, FLAG_COLUMNS, config.json_path, progress)
+    pairs = None
+    if config.per_query is not None:
+        pairs = read_table(spark, config.per_query.reference, config.per_query.kind, config.per_query.options)
+    also = [] if config.per_query is None or pairs is None else [("--per-query", config.per_query, pairs)]
+    check_output(spark, config.rows, table, config.output, FLAG_COLUMNS, config.json_path, progress, also)
     with refusals():
         with progress.step("looking for nights"):
             nights = found_nights(table, rows, config.rows)
         end = config.plan.end or nights.last
         progress.note(night=end, dataset=nights.dataset)
         plan = replace(config.plan, start=config.plan.start or end, end=end)
-        judged = flag_changes(rows, plan, parse_text=table.parse_text)
+        per_query = None if pairs is None else _of_dataset(pairs.frame, nights.dataset)
+        judged = flag_changes(rows, plan, per_query=per_query, query=config.query, parse_text=table.parse_text)
         kept = persisted(judged)
         try:
             with progress.step("judging nights"):
@@ -71,16 +76,25 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
                 there = f"its nights are from {nights.first} to {nights.last}"
                 raise InputRefusedError(f"{table.name} has no night from {plan.start} to {plan.end}; {there}.")
             outcome |= {"from": str(plan.start), "to": str(plan.end), "dataset": nights.dataset, "limits": plan.text}
-            outcome |= {"input": table.name, "package_version": __version__}
+            outcome |= {"input": table.name if pairs is None else f"{table.name} with {pairs.name}"}
+            outcome |= {"package_version": __version__}
             _write(judged, outcome, config, progress)
         finally:
             if kept:
                 judged.unpersist()
     _show(outcome, plan)
+    if pairs is not None:
+        print("held against the night before: {held:,}; query by query: {paired:,}".format(**outcome["night_before"]))
     if config.json_path == "-":
         sys.stdout.flush()
         print(to_json(_shown(outcome)), flush=True)
     return EXIT_GATE if outcome["flags"] and config.fail_on_flag else EXIT_DONE
+
+
+def _of_dataset(frame: DataFrame, dataset: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return frame.where(F.col("dataset") == dataset) if "dataset" in frame.columns else frame
 
 
 def _outcome(judged: DataFrame) -> dict[str, Any]:
@@ -89,6 +103,10 @@ def _outcome(judged: DataFrame) -> dict[str, Any]:
 
     slices = judged.select("night", "run").distinct().collect()
     numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
+    numbers += [
+        F.count_if(F.col("weekday").isin(*kinds)).alias(name)
+        for name, kinds in (("before", (BEFORE, BEFORE_PAIRED)), ("paired", (BEFORE_PAIRED,)))
+    ]
     counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
     short = {row["status"]: row for row in counted}.get(SHORT)
     flagged = judged.where(F.col("status").isin(LOW, HIGH))
@@ -100,6 +118,10 @@ def _outcome(judged: DataFrame) -> dict[str, Any]:
         "short_history": {"held_against_the_night_before": short["held"], "nights": short["nights"]}
         if short
         else None,
+        "night_before": {
+            "held": sum(row["before"] for row in counted),
+            "paired": sum(row["paired"] for row in counted),
+        },
         "flags": [row.asDict() for row in flags.collect()],
     }
 

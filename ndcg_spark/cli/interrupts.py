@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Those that end a job: Ctrl-C, and what schedulers, Kubernetes and systemd send before they kill."""
 _LOUD = ("py4j", "pyspark")
 """Loggers that get the traceback of every call that fails or is interrupted."""
+_SECONDS_BETWEEN = 0.05
 _NEVER = logging.CRITICAL + 1
 _PY4J = re.compile(r"[\\/]py4j[\\/]\w+\.py$")
 """Files of py4j, which logs interrupted calls by the root logger, past its own."""
@@ -29,8 +32,11 @@ class Interrupts:
     """What Ctrl-C and SIGTERM do to a job.
 
     While Spark starts, the first one is remembered: Java that is interrupted before it has answered stays behind.
-    Afterwards one raises `KeyboardInterrupt`. The handler that pyspark installs calls Java in the middle of another
-    call, which fails, and py4j logs that: so it logs nothing from then on.
+    Afterwards one raises `KeyboardInterrupt`. Where that is raised within a finalizer, such as those of py4j for
+    objects of Java, Python prints and forgets it: such a signal is sent again a moment later.
+
+    The handler that pyspark installs calls Java in the middle of another call, which fails, and py4j logs that: so it
+    logs nothing from then on.
     """
 
     def __init__(self) -> None:
@@ -39,6 +45,10 @@ class Interrupts:
         self._is_main = threading.current_thread() is threading.main_thread()  # no other thread may have handlers
         self._before = {one: signal.getsignal(one) for one in SIGNALS}
         self._levels = {name: logging.getLogger(name).level for name in _LOUD}
+        self._again: threading.Timer | None = None
+        self._hook_before = sys.unraisablehook
+        if self._is_main:
+            sys.unraisablehook = self._send_again
         self._install()
         self._hush()  # pyspark installs its handler before it has started
 
@@ -53,6 +63,9 @@ class Interrupts:
     def end(self) -> None:
         """Put everything back as it was."""
         if self._is_main:
+            sys.unraisablehook = self._hook_before
+            if self._again is not None:
+                self._again.cancel()
             for one, before in self._before.items():
                 signal.signal(one, _default(one) if before is None else before)
         self._be_loud()
@@ -68,6 +81,15 @@ class Interrupts:
         self._hush()
         if not (self._starting and first):
             raise self.seen
+
+    def _send_again(self, ignored: sys.UnraisableHookArgs) -> None:
+        if self.seen is None or ignored.exc_value is not self.seen:
+            self._hook_before(ignored)
+            return
+        number = signal.SIGTERM if isinstance(self.seen, TerminatedError) else signal.SIGINT
+        self._again = threading.Timer(_SECONDS_BETWEEN, os.kill, (os.getpid(), number))
+        self._again.daemon = True
+        self._again.start()
 
     def _hush(self) -> None:
         for name in _LOUD:

@@ -11,7 +11,17 @@ from ndcg_spark.cli.config import JobConfig
 from ndcg_spark.cli.explain import explain_job
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.progress import Progress
-from ndcg_spark.cli.report import counted_rows, counts_line, gate_line, show_summary, sort_key, tie_warnings, to_json
+from ndcg_spark.cli.report import (
+    counted_rows,
+    counts_line,
+    gate_line,
+    reasons_text,
+    rejected_lines,
+    show_summary,
+    sort_key,
+    tie_warnings,
+    to_json,
+)
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import EvaluationPlan
 
@@ -68,6 +78,8 @@ def _run(spark: SparkSession, config: JobConfig, progress: Progress) -> int:
         raise refusal_of(error, inputs) or error from error
     show_summary(outcome["metrics"])
     print(counts_line(outcome))
+    for line in rejected_lines(outcome):
+        print(line)
     if outcome["sample"] < 1:
         print(f"sample: {outcome['sample']:g} of the queries, by hash; the intervals are about the mean of all")
     for warning in tie_warnings(outcome["metrics"]):
@@ -120,17 +132,18 @@ def evaluate_and_write(
     plan = inputs.plan
     if inputs.ranking.fell_back:
         progress.line(f"read by Spark: {inputs.ranking.reason}")
-    per_query = inputs.ranking.per_query() if config.per_query_output is not None else None
+    per_query = inputs.ranking.per_query(rejected=True) if config.per_query_output is not None else None
     kept = per_query is not None and persisted(per_query)
     try:
         summary_frame = inputs.ranking.summary(per_query)
         with progress.step("ranking and scoring"):
             rows = [row.asDict() for row in summary_frame.collect()]
+        rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
         accounts = None
         if plan.on_invalid == "reject":
             with progress.step("counting bad rows"):
                 accounts = _accounts(rows, inputs, config)
-        summary = sorted(_or_empty(rows, plan, config), key=sort_key)
+        summary = sorted(_or_empty(rows, plan, config, accounts), key=sort_key)
         outcome = _outcome(summary, inputs, config, accounts)
         gates = [result for gate in config.gates for result in gate.results(summary)]
         outcome["gates"] = gates
@@ -160,12 +173,16 @@ def persisted(rows: DataFrame) -> bool:
     return True
 
 
-def _or_empty(rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfig) -> list[dict[str, Any]]:
+def _or_empty(
+    rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfig, accounts: Accounts | None
+) -> list[dict[str, Any]]:
     if any(row["n_queries"] for row in rows):
         return rows
     if not config.allow_empty:
         found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
         why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
+        if accounts and accounts.rejected:
+            why += f" ({reasons_text(accounts.rejected)})"
         raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
     if rows or plan.columns.run is not None:
         return rows
@@ -178,6 +195,8 @@ def _or_empty(rows: list[dict[str, Any]], plan: EvaluationPlan, config: JobConfi
 def _outcome(
     summary: list[dict[str, Any]], inputs: Inputs, config: JobConfig, accounts: Accounts | None
 ) -> dict[str, Any]:
+    from ndcg_spark.worker.partial_sums import N_LOST
+
     plan = inputs.plan
     overall = counted_rows(summary)
 
@@ -205,6 +224,7 @@ def _outcome(
         "queries": {
             "in_mean": total("n_queries"),
             **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
+            "lost": total(N_LOST),
         },
         "run_date": config.run_date.isoformat(),
         "dataset": config.dataset,

@@ -11,10 +11,11 @@ from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ndcg_spark.cli.config import Operations, Target, catalog_tables_written
+from ndcg_spark.cli.flags import with_flags
 from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.session import spark_session
-from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal
+from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, text_of
 from ndcg_spark.redaction import redacted, redacted_values
 
 if TYPE_CHECKING:
@@ -185,8 +186,10 @@ class JobRun:
         facts = self.progress.facts
         steps = [{"step": redacted(what), "seconds": round(seconds, 3)} for what, seconds in self.progress.steps]
         outputs = [redacted_values(one) for one in facts.get("outputs", [])]
+        reasons = (facts.get("rows") or {}).get("rejected_by_reason")
         return {
             **self._counts(),
+            "rejected_by_reason": None if reasons is None else as_json(reasons),
             "config_hash": facts.get("config_hash"),
             "outputs": as_json(outputs),
             "steps": as_json(steps),
@@ -212,7 +215,7 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
         return _BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, None
-    text = find_refusal(str(error)) or str(error)
+    text = with_flags(find_refusal(text_of(error)) or text_of(error))
     if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
         return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
     first = first_line(error) if isinstance(error, SPARK_ERRORS) else next(iter(text.strip().splitlines()), "")

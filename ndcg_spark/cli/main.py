@@ -12,10 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from ndcg_spark.cli.flags import with_flags
 from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.logs import Logs, form_asked_for
 from ndcg_spark.cli.printing import lasting_streams
-from ndcg_spark.errors import MissingPackageError, NdcgSparkError, PartlyWrittenError, find_refusal, one_line
+from ndcg_spark.errors import MissingPackageError, NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
 from ndcg_spark.redaction import redacted
 
 EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -51,9 +52,10 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
         except click.ClickException as error:
             return _ended(logs, prog, error.format_message(), EXIT_REFUSED)
         except PartlyWrittenError as error:
-            return _ended(logs, prog, str(error), EXIT_CRASHED)
+            return _ended(logs, prog, with_flags(text_of(error)), EXIT_CRASHED)
         except NdcgSparkError as error:
-            return _ended(logs, prog, find_refusal(str(error)) or str(error), EXIT_REFUSED)
+            message = text_of(error)
+            return _ended(logs, prog, with_flags(find_refusal(message) or message), EXIT_REFUSED)
         except (click.Abort, KeyboardInterrupt) as error:  # click turns the latter into the former
             if isinstance(error.__cause__ or error, TerminatedError):
                 return _ended(logs, prog, "terminated", EXIT_TERMINATED)

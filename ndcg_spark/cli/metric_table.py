@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.scoring import per_query_schema
 from ndcg_spark.spark.summary import SUMMARY_SCHEMA
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 from ndcg_spark.worker.scoring import dropped
 
 PROVENANCE = ("convention", "config_hash", "input", "package_version")
@@ -23,7 +24,7 @@ METRIC_SCHEMA = T.StructType(
     ]
 )
 REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
-_ACCOUNTS = ("n_rows", "n_left_out")
+_ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED)
 
 
 def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:

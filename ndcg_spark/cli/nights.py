@@ -12,7 +12,7 @@ import click
 
 from ndcg_spark.cli.config import Source, Target, source_of
 from ndcg_spark.cli.options import table_to_read
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation import cutoffs_of, split_metrics
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import TIE_METRICS
@@ -278,4 +278,4 @@ def refusals() -> Iterator[None]:
         with plain_refusals():
             yield
     except InputRefusedError as error:
-        raise InputRefusedError(f"{str(error).rstrip('.')}. Nothing was written.") from error
+        raise InputRefusedError(f"{text_of(error).rstrip('.')}. Nothing was written.") from error

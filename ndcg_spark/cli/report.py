@@ -180,6 +180,32 @@ def gate_line(gate: dict[str, Any], who: str) -> str:
     return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
 
 
+def rejected_lines(outcome: dict[str, Any]) -> list[str]:
+    """Say why rows were rejected, and how many queries lost all of theirs, in a line for each table.
+
+    Parameters
+    ----------
+    outcome : dict
+        With `rows` and `queries`, and maybe `judgment_rows`, as in the JSON.
+
+    Returns
+    -------
+    list of str
+        Empty where no row was rejected.
+    """
+    lost = outcome["queries"]["lost"]
+    queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
+    tables = [("", outcome["rows"]["rejected_by_reason"], queries)]
+    tables.append(("judgments: ", outcome.get("judgment_rows", {}).get("rejected", {}), ""))
+    return [f"{table}{reasons_text(reasons)}{rest}" for table, reasons, rest in tables if reasons]
+
+
+def reasons_text(reasons: dict[str, int]) -> str:
+    """Count rejected rows, and those of each reason."""
+    parts = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
+    return f"{sum(reasons.values()):,} rejected: {parts}"
+
+
 def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
     """Warn of scorers whose first k ranks are mostly one tie group.
 

@@ -46,7 +46,7 @@ from ndcg_spark.tables.places import shared_folder, spark_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries")
+COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries", "n_lost_queries")
 RUN_LOG_SCHEMA = T.StructType(
     [
         *[T.StructField(name, T.StringType()) for name in ("run_id", "command", "status")],
@@ -55,6 +55,7 @@ RUN_LOG_SCHEMA = T.StructType(
         T.StructField("seconds", T.DoubleType()),
         T.StructField("message", T.StringType()),
         *[T.StructField(name, T.LongType()) for name in COUNTS],
+        T.StructField("rejected_by_reason", T.StringType()),
         *[T.StructField(name, T.StringType()) for name in ("config_hash", "config", "inputs", "outputs", "steps")],
         *[
             T.StructField(f"{name}_version", T.StringType())
@@ -202,7 +203,7 @@ def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
     """
     rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
     found = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
-    found["n_queries"] = queries.get("in_mean")
+    found |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}
     return {name: int(value) for name, value in found.items() if value is not None}
 
 

@@ -19,13 +19,6 @@ from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, OutputRefus
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROVIDED = (
-    "PYSPARK_GATEWAY_PORT",
-    "SPARK_REMOTE",
-    "DATABRICKS_RUNTIME_VERSION",
-    "SPARK_CONNECT_MODE_ENABLED",
-)
-"""Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
 LARGEST_BATCH = str(2**31 - 1)
 """Bytes; below this Spark asks for the size of a batch at every row, which takes longer than to write the row."""
 
@@ -71,7 +64,7 @@ def _session(
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.spark.settings import use_this_python
+    from ndcg_spark.spark.settings import PROVIDED, use_this_python
     from ndcg_spark.spark.shipping import ship
 
     active = SparkSession.getActiveSession()

@@ -63,8 +63,8 @@ _preset("catboost", "CatBoost NDCG:type=Base, tied items worst first", gain="lin
 _preset("catboost_exp", "CatBoost NDCG:type=Exp, tied items worst first", ties="worst", **_LISTED)
 _preset(
     "mllib",
-    "Spark MLlib ndcgAt from Scala with relevances, which takes the labels in the order given for ideal; needs an "
-    "array of them (ideal-col); mllib_sorted is what it should be",
+    "Spark MLlib ndcgAt from Scala with relevances, which takes the labels in the order given for ideal; needs a "
+    "column with an array of them; mllib_sorted is what it should be",
     ideal="unsorted", **_EMPTY_TRUTH, **_BY_ITEM,
 )  # fmt: skip
 _preset(

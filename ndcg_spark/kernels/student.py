@@ -96,9 +96,9 @@ def power(effect: float, std_error: float, df: float, *, alpha: float) -> float:
     """
     noncentral, limit = _scipy_stats().nct, t_quantile(1 - alpha / 2, df)
     shift = abs(effect) / std_error
-    # Some shifts from 8 on have a NaN in SciPy, where what it stands for is below the rounding error.
-    lower = noncentral.cdf(-limit, df, shift) if shift < 8 else 0.0
-    return float(noncentral.sf(limit, df, shift) + lower)
+    lower = float(noncentral.cdf(-limit, df, shift)) if shift < 8 else 0.0
+    # SciPy has a NaN for some large shifts, the earlier the lower alpha is; what it stands for is below rounding.
+    return float(noncentral.sf(limit, df, shift)) + (0.0 if math.isnan(lower) else lower)
 
 
 def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:

@@ -39,6 +39,7 @@ from ndcg_spark.reporting.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reporting.limits import ReportLimits
 from ndcg_spark.reporting.reading import Rows, Scope
 from ndcg_spark.reporting.wording import day, listed, metric_name, period_name, plain
+from ndcg_spark.spark.streams import refuses_streams
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,6 +99,7 @@ class Report:
         )
 
 
+@refuses_streams
 def report(
     metrics: DataFrame,
     *,

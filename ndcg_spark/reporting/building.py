@@ -43,6 +43,7 @@ _STATUSES = {
     "n_missing": "judged, but not answered",
     "n_unjudged": "without any judgment",
 }
+LOST = "whose rows were all rejected"
 
 
 def mean_of(row: Row, prefix: str = "") -> Mean:
@@ -119,7 +120,7 @@ def _flag_text(row: Row) -> str:
     """Say why a night was flagged, as far as the table tells."""
     z, limit = row.get("z"), row.get("limit")
     parts = [plain(row["status"])] if row.get("status") else []
-    usual = "the night before" if row.get("weekday") == night_flags.BEFORE else "the usual value"
+    usual = "the night before" if night_flags.is_of_the_night_before(row) else "the usual value"
     parts += [] if z is None else [f"{signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {number(limit, 1)}"]
     parts += [plain(row["note"])] if row.get("note") else []
@@ -344,6 +345,9 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Acc
     Accounting
     """
     queries = tuple((words, sum(row[name] or 0 for row in rows)) for name, words in _STATUSES.items())
+    lost = [row["n_lost_queries"] for row in rows]
+    if None not in lost:  # as in nights of older versions
+        queries = (*queries, (LOST, sum(lost)))
     counted = [row for row in rows if row["n_rows"] is not None]
     if summary is not None:
         its = summary["rows"]
@@ -356,6 +360,9 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Acc
     evaluated = sum(row["n_rows"] for row in counted)
     left_out = sum(row["n_left_out"] or 0 for row in counted)
     parts = [(_PARTS["evaluated"], evaluated), (_PARTS["left_out"], left_out)] if counted else []
+    n_rejected = [row["n_rejected"] for row in counted]
+    if counted and None not in n_rejected:
+        parts.insert(1, (_PARTS["rejected"], sum(n_rejected)))
     return Accounting(rows=tuple(parts), n_read=None, rejected=(), queries=queries, runs_added=len(rows) > 1)
 
 

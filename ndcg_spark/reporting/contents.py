@@ -370,7 +370,7 @@ class Accounting:
     rows : tuple of (str, int)
         Parts of the rows that were read.
     n_read : int or None
-        None where only the metric table was given, which does not know of rejected rows.
+        None where only the metric table was given, which does not know of rejected rows without a run.
     rejected : tuple of (str, int)
         Rejected rows by reason.
     queries : tuple of (str, int)

@@ -247,6 +247,15 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
         axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
+    _night_axis(axes, contents, shape)
+    axes.margins(x=0.03, y=0.12)
+    _value_axis(axes)
+    _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
+    return figure
+
+
+def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
+    """Put ticks at nights: at each of a few, between which a locator would put hours."""
     shown = sorted({one.run_date for its in contents.trend.values() for one in its})
     if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
         axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
@@ -254,10 +263,6 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
         locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
-    axes.margins(x=0.03, y=0.12)
-    _value_axis(axes)
-    _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
-    return figure
 
 
 def _bound(mean: Mean, end: str) -> float:

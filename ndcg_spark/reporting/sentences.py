@@ -105,7 +105,8 @@ def bad_news(contents: Contents) -> str:
         worst = max(missed, key=_miss)
         other = (worst.metric, worst.k) != (contents.metric, contents.k)
         value = f" ({number(worst.value, contents.decimals)})" if other else ""
-        return _news(watched[worst.run], f"gate {worst.text} is not met{value}", contents)
+        text = worst.text.removeprefix(f"{worst.run}:").strip() if len(contents.standings) > 1 else worst.text
+        return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
     flagged = [(one, f"flagged {one.flag}") for one in watched.values() if one.flag is not None]
     flagged += [
         (one, f"flagged in {_short(flag.name)}, {flag.flag}")
@@ -321,7 +322,7 @@ def quartiles_note(distributions: Sequence[Distribution]) -> str:
 def accounting_text(accounting: Accounting) -> str:
     """Say whether the rows add up."""
     if accounting.n_read is None:
-        return "The metric table knows the rows behind its means. The JSON of the job adds those that were rejected."
+        return "The metric table counts the rows of each ranker. The JSON of the job adds why rows were rejected."
     total = sum(n for _, n in accounting.rows)
     parts = " + ".join(f"{count(n)} {name}" for name, n in accounting.rows)
     adds_up = "=" if total == accounting.n_read else "\u2260"

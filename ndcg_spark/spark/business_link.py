@@ -20,6 +20,8 @@ from ndcg_spark.spark.nights import (
     segment_column,
     series_rows,
 )
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.business_link import LINK_COLUMNS, make_linker
 from ndcg_spark.worker.history.nights import SERIES
 
@@ -30,6 +32,7 @@ _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53
 
 
+@refuses_streams
 def business_link(
     metrics: DataFrame, clicks: DataFrame, plan: LinkPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:
@@ -92,7 +95,7 @@ def business_link(
     same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys))
     rows = nights.join(others, same, "left").select(*SERIES, "nights", "clicks")
     schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
-    return rows.mapInArrow(make_linker(plan), schema=schema)
+    return rows.mapInArrow(as_shipped(make_linker(plan)), schema=schema)
 
 
 def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, plan: LinkPlan, *, parse_text: bool = False) -> DataFrame:

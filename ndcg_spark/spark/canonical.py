@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.expressions import MALFORMED, comparable, named, number, require_column, row_of
 from ndcg_spark.spark.sampling import sampled
@@ -78,20 +78,20 @@ def run_rows(
     of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        require_column(frame, columns.run, "run-col", "input")
+        require_column(frame, columns.run, option("run"), "input")
         selected[RUN] = named(columns.run).cast("string")
     for name, column in names.query.items():
-        selected[name] = key_column(frame, column, "query-col", "input")
+        selected[name] = key_column(frame, column, option("query"), "input")
     if columns.rank is not None:
-        selected[RANK] = _number(frame, columns.rank, "rank-col", "input", "rank", reasons, parse_text=parse_text)
+        selected[RANK] = _number(frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text)
     for name, column in names.scores.items():
-        part = ("score-col", "input", "score")
+        part = (option("score"), "input", "score")
         selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
     _optional(frame, plan, selected, reasons, needs_item=item_needed(plan, judged), parse_text=parse_text)
     if columns.order is not None and columns.order in frame.columns:
         selected[ORDER] = _order(frame, columns.order, parse_text)
     if judged:
-        part = ("relevance-col", "input", "relevance")
+        part = (option("relevance"), "input", "relevance")
         selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS] = topics
@@ -131,13 +131,13 @@ def judgment_rows(
     """
     names, frame = canonical_names(plan), sampled(frame, plan)
     reasons = _malformed(frame)
-    selected = {name: key_column(frame, column, "query-col", "judgments") for name, column in names.query.items()}
+    selected = {name: key_column(frame, column, option("query"), "judgments") for name, column in names.query.items()}
     needs = "joining judgments"
     _optional(frame, plan, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
     order = plan.columns.order
     if plan.convention.duplicates == "first" and order is not None and order in frame.columns:
         selected[ORDER] = _order(frame, order, parse_text)
-    part = ("relevance-col", "judgments", "relevance")
+    part = (option("relevance"), "judgments", "relevance")
     selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS] = topics
@@ -171,10 +171,10 @@ def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
     ------
     MissingColumnError
     """
-    wanted = [(name, "segment-cols") for name in plan.carried_segments]
-    wanted += [(name, part) for name, part in ((plan.columns.weight, "weight-col"),) if name is not None]
+    wanted = [(name, option("segments")) for name in plan.carried_segments]
+    wanted += [(name, part) for name, part in ((plan.columns.weight, option("weight")),) if name is not None]
     if plan.columns.order is not None:
-        wanted.append((plan.columns.order, "order-col"))
+        wanted.append((plan.columns.order, option("order")))
     for name, part in wanted:
         if not any(name in table.columns for table in tables):
             require_column(tables[0], name, part, "input")
@@ -294,18 +294,18 @@ def _optional(
     """Add item, segments and weight where the table has them or a rule needs them."""
     columns = plan.columns
     if needs_item and columns.item is None:
-        raise InvalidParameterError(f"{needs_item} needs an item column (item-col).")
+        raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
     missing_by_default = columns.item == Columns().item and columns.item not in frame.columns
     wanted = needs_item or (plan.checks_top_duplicates and not missing_by_default)
     if columns.item is not None and wanted:
-        selected[ITEM] = key_column(frame, columns.item, "item-col", table)
+        selected[ITEM] = key_column(frame, columns.item, option("item"), table)
     for name, column in canonical_names(plan).segments.items():
         if column in frame.columns:
-            selected[name] = key_column(frame, column, "segment-cols", table)
+            selected[name] = key_column(frame, column, option("segments"), table)
     if columns.weight is not None and columns.weight in frame.columns:
-        selected[WEIGHT] = number(frame, columns.weight, "weight-col", table, parse_text=parse_text)
+        selected[WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
 
 
 def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
-    is_text = isinstance(require_column(frame, order, "order-col", "input"), T.StringType)
-    return number(frame, order, "order-col", "input", parse_text=True) if is_text and parse_text else named(order)
+    is_text = isinstance(require_column(frame, order, option("order"), "input"), T.StringType)
+    return number(frame, order, option("order"), "input", parse_text=True) if is_text and parse_text else named(order)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.spark.counts import summed_counts
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.catalogue import make_catalogue_finisher
 from ndcg_spark.worker.listed_items import ITEM, LISTED
-from ndcg_spark.worker.partial_sums import COUNTS, GROUP_KEYS
+from ndcg_spark.worker.partial_sums import GROUP_KEYS
 
 
 def partial_schema(sums: T.StructType, item: T.DataType) -> T.StructType:
@@ -44,21 +46,17 @@ def finished_with_catalogue(
     """
     states = F.flatten(F.collect_list("states")).alias("states")
     by_item = partial.groupBy(*GROUP_KEYS, ITEM).agg(
-        *_counts(), F.collect_list("state").alias("states"), F.sum(LISTED).alias(LISTED)
+        *summed_counts(), F.collect_list("state").alias("states"), F.sum(LISTED).alias(LISTED)
     )
     known = catalogue.select(ITEM, F.lit(True).alias("known"))
     histogram = (
         by_item.join(known, ITEM, "left")
         .groupBy(*GROUP_KEYS, LISTED, "known")
-        .agg(*_counts(), states, F.count(ITEM).alias("n"))
+        .agg(*summed_counts(), states, F.count(ITEM).alias("n"))
     )
     level = F.when(F.col(LISTED).isNotNull(), F.struct(LISTED, F.coalesce("known", F.lit(False)).alias("known"), "n"))
-    merged = histogram.groupBy(*GROUP_KEYS).agg(*_counts(), states, F.collect_list(level).alias("levels"))
+    merged = histogram.groupBy(*GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
     twice = F.max(F.when(F.col("copies") > 1, F.col(ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     finish = make_catalogue_finisher(plan.confidence, plan.catalogue_metrics, str(plan.columns.item))
-    return merged.crossJoin(F.broadcast(size)).mapInArrow(finish, schema=schema)
-
-
-def _counts() -> list[Column]:
-    return [F.sum(name).alias(name) for name in COUNTS]
+    return merged.crossJoin(F.broadcast(size)).mapInArrow(as_shipped(finish), schema=schema)

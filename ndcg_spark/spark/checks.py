@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.spark.canonical import row_as_json
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.valid_rows import RowRules, make_row_checker
 
 
@@ -51,7 +52,7 @@ def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     ]
     if "row" in rows.columns:
         fields.append(T.StructField("row", rows.schema["row"].dataType))
-    return rows.mapInArrow(make_row_checker(rules), schema=T.StructType(fields))
+    return rows.mapInArrow(as_shipped(make_row_checker(rules)), schema=T.StructType(fields))
 
 
 def count_rows(checked: DataFrame) -> RowCount:

@@ -11,8 +11,9 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.comparing.finishing import RESULT_SCHEMA, make_family, make_finisher
 from ndcg_spark.worker.comparing.pairing import (
     CLUSTER,
@@ -64,6 +65,23 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: Compar
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
+    results = estimated_groups(tables, plan)
+    return results.repartition(1).mapInArrow(as_shipped(make_family(plan)), schema=COMPARISON_SCHEMA)
+
+
+def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
+    """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
+
+    Parameters
+    ----------
+    tables, plan
+        As for `compare_queries`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, with the columns of `COMPARISON_SCHEMA`.
+    """
     rows = reduce(DataFrame.unionByName, canonical_rows(tables, plan))
     if plan.cluster is not None:
         schema = T.StructType(
@@ -74,12 +92,13 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: Compar
             ]
         )
         checked = rows.repartition(QUERY).sortWithinPartitions(QUERY)
-        rows = checked.mapInArrow(make_unifier(plan), schema=schema)
+        rows = checked.mapInArrow(as_shipped(make_unifier(plan)), schema=schema)
     order = [UNIT] if plan.cluster is None else [UNIT, SOLO, QUERY]
-    partial = rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(make_summer(plan), schema=_PARTIAL)
-    merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(make_merger(), schema=_PARTIAL)
-    results = merged.repartition(*GROUP_KEYS).mapInArrow(make_finisher(plan), schema=COMPARISON_SCHEMA)
-    return results.repartition(1).mapInArrow(make_family(plan), schema=COMPARISON_SCHEMA)
+    partial = (
+        rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(as_shipped(make_summer(plan)), schema=_PARTIAL)
+    )
+    merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(as_shipped(make_merger()), schema=_PARTIAL)
+    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(plan)), schema=COMPARISON_SCHEMA)
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:
@@ -110,17 +129,17 @@ def _selected(
 ) -> DataFrame:
     table = "per-query table" if run is None else f"per-query table of run {run!r}"
     for name in plan.query:
-        require_column(frame, name, "query-col", table)
+        require_column(frame, name, option("query"), table)
     query, chosen = key_hash(plan.query), []
     if plan.cluster is None:
         chosen.append(query.alias(UNIT))
     else:
-        require_column(frame, plan.cluster, "cluster-col", table)
+        require_column(frame, plan.cluster, option("cluster"), table)
         cluster = F.when(named(plan.cluster).isNotNull(), key_hash([plan.cluster]))
         chosen += [query.alias(QUERY), cluster.alias(CLUSTER)]
     chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(plan.query)]
     if run is None:
-        require_column(frame, RUN, "run-col", table)
+        require_column(frame, RUN, "it says whose row it is", table)
         numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(plan.runs)]
         chosen.append(F.coalesce(*numbers).cast("int").alias(RUN))
     else:
@@ -133,9 +152,9 @@ def _selected(
     if has_ideal:
         chosen.append(_number(frame, "idcg", "ideal", table).alias(IDCG))
     if plan.weight is not None:
-        chosen.append(_number(frame, plan.weight, "weight-col", table).alias(WEIGHT))
+        chosen.append(_number(frame, plan.weight, option("weight"), table).alias(WEIGHT))
     for at, name in enumerate(plan.segment_columns):
-        require_column(frame, name, "segment-cols", table)
+        require_column(frame, name, option("segments"), table)
         chosen.append(named(name).alias(segment_column(at)))
     if has_status:
         is_missing = (

@@ -12,6 +12,7 @@ from ndcg_spark.nightly_plans import RollUpPlan
 from ndcg_spark.spark.expressions import columns_of, require_column
 from ndcg_spark.spark.nights import NIGHT, series_rows
 from ndcg_spark.spark.periods import PERIOD, nights_to_add
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.comparing.periods import (
     FAMILY,
     PERIOD_SCHEMA,
@@ -61,6 +62,6 @@ def roll_up_comparisons(comparisons: DataFrame, plan: RollUpPlan) -> DataFrame:
         *columns_of([*SERIES_OF_PAIRS, NIGHT])
     )
     family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(FAMILY)
-    rolled = by_series.mapInArrow(make_roller(plan), schema=PERIODS_OF_PAIRS).select("*", family)
+    rolled = by_series.mapInArrow(as_shipped(make_roller(plan)), schema=PERIODS_OF_PAIRS).select("*", family)
     ordered = rolled.repartition(FAMILY).sortWithinPartitions(FAMILY)
-    return ordered.mapInArrow(make_decider(plan), schema=PERIODS_OF_PAIRS)
+    return ordered.mapInArrow(as_shipped(make_decider(plan)), schema=PERIODS_OF_PAIRS)

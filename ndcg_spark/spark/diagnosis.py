@@ -16,7 +16,9 @@ from ndcg_spark.spark.expressions import columns_of, named, raise_if, require_co
 from ndcg_spark.spark.ranking.arrays import Arrays
 from ndcg_spark.spark.ranking.rank import Ranking, long_rows, valid_only
 from ndcg_spark.spark.scoring import per_query_schema, scoring_task
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.worker.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.worker.partial_sums import make_partial_summer
@@ -60,9 +62,12 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
     added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
     schema = T.StructType([*per_query_schema(rankings, plan), *added])
-    return rankings.mapInArrow(make_loss_scorer(scoring_task(rankings.columns, plan), max_k), schema=schema)
+    return rankings.mapInArrow(
+        as_shipped(make_loss_scorer(scoring_task(rankings.columns, plan), max_k)), schema=schema
+    )
 
 
+@refuses_streams
 def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Means of what queries lose, one row per (run, segment, metric, k).
 
@@ -82,8 +87,8 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: as for `summarize`.
     """
-    task = replace(summing_task(plan), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
-    found = finished(losses.mapInArrow(make_partial_summer(task), schema=PARTIAL_SCHEMA), plan.confidence)
+    task = replace(summing_task(plan, losses), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
+    found = finished(losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), plan.confidence)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
@@ -94,13 +99,14 @@ def _max_k(plan: EvaluationPlan) -> int:
     k = plan.max_k
     if k is None or plan.metrics or plan.tie_bounds or plan.convention.pad_to_k is not None:
         raise InvalidParameterError(
-            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad-to-k."
+            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad_to_k."
         )
     if plan.convention.ideal not in ("judged", "retrieved"):
         raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {plan.convention.ideal}.")
     return min(k, MOST_RANKS)
 
 
+@refuses_streams
 def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
 
@@ -126,7 +132,9 @@ def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     rows = _night(before, after=False).unionByName(_night(after, after=True))
-    return rows.repartition(*SHIFT_KEYS).mapInArrow(make_shifter(), schema=from_arrow_schema(SHIFT_SCHEMA))
+    return rows.repartition(*SHIFT_KEYS).mapInArrow(
+        as_shipped(make_shifter()), schema=from_arrow_schema(SHIFT_SCHEMA)
+    )
 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:

@@ -56,8 +56,11 @@ _OTHER_PYTHON = re.compile(
 """What Spark 3.5 and 4 say."""
 _NO_PROGRAM = re.compile(r'IOException: Cannot run program "([^"\n]*)"')
 _TMPDIR = "set TMPDIR to a folder on another disk"
-_INSTALL = "install it where they run."
-_SHIP = (
+WORKERS_RUN = "Python workers run"
+"""Begins what workers say that lack a package."""
+_WORKERS_RUN = re.compile(rf"ModuleNotFoundError: ({WORKERS_RUN} [^\n]*)")
+HOW_TO_INSTALL = "install it where they run."
+HOW_TO_SHIP = (
     "call ndcg_spark.ship(spark) first, or install it where they run, or use spark-submit --py-files "
     "dist/ndcg_spark.zip."
 )
@@ -266,6 +269,9 @@ def _is_local() -> tuple[bool, SparkSession | None]:
 
 def _unfit_python(text: str) -> MissingPackageError | None:
     """Say what Python workers lack, or that their Python does not run or is another one."""
+    told = _WORKERS_RUN.search(text)
+    if told is not None:
+        return MissingPackageError(told[1])
     there = os.environ.get("PYSPARK_PYTHON") or "python3"
     differs, no_program, lacks = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text), _NOT_THERE.search(text)
     if differs is not None:
@@ -277,7 +283,7 @@ def _unfit_python(text: str) -> MissingPackageError | None:
         local, _ = _is_local()
         what = f"Python workers do not have {lacks[1]}"
         if not local or os.environ.get("PYSPARK_PYTHON") == sys.executable:
-            return MissingPackageError(f"{what}: {_INSTALL if lacks[1] != 'ndcg_spark' else _SHIP}")
+            return MissingPackageError(f"{what}: {HOW_TO_INSTALL if lacks[1] != 'ndcg_spark' else HOW_TO_SHIP}")
         what = f"{what}: they run {there}, and this program runs {sys.executable}"
     else:
         return None

@@ -18,7 +18,7 @@ from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no
 from ndcg_spark.spark.folders import format_of_ending, read_files
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog
-from ndcg_spark.spark.table_folders import DATA_FORMATS, table_folder_of
+from ndcg_spark.spark.table_folders import DATA_FORMATS, refuse_table_files, table_folder_of
 from ndcg_spark.worker.files.stores import refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
@@ -118,6 +118,30 @@ def read_table(
         raise InputRefusedError(f"cannot read {kind} {reference!r}: {why}.") from error
     path = reference if kind == "parquet" and not options else None
     return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
+
+
+def read_path(spark: SparkSession, path: str) -> DataFrame:
+    """Read Parquet files that a program named by their path. Lazy; reads schemas.
+
+    Raises `InputRefusedError` as `read_table` does, and where a table or view of the session was meant.
+    """
+    refuse_table_files(spark, path)
+    try:
+        return read_parquet(spark, path)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" in condition_of(error) and _is_table(spark, path):
+            raise InputRefusedError(
+                f"there is no path {path!r}, but a table or view of that name: give spark.table({path!r})."
+            ) from error
+        raise InputRefusedError(_unreadable(spark, path, "parquet", error)) from error
+
+
+def _is_table(spark: SparkSession, name: str) -> bool:
+    """Whether a name is that of a table or temporary view."""
+    try:
+        return spark.catalog.tableExists(name)
+    except SPARK_ERRORS:
+        return False  # such as a path, which is no name
 
 
 def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from ndcg_spark.errors import one_of
 from ndcg_spark.kernels.discounts import check_discount
 from ndcg_spark.kernels.gains import gain_function
-from ndcg_spark.plan import check_cutoffs
+from ndcg_spark.plan import check_cutoffs, cutoff_of
 from ndcg_spark.spark.expressions import refuse
 from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
 from ndcg_spark.worker.scoring import NO_RELEVANT_VALUE
@@ -23,7 +23,7 @@ def ndcg(
     ranked: Column | str,
     ideal: Column | str | None = None,
     *,
-    k: int | None = None,
+    k: int | str | None = None,
     gain: str = "exponential",
     discount: str = "log2",
     no_relevant: str = "zero",
@@ -36,8 +36,8 @@ def ndcg(
         Array of numbers: relevances in rank order. A null array is an empty list, and a null relevance gains 0.
     ideal : Column, str or None
         Array of all judged relevances of the query, in any order. None takes those of `ranked`.
-    k : int or None
-        Cutoff; None is the whole list.
+    k : int, `"all"` or None
+        Cutoff; None is the whole list, as `"all"` is.
     gain, discount : str
         As in `Convention`.
     no_relevant : str
@@ -58,29 +58,31 @@ def ndcg(
     Spark cost: no shuffle, no action, one pass of both arrays through Python workers.
     """
     one_of("no_relevant", no_relevant, ("zero", "one", "skip"))
-    _check(k, gain, discount)
+    cutoff = _checked(k, gain, discount)
     value = NO_RELEVANT_VALUE[no_relevant]
 
     def score_itself(lists: pd.Series) -> pd.Series:
-        return pd.Series(ndcg_series(lists, lists, gain=gain, discount=discount, k=k, no_relevant=value))
+        return pd.Series(ndcg_series(lists, lists, gain=gain, discount=discount, k=cutoff, no_relevant=value))
 
     def score(lists: pd.Series, ideals: pd.Series) -> pd.Series:
-        return pd.Series(ndcg_series(lists, ideals, gain=gain, discount=discount, k=k, no_relevant=value))
+        return pd.Series(ndcg_series(lists, ideals, gain=gain, discount=discount, k=cutoff, no_relevant=value))
 
     if ideal is None:
         return _applied("ndcg", score_itself, ranked)
     return _applied("ndcg", score, ranked, ideal)
 
 
-def dcg(ranked: Column | str, *, k: int | None = None, gain: str = "exponential", discount: str = "log2") -> Column:
+def dcg(
+    ranked: Column | str, *, k: int | str | None = None, gain: str = "exponential", discount: str = "log2"
+) -> Column:
     """DCG of the array in each row.
 
     Parameters
     ----------
     ranked : Column or str
         Array of numbers: relevances in rank order.
-    k : int or None
-        Cutoff; None is the whole list.
+    k : int, `"all"` or None
+        Cutoff; None is the whole list, as `"all"` is.
     gain, discount : str
         As in `Convention`.
 
@@ -98,18 +100,21 @@ def dcg(ranked: Column | str, *, k: int | None = None, gain: str = "exponential"
     -----
     Spark cost: no shuffle, no action, one pass of the array through Python workers.
     """
-    _check(k, gain, discount)
+    cutoff = _checked(k, gain, discount)
 
     def score(lists: pd.Series) -> pd.Series:
-        return pd.Series(dcg_series(lists, gain=gain, discount=discount, k=k, best_first=False))
+        return pd.Series(dcg_series(lists, gain=gain, discount=discount, k=cutoff, best_first=False))
 
     return _applied("dcg", score, ranked)
 
 
-def _check(k: int | None, gain: str, discount: str) -> None:
-    check_cutoffs((k,))
+def _checked(k: int | str | None, gain: str, discount: str) -> int | None:
+    """Return the cutoff, unless it or another option is refused."""
+    cutoff = cutoff_of(k)
+    check_cutoffs((cutoff,))
     gain_function(gain)
-    check_discount(discount, k)
+    check_discount(discount, cutoff)
+    return cutoff
 
 
 def _applied(name: str, function: Callable[..., pd.Series], *columns: Column | str) -> Column:
@@ -120,11 +125,24 @@ def _applied(name: str, function: Callable[..., pd.Series], *columns: Column | s
 
 
 def _without_nan(column: Column | str) -> Column:
-    """Make the action raise for a NaN in an array: pandas shows nulls as NaN, so it is too late in the worker."""
-    array = F.col(column) if isinstance(column, str) else column
-    has_nan = F.exists(array, lambda relevance: F.isnan(relevance.cast("double")))
+    """Make the action raise for a NaN in an array: pandas shows nulls as NaN, so it is too late in the worker.
+
+    Nobody knows the type of a column before a table is selected from. So this is an expression of arrays of any
+    type, which also raises where they are of structs: NaN is above all numbers, and has a text as everything has.
+    """
+    array, shown = F.col(column) if isinstance(column, str) else column, _shown(column)
+    kind = F.typeof(array)
     advice = "NaN is a bad value; make it null (an unjudged item) or take the item out."
-    return F.when(has_nan, refuse(f"nan_relevance in the array {_shown(column)}: {advice}")).otherwise(array)
+    structs = refuse(
+        f"the array {shown} is ", kind, "; it must be one of numbers: pass one field, such as "
+        f"transform({shown}, x -> x.relevance).",
+    )  # fmt: skip
+    has_nan = F.lower(F.array_max(array).cast("string")) == "nan"
+    return (
+        F.when(kind.startswith("array<struct"), structs)
+        .when(has_nan, refuse(f"nan_relevance in the array {shown}: {advice}"))
+        .otherwise(array)
+    )
 
 
 def _shown(column: Column | str) -> str:

@@ -13,14 +13,17 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
 from ndcg_spark.spark.ranking.rank import long_rows, valid_only
 from ndcg_spark.spark.ranking.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.worker.ranking.rankings import ADVICE
+from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 from ndcg_spark.worker.ranking.valid_rows import RowRules
 from ndcg_spark.worker.row_view import make_row_viewer
 
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
 
+@refuses_streams
 def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Rank every row of a long table and show what it adds to DCG and to the ideal.
 
@@ -83,7 +86,7 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
     added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
     viewer = make_row_viewer(plan.convention, plan.max_k)
-    return shown.mapInArrow(viewer, schema=T.StructType([*kept, *added]))
+    return shown.mapInArrow(as_shipped(viewer), schema=T.StructType([*kept, *added]))
 
 
 def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
@@ -93,7 +96,8 @@ def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) 
     if plan.check_duplicates == "none":
         return rows
     twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
-    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {ADVICE}")
+    advice = advice_on_repeats("ranking", plan, ())
+    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {advice}")
     return rows.withColumn("twice", twice).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )

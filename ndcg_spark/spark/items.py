@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.metrics.base import (
     CATALOGUE,
     CATEGORIES,
@@ -26,10 +26,11 @@ from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.timestamps import utc_date
 from ndcg_spark.spark.vectors import vector_column
 from ndcg_spark.worker.ranking.canonical import ITEM, RELEVANCE, RUN, canonical_names
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 
 _TABLES = {
-    ITEMS: ("item table", "items=DataFrame, or --items"),
-    INTERACTIONS: ("interactions table", "interactions=DataFrame, or --interactions"),
+    ITEMS: ("item table", option("items")),
+    INTERACTIONS: ("interactions table", option("interactions")),
 }
 """What a table is called, and how it is given."""
 
@@ -73,25 +74,25 @@ def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
     for table, (name, how) in _TABLES.items():
         needs = [need for need in plan.needs if need.table == table]
         if needs and given[table] is None:
-            raise InvalidParameterError(f"metric {plan.metric_with(needs[0])!r} needs the {name}: {how}.")
+            raise InvalidParameterError(f"metric {plan.metric_with(needs[0])!r} needs the {name} ({how}).")
         if given[table] is not None and not needs:
             example = "ild@10" if table == ITEMS else "novelty@10"
             raise InvalidParameterError(f"no metric reads the {name}; name one, such as {example}, or leave it out.")
     item = str(plan.columns.item)
     for table, frame in given.items():
         if frame is not None:
-            require_column(frame, item, "item-col", _TABLES[table][0])
+            require_column(frame, item, option("item"), _TABLES[table][0])
     if tables.items is not None:
         _attributes(tables.items, plan)
     if tables.interactions is not None:
-        require_column(tables.interactions, user_column(plan), "user-col", "interactions table")
+        require_column(tables.interactions, user_column(plan), option("user"), "interactions table")
     if TOPICS in plan.needs:
         topics_column(plan, tables)
     known = {*plan.columns.query, *plan.segment_columns}
     if SEEN in plan.needs and user_column(plan) not in known:
         raise InvalidParameterError(
-            f"metric {plan.metric_with(SEEN)!r} needs the user of each query: {user_column(plan)!r} (user-col) must "
-            "be a query or segment column."
+            f"metric {plan.metric_with(SEEN)!r} needs the user of each query: {user_column(plan)!r} "
+            f"({option('user')}) must be a query or segment column."
         )
 
 
@@ -109,8 +110,8 @@ def topics_column(plan: EvaluationPlan, tables: ItemTables) -> Column:
             f"metric {plan.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; arrays of "
             "relevances have none."
         )
-    require_column(frame, column, "topics-col", "input" if tables.of_runs else "judgments")
-    return _texts(frame, column, "topics-col", "table with the relevances")
+    require_column(frame, column, option("topics"), "input" if tables.of_runs else "judgments")
+    return _texts(frame, column, option("topics"), "table with the relevances")
 
 
 def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
@@ -200,8 +201,13 @@ def _with_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables
     kind = item_type(rankings)
     rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))  # names of users stay inside
     row = F.col("row")
-    keys = F.struct(*[row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *plan.columns.query))])
-    chosen = [keys.alias("key")]
+    keys = [row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *plan.columns.query))]
+    if (
+        N_REJECTED in rankings.columns
+    ):  # what stands for rejected rows only stays apart, also where they have no query
+        only_rejected = (row.getField("n_rows") == 0) & (row.getField("n_judged") == 0)
+        keys.append(F.when(only_rejected, F.monotonically_increasing_id()).alias("rejected"))
+    chosen = [F.struct(*keys).alias("key")]
     if SEEN in plan.needs:
         chosen.append(row.getField(user_column(plan)).alias("user"))
 
@@ -247,23 +253,23 @@ def _attributes(items: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     """Columns of the item table that metrics read, by the names of features."""
     found, columns, table = {}, plan.item_columns, "item table"
     if VECTOR in plan.needs:
-        require_column(items, columns.vector, "vector-col", table)
+        require_column(items, columns.vector, option("vector"), table)
         vector = vector_column(items, columns.vector)
         if vector is None:
             kind = items.schema[columns.vector].dataType.simpleString()
             raise InputRefusedError(
-                f"column {columns.vector!r} (vector-col) of the {table} is {kind}; it must be an array of numbers or "
-                "a vector of pyspark.ml."
+                f"column {columns.vector!r} ({option('vector')}) of the {table} is {kind}; it must be an array of "
+                "numbers or a vector of pyspark.ml."
             )
         found[VECTOR.what] = vector
     if CATEGORIES in plan.needs:
-        found[CATEGORIES.what] = _texts(items, columns.categories, "categories-col", table)
+        found[CATEGORIES.what] = _texts(items, columns.categories, option("categories"), table)
     if FIRST_SEEN in plan.needs:
-        seen = require_column(items, columns.first_seen, "first-seen-col", table)
+        seen = require_column(items, columns.first_seen, option("first_seen"), table)
         if not isinstance(seen, T.DateType | T.TimestampType | T.TimestampNTZType):
             raise InputRefusedError(
-                f"column {columns.first_seen!r} (first-seen-col) of the {table} is {seen.simpleString()}, not a "
-                "date; cast it first."
+                f"column {columns.first_seen!r} ({option('first_seen')}) of the {table} is {seen.simpleString()}, "
+                "not a date; cast it first."
             )
         days = F.datediff(F.lit(plan.as_of), utc_date(named(columns.first_seen), seen))
         found["days"] = F.greatest(days, F.lit(0)).cast("double")

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.nightly_plans import FlagPlan
 from ndcg_spark.spark.expressions import number
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
-from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, make_flagger
+from ndcg_spark.spark.paired_nights import with_pairs
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
+from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, TO_PAIR_COLUMNS, make_flagger, make_pairer
 from ndcg_spark.worker.history.nights import SERIES
 
 
-def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text: bool = False) -> DataFrame:
+@refuses_streams
+def flag_changes(
+    metrics: DataFrame,
+    plan: FlagPlan | None = None,
+    *,
+    per_query: DataFrame | None = None,
+    query: str | Sequence[str] = "query_id",
+    parse_text: bool = False,
+) -> DataFrame:
     """Flag nights whose value is far from what was usual on earlier nights of the same weekday.
 
     Parameters
@@ -24,6 +37,12 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
         and `std_error` and `config_hash`, if they are there. Nights of another `config_hash` are no history.
     plan : FlagPlan or None
         None is `FlagPlan()`: all nights are judged, each by the nights before it.
+    per_query : DataFrame or None
+        Metrics of every query of the same data set, with `run_date`, as `--per-query-output` of `mean-ndcg` stores
+        them. A night that is held against the night before it is then compared query by query, where the table has
+        both nights of the run and `config_hash`.
+    query : str or sequence of str
+        Columns of `per_query` that identify a query.
     parse_text : bool
         Whether numbers may be text.
 
@@ -41,20 +60,26 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
         - `limit` (double): the value is flagged if z is farther from 0,
         - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`;
           `before`: too few, so that the night was held against the one before it (its value is `median`, the standard
-          error of the difference is `spread`),
+          error of the difference is `spread`); `before_paired`: likewise, by the mean difference of the queries that
+          both nights have and its standard error,
         - `rule` (string): all that in words.
 
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a night that a series has twice.
+        The action raises for a night that a series has twice, and for a query that a night of `per_query` has twice.
+    MissingPackageError
+        With `per_query` and without SciPy; workers need it, too.
 
     Notes
     -----
     With at least 8 earlier nights of the weekday these are the history; else all earlier nights are, if there are 28;
-    else the night is held against the one before it, as of independent nights, at level 0.001.
+    else the night is held against the one before it at level 0.001: as of independent nights, or, by `per_query`, by
+    a paired t-test. A query that one of the two nights lacks is left out then, and counted in `rule`. Where weight or
+    segments of a query differ, those of the later night count.
     Spark cost: one shuffle of rows per night, no action, one pass through Python workers. A worker holds the nights
-    of the series in its batch.
+    of the series in its batch. With `per_query` also an action that lists segment sets, metrics and cutoffs, and one
+    shuffle of the queries of the nights that are paired, two where they have weights or segments.
     """
     plan = FlagPlan() if plan is None else plan
     rows = series_rows(metrics, parse_text=parse_text)
@@ -68,8 +93,16 @@ def flag_changes(metrics: DataFrame, plan: FlagPlan | None = None, *, parse_text
         first = plan.start - timedelta(days=plan.lookback)
     inside = rows.where(between(F.col(NIGHT), first, plan.end))
     series = inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
-    schema = ", ".join(f"{name} {kind}" for name, kind in FLAG_COLUMNS.items())
-    return series.mapInArrow(make_flagger(plan), schema=schema)
+    if per_query is None:
+        return series.mapInArrow(as_shipped(make_flagger(plan)), schema=_ddl(FLAG_COLUMNS))
+    require_scipy()
+    judged = series.mapInArrow(as_shipped(make_flagger(plan, TO_PAIR_COLUMNS)), schema=_ddl(TO_PAIR_COLUMNS))
+    paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
+    return paired.mapInArrow(as_shipped(make_pairer(plan)), schema=_ddl(FLAG_COLUMNS))
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def _number(rows: DataFrame, name: str, *, parse_text: bool) -> Column:

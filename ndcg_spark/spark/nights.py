@@ -73,19 +73,37 @@ def night_column(frame: DataFrame, table: str) -> Column:
     ------
     MissingColumnError, InputRefusedError
     """
-    kind = require_column(frame, "run_date", "the night", table)
-    if isinstance(kind, T.StringType):
-        night = F.expr("try_cast(trim(run_date) as date)")
-    elif isinstance(kind, T.DateType):
-        night = F.col("run_date")
-    else:
-        raise InputRefusedError(f"column 'run_date' of the {table} is {kind.simpleString()}; cast it to date.")
+    night = date_or_null(frame, table)
     text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
     if MALFORMED in frame.columns:
         night = F.when(F.col(MALFORMED).isNull(), night)
         text = F.coalesce(F.col(MALFORMED), text)
     message = (f"the {table} has a row whose run_date is no date: ", text, ".")
     return raise_if(night, night.isNull(), *message, kind="date")
+
+
+def date_or_null(frame: DataFrame, table: str) -> Column:
+    """`run_date` as a date, null where it is none. A column of dates stays as it is: partitions can be chosen by it.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    table : str
+
+    Returns
+    -------
+    Column
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+    """
+    kind = require_column(frame, "run_date", "the night", table)
+    if isinstance(kind, T.StringType):
+        return F.expr("try_cast(trim(run_date) as date)")
+    if isinstance(kind, T.DateType):
+        return F.col("run_date")
+    raise InputRefusedError(f"column 'run_date' of the {table} is {kind.simpleString()}; cast it to date.")
 
 
 def between(night: Column, start: date | None, end: date | None) -> Column:

@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS, no_file_system
 from ndcg_spark.spark.folders import read_files
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.listing import column_of_folders, list_files
 from ndcg_spark.worker.files.objects import make_object_reader, plain_schema
 from ndcg_spark.worker.files.parquet import opened
@@ -66,4 +67,4 @@ def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
     if in_folders is not None:
         raise InputRefusedError(f"column {in_folders!r} of {path!r} is in files and folder names; {lacks}.")
     numbers = spark.range(0, len(listed), 1, len(listed))
-    return numbers.mapInArrow(make_object_reader(listed, schema), schema=from_arrow_schema(schema))
+    return numbers.mapInArrow(as_shipped(make_object_reader(listed, schema)), schema=from_arrow_schema(schema))

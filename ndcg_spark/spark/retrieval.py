@@ -8,13 +8,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.plan import MAX_K, EvaluationPlan, whole_k
 from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.expressions import comparable, named, require_column
 from ndcg_spark.spark.ranking.engine import EXCHANGE
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.vectors import is_ml_vector, vector_column
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.canonical import WEIGHT
 from ndcg_spark.worker.ranking.partial_ranking import COUNTS
 from ndcg_spark.worker.retrieval.judging import make_judge
@@ -27,6 +29,7 @@ _PLAIN = (T.IntegralType, T.StringType, T.DateType, T.TimestampType)
 _ANY_NUMBER = 2**62
 
 
+@refuses_streams
 def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: int = 10) -> DataFrame:
     """Find the k best items of each query, exactly.
 
@@ -77,6 +80,7 @@ def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: i
     return _Cells(queries, corpus, task).merged(T.StructType(fields))
 
 
+@refuses_streams
 def rank_by_retrieval(
     queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, evaluation: EvaluationPlan
 ) -> DataFrame:
@@ -130,6 +134,7 @@ def rank_by_retrieval(
     return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
 
 
+@refuses_streams
 def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> DataFrame:
     """List the relevant items of each query in the whole corpus: a judgments table for the rows of `retrieve`.
 
@@ -163,7 +168,7 @@ def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) 
         T.StructField(plan.item, corpus.schema[plan.item].dataType),
         T.StructField("relevance", T.DoubleType()),
     ]
-    return _Cells(queries, corpus, task).cells().mapInArrow(make_judge(task), schema=T.StructType(fields))
+    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=T.StructType(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,7 @@ class _Cells:
             sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
         sent = [
             rows.crossJoin(F.broadcast(sizes)).mapInArrow(
-                make_sender(self.task, of_corpus=of_corpus), schema=EXCHANGE
+                as_shipped(make_sender(self.task, of_corpus=of_corpus)), schema=EXCHANGE
             )
             for rows, of_corpus in ((self._rows(self.queries, False), False), (self._rows(self.corpus, True), True))
         ]
@@ -197,9 +202,9 @@ class _Cells:
 
     def merged(self, schema: T.StructType) -> DataFrame:
         """All that was found for each query."""
-        found = self.cells().mapInArrow(make_searcher(self.task), schema=EXCHANGE)
+        found = self.cells().mapInArrow(as_shipped(make_searcher(self.task)), schema=EXCHANGE)
         together = found.repartition("partition_id").sortWithinPartitions("partition_id")
-        return together.mapInArrow(make_merger(self.task), schema=schema)
+        return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
 
     def _rows(self, frame: DataFrame, of_corpus: bool) -> DataFrame:
         """Select the canonical columns of a table."""
@@ -262,8 +267,8 @@ def _task(
 ) -> RetrievalTask:
     """Check what schemas show, and build the task that is shipped to workers."""
     for frame, column, part, table in (
-        (queries, plan.query, "query-col", "query table"),
-        (corpus, plan.item, "item-col", "corpus"),
+        (queries, plan.query, option("query"), "query table"),
+        (corpus, plan.item, option("item"), "corpus"),
     ):
         kind = require_column(frame, column, part, table)
         if not isinstance(kind, _PLAIN):
@@ -278,11 +283,11 @@ def _task(
         )
     if plan.same is not None:
         for frame, table in _tables(queries, corpus):
-            require_column(frame, plan.same, "same-col", table)
+            require_column(frame, plan.same, option("same"), table)
     if plan.exclude_self:
         _in_both(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
     for label in (carried or {}).values():
-        require_column(queries, label, "segment-cols", "query table")
+        require_column(queries, label, option("segments"), "query table")
     item = T.StructType([corpus.schema[plan.item]])
     return RetrievalTask(
         plan=plan,
@@ -300,7 +305,7 @@ def _task(
 def _label_kind(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> str | None:
     if plan.labels is None:
         return None
-    found = [require_column(frame, plan.labels, "labels-col", table) for frame, table in _tables(queries, corpus)]
+    found = [require_column(frame, plan.labels, option("labels"), table) for frame, table in _tables(queries, corpus)]
     arrays = [isinstance(one, T.ArrayType) for one in found]
     if arrays[0] != arrays[1]:
         raise InputRefusedError(f"column {plan.labels!r} is an array in one of the tables only.")
@@ -314,7 +319,7 @@ def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str
 def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
     """Say what a vector column holds, in the words of `RetrievalTask`."""
     column = plan.vector_column
-    kind = require_column(frame, column, "vector-col", table)
+    kind = require_column(frame, column, option("vector"), table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     if plan.metric == "hamming":
         if isinstance(kind, T.BinaryType):
@@ -333,8 +338,8 @@ def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
             return "doubles"
         wanted = "an array of numbers or a vector of pyspark.ml"
     raise InputRefusedError(
-        f"column {column!r} (vector-col) of the {table} is {kind.simpleString()}; metric={plan.metric} needs "
-        f"{wanted}."
+        f"column {column!r} ({option('vector')}) of the {table} is {kind.simpleString()}; "
+        f"{option('metric', plan.metric)} needs {wanted}."
     )
 
 

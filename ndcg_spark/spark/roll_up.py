@@ -6,13 +6,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import LONGEST_PERIOD, RollUpPlan
 from ndcg_spark.spark.comparison_periods import PERIODS_OF_PAIRS, is_comparison, roll_up_comparisons
+from ndcg_spark.spark.counts import summed_counts, with_counts
 from ndcg_spark.spark.expressions import columns_of, raise_if, require_column
 from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, series_rows
 from ndcg_spark.spark.periods import HELD, PERIOD, nights_to_add
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import (
     CONFIG_HASH,
     CONVENTION,
@@ -20,6 +22,7 @@ from ndcg_spark.spark.summary import (
     configurations,
     of_one_configuration,
 )
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.history.nights import SERIES
 from ndcg_spark.worker.partial_sums import COUNTS, make_finisher
 
@@ -38,6 +41,7 @@ ROLL_UP_COLUMNS = {
 """Columns of the result and their types."""
 
 
+@refuses_streams
 def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
 
@@ -85,11 +89,13 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     independence = plan.independence or "query_day"
     if independence == "query":
         raise InvalidParameterError(
-            "independence=query needs replicates, which a metric table does not have; choose query_day or day."
+            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
+            "query_day or day."
         )
     quantiles = None
     if independence == "day":
         quantiles = [t_quantile((1 + plan.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
+    metrics = with_counts(metrics)
     for name in (*COUNTS, "state"):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     held = nights_to_add(series_rows(metrics), [*SERIES, *COUNTS, "state"], plan)
@@ -97,7 +103,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     keys = [*PERIOD, *SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
-    aggregates = [F.sum(name).alias(name) for name in COUNTS]
+    aggregates = summed_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
     aggregates += [F.min(name).alias(name) for name in (CONVENTION, CONFIG_HASH)]
@@ -115,7 +121,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
     finisher = make_finisher(plan.confidence, day_quantiles=quantiles)
     schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
-    return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(finisher, schema=schema)
+    return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(as_shipped(finisher), schema=schema)
 
 
 def roll_up_columns(table: DataFrame) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.plan import ITEM_RESERVED, EvaluationPlan
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
@@ -42,7 +43,7 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
     """
     return rankings.mapInArrow(
-        make_scorer(scoring_task(rankings.columns, plan)), schema=per_query_schema(rankings, plan)
+        as_shipped(make_scorer(scoring_task(rankings.columns, plan))), schema=per_query_schema(rankings, plan)
     )
 
 

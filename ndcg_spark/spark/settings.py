@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
 
+PROVIDED = (
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+    "DATABRICKS_RUNTIME_VERSION",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
+"""Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
+_MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.master=)([^\s\"']+)", re.MULTILINE)
+"""In the arguments of spark-submit, and in the file of defaults."""
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
 LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
@@ -20,14 +33,6 @@ IN_MEMORY = (
 _NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration not found: ")
 """What is said of a setting that is not set (the last by Sail), and of one that the platform hides. Spark 3.5 has the
 condition in the text only."""
-
-
-def current_session() -> SparkSession:
-    """Return the active session, also one of Spark Connect, or else start one as Spark itself does."""
-    try:
-        return SparkSession.active()
-    except PySparkException:  # there is none
-        return SparkSession.builder.getOrCreate()
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
@@ -79,6 +84,28 @@ def has_own_catalog(spark: SparkSession) -> bool:
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
     """Whether executors run on this machine. `unknown` stands for a master that the platform hides."""
     return setting(spark, "spark.master", unknown).startswith("local")
+
+
+def session_here() -> SparkSession:
+    """Return the session that is active, or start one; workers of a new one on this machine run this Python."""
+    with suppress(PySparkException):  # there is none
+        return SparkSession.active()  # knows sessions of Spark Connect, too
+    if _would_be_local():
+        use_this_python()
+    return SparkSession.builder.getOrCreate()
+
+
+def _would_be_local() -> bool:
+    """Whether nobody else has said where a session runs that is yet to start: then it runs on this machine."""
+    if any(name in os.environ for name in PROVIDED) or not os.environ.get("MASTER", "local").startswith("local"):
+        return False
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf")) / "spark-defaults.conf"
+    said = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    with suppress(OSError):
+        said += "\n" + defaults.read_text(encoding="utf-8", errors="replace")
+    masters = _MASTER.findall(said)
+    return all(master.startswith("local") for master in masters)
 
 
 def use_this_python() -> None:

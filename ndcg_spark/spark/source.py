@@ -16,13 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.folders import is_pattern
 from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
 from ndcg_spark.spark.tasks import BYTES_OF_A_PARTITION
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,
     Footer,
@@ -178,7 +179,10 @@ def choose_source(
 def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
     """Raise where Spark has to read a table, for a reason, and workers were asked to."""
     if plan.source == "parquet":
-        raise InvalidParameterError(f"source=parquet is not available for this table: {reason}. Use source=auto.")
+        raise InvalidParameterError(
+            f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
+            f"{option('source', 'auto')}."
+        )
 
 
 def _plan_obstacle(plan: EvaluationPlan) -> str | None:
@@ -249,7 +253,7 @@ def _footers_by_workers(
     """Run a job: read a footer per object, at most `MAX_FILES`."""
     numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
     read = make_footer_reader(paths, columns, schema)
-    found = numbers.mapInArrow(read, schema=from_arrow_schema(FOUND_SCHEMA)).collect()
+    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(FOUND_SCHEMA)).collect()
     return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
 
 

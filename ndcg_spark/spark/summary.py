@@ -6,15 +6,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics.base import CATALOGUE
 from ndcg_spark.plan import EvaluationPlan, SummedMetric
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.catalogue import finished_with_catalogue, partial_schema
+from ndcg_spark.spark.counts import summed_counts, with_counts
 from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.tasks import in_tasks, task_limit
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
     COUNTS,
@@ -25,6 +28,7 @@ from ndcg_spark.worker.partial_sums import (
     make_finisher,
     make_partial_summer,
 )
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 from ndcg_spark.worker.scoring import make_scorer
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -43,6 +47,7 @@ SUMMARY_SCHEMA = T.StructType(
 )
 
 
+@refuses_streams
 def summarize(
     per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
@@ -70,6 +75,8 @@ def summarize(
           defined for each query, those with a value;
         - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
         - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
+        - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries all of whose rows
+          were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`.
 
@@ -86,6 +93,7 @@ def summarize(
     return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items, n_tasks)
 
 
+@refuses_streams
 def summarize_rankings(
     rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
@@ -122,15 +130,18 @@ def _summed(
 ) -> DataFrame:
     """Add up rows, and finish the sums."""
     if not plan.catalogue_metrics:
-        return finished(rows.mapInArrow(add_up, schema=PARTIAL_SCHEMA), plan.confidence, n_tasks=n_tasks)
+        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence, n_tasks=n_tasks)
     if items is None:
-        raise InvalidParameterError(f"metric {plan.metric_with(CATALOGUE)!r} needs the item table: items=DataFrame.")
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
+        )
     kind = item_type(rows)
-    partial = rows.mapInArrow(add_up, schema=partial_schema(PARTIAL_SCHEMA, kind))
+    partial = rows.mapInArrow(as_shipped(add_up), schema=partial_schema(PARTIAL_SCHEMA, kind))
     catalogue = catalogue_of(items, plan, kind)
     return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
 
 
+@refuses_streams
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
     """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 
@@ -138,7 +149,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     ----------
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `config_hash`, if they have that column, as rows of a metric table do.
+        `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack
+        `n_rejected` and `n_lost_queries`, and a sum with such rows is null.
     confidence : float
         Level of the new confidence intervals.
 
@@ -154,7 +166,7 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
-    partial = summaries.select(*GROUP_KEYS, *COUNTS, "state", *provenance)
+    partial = with_counts(summaries).select(*GROUP_KEYS, *COUNTS, "state", *provenance)
     return finished(partial, confidence, n_tasks=task_limit(summaries))
 
 
@@ -165,7 +177,7 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
     ----------
     plan : EvaluationPlan
     rows : DataFrame or None
-        With `items`, for metrics of the catalogue.
+        With `items`, for metrics of the catalogue. None: rankings of the engine.
 
     Returns
     -------
@@ -176,13 +188,13 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
     if plan.catalogue_metrics and rows is not None:
         metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
         listed = arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)), rows.sparkSession)
-    weighted = plan.columns.weight is not None
     return SummingTask(
         segment_sets=plan.segment_sets,
-        weighted=weighted,
+        weighted=plan.columns.weight is not None,
         metrics=metrics,
         convention=plan.convention,
         listed=listed,
+        knows_rejected=plan.on_invalid == "fail" or rows is None or N_REJECTED in rows.columns,
     )
 
 
@@ -209,14 +221,14 @@ def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = Non
     DataFrame
         As for `summarize`; lazy.
     """
-    aggregates = [F.sum(name).alias(name) for name in COUNTS]
+    aggregates = summed_counts()
     aggregates.append(F.collect_list("state").alias("states"))
     if CONFIG_HASH not in partial.columns:
         merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)
     else:
         grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
         merged = of_one_configuration(grouped, F.col("metric")).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
-    return in_tasks(merged, n_tasks).mapInArrow(make_finisher(confidence), schema=SUMMARY_SCHEMA)
+    return in_tasks(merged, n_tasks).mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
 
 
 def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:

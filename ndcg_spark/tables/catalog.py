@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
 
@@ -33,6 +35,8 @@ _OF_ICEBERG = "SparkSessionCatalog"
 _PER_STATEMENT = 500
 _ATTEMPTS = 3
 """To add columns that other jobs add at the same time."""
+_altering = threading.Lock()
+"""A catalog of Hive replaces all columns of a table at once, so that one of two threads would undo the other."""
 _QUOTED = r"`(?:[^`]|``)*`"
 """A part of a name that may hold any character, dots too."""
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
@@ -264,21 +268,25 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     OutputRefusedError
         When the catalog, or whoever keeps it, does not allow that.
     """
-    for attempt in range(_ATTEMPTS):
-        have = {name.lower() for name in spark.table(table).columns}
-        new = [one for one in columns if one.name.lower() not in have]
-        if not new:
-            return
-        statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
-        try:
-            spark.sql(statement)
-        except SPARK_ERRORS as error:
-            spark.catalog.refreshTable(table)  # another job may have added them
-            if attempt == _ATTEMPTS - 1:
-                raise OutputRefusedError(
-                    f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, and it could not be "
-                    f"added ({first_line(error).rstrip('.')}); name another table, or have somebody run: {statement}"
-                ) from error
+    with _altering:
+        for attempt in range(_ATTEMPTS):
+            with suppress(*SPARK_ERRORS):  # other jobs may have added columns since; not every engine has to be told
+                spark.catalog.refreshTable(table)
+            have = {name.lower() for name in spark.table(table).columns}
+            new = [one for one in columns if one.name.lower() not in have]
+            if not new:
+                return
+            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
+            try:
+                spark.sql(statement)
+                return
+            except SPARK_ERRORS as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise OutputRefusedError(
+                        f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, and it could not "
+                        f"be added ({first_line(error).rstrip('.')}); name another table, or have somebody run: "
+                        f"{statement}"
+                    ) from error
 
 
 def _declared(one: T.StructField) -> str:
@@ -393,9 +401,10 @@ def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
     return rows.select(*body, *PARTITIONS)
 
 
-def keep_columns(spark: SparkSession, facts: TableFacts) -> None:
-    """Add columns again that another job has dropped from the catalog by adding its own at the same moment."""
-    add_columns(spark, facts.name, list(facts.columns))
+def with_columns_of_now(spark: SparkSession, facts: TableFacts) -> TableFacts:
+    """Look at the columns of a table again: other jobs may have added some."""
+    columns = [one for one in spark.table(facts.name).schema if one.name not in PARTITIONS]
+    return replace(facts, columns=T.StructType(columns))
 
 
 def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.tables.catalog import TableFacts, as_declared, count_slices, verify_counts
+from ndcg_spark.tables.catalog import TableFacts, as_declared, count_slices, verify_counts, with_columns_of_now
 from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
 from ndcg_spark.tables.folders import rows_in, stage_slices
 from ndcg_spark.tables.slices import announced, check_staged, slices_condition
@@ -145,7 +145,9 @@ class CommittedWrite:
         """Replace the slices; again, if commits of others to other slices come first."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._log.replace(rows, since, mark)
+                # By the columns of now: Iceberg refuses rows without a column that another job has added.
+                declared = as_declared(rows, with_columns_of_now(self.spark, self.facts))
+                self._log.replace(declared, since, mark)
             except SPARK_ERRORS as error:
                 if not _CONFLICT.search(str(error)):
                     raise
@@ -166,8 +168,7 @@ class CommittedWrite:
             self.spark.table(self.facts.name).limit(0) if commit.before is None else self._log.rows_at(commit.before)
         )
         try:
-            old = as_declared(old.where(self._condition), self.facts)  # of a version that may lack new columns
-            self._commit(old, commit.version, uuid.uuid4().hex)
+            self._commit(old.where(self._condition), commit.version, uuid.uuid4().hex)
         except ConflictError:
             return
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.errors import OutputRefusedError, option
 from ndcg_spark.tables.slices import PARTITIONS
 
 _WIDER = {"int": ("bigint",), "float": ("double",)}
@@ -202,7 +202,7 @@ class Grown:
             if names:
                 raise OutputRefusedError(
                     f"{self.name} {has} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
-                    "or let the table grow (--schema grow)."
+                    f"or let the table grow ({option('grow', 'True')})."
                 )
 
     def _alike(self, name: str, have: Sequence[T.StructField]) -> T.StructField | None:

@@ -14,11 +14,11 @@ from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.table_folders import is_there
 from ndcg_spark.tables.catalog import (
     TableFacts,
+    add_columns,
     add_partitions,
     as_declared,
     count_slices,
     drop_partitions,
-    keep_columns,
     partition_locations,
     set_location,
     verify_counts,
@@ -63,7 +63,6 @@ class LocalTableWrite:
             if canonical(location) != str(root / folder):
                 set_location(self.spark, name, folder, f"file:{root / folder}")
         self.spark.catalog.refreshTable(name)
-        keep_columns(self.spark, self.facts)
         verify_counts(self.spark, name, self.folders, self._counted)
 
     def undo(self) -> None:
@@ -138,7 +137,9 @@ class RemoteTableWrite:
         if not all(ours.get(folder, "").startswith(self._attempt) for folder in wanted):
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
         self.spark.catalog.refreshTable(self.facts.name)
-        keep_columns(self.spark, self.facts)
+        add_columns(
+            self.spark, self.facts.name, list(self.facts.columns)
+        )  # no lock keeps other jobs from undoing that
         verify_counts(self.spark, self.facts.name, wanted, self._counted)
 
     def undo(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal, text_of
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_crash, unfit_surroundings
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.tables.catalog import (
@@ -216,12 +216,15 @@ def _open_table(
     on_failure, write = None, None
     try:
         facts = check_table(spark, reference, stored, kind, grow=grow)
-        if facts is not None and facts.growth.added:
-            add_columns(spark, reference, facts.growth.added)
-            facts = check_table(spark, reference, stored, kind, grow=grow)
         if facts is None:
             return None
         root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
+        if facts.growth.added:
+            with nullcontext() if root is None else alone(root):  # of two jobs, one would undo the other's columns
+                add_columns(spark, reference, facts.growth.added)
+            facts = check_table(spark, reference, stored, kind, grow=grow)
+        if facts is None:
+            return None
         on_failure = partial(_drop_created, spark, facts, root) if created and root is not None else None
         write = _table_write(spark, facts, folders, root, tell)
         if created or spark.catalog.tableExists(reference):
@@ -285,7 +288,7 @@ def swap_in(staged: Sequence[Swappable]) -> None:
             if kept:
                 raise PartlyWrittenError(
                     f"{one.reference} was not written, or not whole, and {', '.join(kept)} could not be taken back: "
-                    f"{error}"
+                    f"{text_of(error)}"
                 ) from error
             raise
     with ExitStack() as each:

@@ -10,6 +10,7 @@ from ndcg_spark.kernels.dcg import dcg, ndcg, sort_within_queries
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.gains import gain_function, relevance_range
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of
+from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.worker.batches import refusals_marked
 
 
@@ -43,7 +44,7 @@ def ndcg_series(
 
 
 def _gains(lists: pd.Series, gain: str, *, judged_only: bool) -> tuple[FloatArray, IntArray]:
-    arrays = [np.asarray([] if one is None else one, dtype=np.float64) for one in lists]
+    arrays = [_numbers(one) for one in lists]
     if judged_only:  # pandas hands null elements over as NaN
         arrays = [one[~np.isnan(one)] for one in arrays]
     offsets = offsets_of(np.array([len(one) for one in arrays], dtype=np.int64))
@@ -53,6 +54,14 @@ def _gains(lists: pd.Series, gain: str, *, judged_only: bool) -> tuple[FloatArra
     gains = np.zeros(len(relevance))
     gains[known] = gain_function(gain)(relevance[known])
     return gains, offsets
+
+
+def _numbers(listed: NumberArray | None) -> FloatArray:
+    """The relevances of a list; Spark has refused a NaN in it before, but not where it is text."""
+    values = np.asarray([] if listed is None else listed)
+    if values.dtype == object and any(isinstance(one, str) and one.strip().lower() == "nan" for one in values):
+        raise InputRefusedError("nan_relevance in an array of text: NaN is a bad value; make it null.")
+    return values.astype(np.float64)
 
 
 def _refuse_too_large(relevance: FloatArray, gain: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal, option, text_of
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, offsets_of
 from ndcg_spark.kernels.top_k import NumberArray
 
@@ -119,9 +119,9 @@ def refusals_marked() -> Iterator[None]:
     try:
         yield
     except NdcgSparkError as error:
-        if is_marked(str(error)):  # one function chained to another: marked already
+        if is_marked(text_of(error)):  # one function chained to another: marked already
             raise
-        raise type(error)(mark_refusal(str(error))) from error
+        raise type(error)(mark_refusal(text_of(error))) from error
 
 
 def batch_function(work: BatchFunction) -> BatchFunction:
@@ -140,7 +140,9 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     found = pa.Table.from_batches(batches).combine_chunks().to_batches()
     if len(found) > 1:
-        raise InputRefusedError("rows have more than 2 GiB of text at once; strategy=window ranks in Spark.")
+        raise InputRefusedError(
+            f"rows have more than 2 GiB of text at once; {option('strategy', 'window')} ranks in Spark."
+        )
     return found[0]
 
 

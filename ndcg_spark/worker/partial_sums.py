@@ -12,15 +12,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.kernels.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.kernels.ragged import BoolArray, IntArray
 from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_values, int_values, plain_values
+from ndcg_spark.worker.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    int_values,
+    plain_values,
+)
 from ndcg_spark.worker.listed_items import ITEM, LISTED, ListedItems
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 from ndcg_spark.worker.scoring import dropped, uncounted
 
-COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out")
+N_LOST = "n_lost_queries"
+OF_REJECTED = (N_REJECTED, N_LOST)
+"""Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OF_REJECTED)
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}
@@ -59,6 +70,7 @@ class SummingTask:
     convention: Convention  # says by their status which queries count
     needs_ndcg: bool = False  # of these, queries without NDCG do not count
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
+    knows_rejected: bool = True  # else counts of rejected rows and lost queries are null
     most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
 
 
@@ -85,8 +97,10 @@ def _add_up(
         if alone:  # one run and cutoff: to group costs much more
             group = tuple(keys[name][0].as_py() for name in _ALWAYS)
             _add_totals(totals.setdefault(group, {}), numbers)
+        table = pa.table({**keys, **numbers})
+        in_segments = _with_query(table, batch)
         for names in task.segment_sets if alone else sets:
-            _hold(held, names, _group(pa.table({**keys, **numbers}), names))
+            _hold(held, names, _group(in_segments if names else table, names))
             if held[names].num_rows > task.most_groups:
                 yield from _partial_batches(held.pop(names), names, task)
         if task.listed is not None:
@@ -98,6 +112,14 @@ def _add_up(
     for names, grouped in held.items():
         yield from _partial_batches(grouped, names, task)
     yield from _listed_batches(listed, task, at_end=True)
+
+
+def _with_query(table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+    """Leave out what stands for rejected rows without a query: these count in the overall row alone."""
+    if N_REJECTED not in table.column_names:
+        return table
+    nameless = pc.equal(batch.column("status"), "no_query")
+    return table.filter(pc.invert(nameless)) if pc.any(nameless).as_py() else table
 
 
 def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
@@ -175,6 +197,10 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
         numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
+    rejected = int_values(batch.column(N_REJECTED)) if N_REJECTED in batch.schema.names else None
+    if rejected is not None and rejected.any():
+        lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
+        numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
@@ -211,7 +237,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
     n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
-        counts = {name: grouped.column(name) for name in COUNTS}
+        counts = {name: grouped.column(name) for name in COUNTS if name not in OF_REJECTED}
+        counts |= {name: _of_rejected(grouped, name, task) for name in OF_REJECTED}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:
@@ -235,6 +262,15 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         if metric.cutoffs is not None:
             table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
+
+
+def _of_rejected(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+    """A count that batches have where they have rejected rows; null where nobody knows."""
+    if not task.knows_rejected:
+        return pa.nulls(grouped.num_rows, pa.int64())
+    if name not in grouped.column_names:
+        return pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
+    return pc.fill_null(grouped.column(name), 0)
 
 
 def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
@@ -312,7 +348,7 @@ def finish_batch(
             else:
                 found.append(day_estimate(parts[row], quantiles=day_quantiles))
         except InputRefusedError as error:
-            raise InputRefusedError(f"{_group_text(batch, row)}: {error}") from error
+            raise InputRefusedError(f"{_group_text(batch, row)}: {text_of(error)}") from error
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())

@@ -9,22 +9,25 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import option
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, first_where, lengths_of, segment_sum
 from ndcg_spark.kernels.ties import expected_weights, extreme_weights, straddling_share
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
-from ndcg_spark.worker.batches import BatchFunction, batch_function, float_column, float_values, int_values
+from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, float_column, float_values, int_values
 from ndcg_spark.worker.item_features import known_items, with_items
 from ndcg_spark.worker.ranked_lists import RankedLists, one_gain, read_lists, refuse_query, relevance_lists
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
 
-EVALUATED, NO_RELEVANT, MISSING, UNJUDGED = range(4)
-STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged")
+EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
+STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
+"""`lost`: all rows of the query were rejected. `no_query`: stands for rejected rows without a query."""
 NO_WEIGHT = {
     MISSING: "is judged but not in the run, and only the run has weights; put them in the judgments too, "
-    "or choose missing-query=drop",
+    f"or choose {option('missing_query', 'drop')}",
     UNJUDGED: "is in the run but not judged, and only the judgments have weights; put them in the run too, "
-    "or choose unjudged-query=drop",
+    f"or choose {option('unjudged_query', 'drop')}",
 }
 """Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
@@ -49,8 +52,8 @@ class ScoringTask:
 
 
 def dropped(convention: Convention) -> tuple[str, ...]:
-    """Find the statuses of queries that a rule drops."""
-    rules = {MISSING: convention.missing_query, UNJUDGED: convention.unjudged_query}
+    """Find the statuses of queries that a rule drops, and of those without any valid row."""
+    rules = {MISSING: convention.missing_query, UNJUDGED: convention.unjudged_query, LOST: "drop", NO_QUERY: "drop"}
     return tuple(STATUS_NAMES[status] for status, rule in rules.items() if rule == "drop")
 
 
@@ -73,7 +76,7 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     """Score one batch of rankings; yields a batch of results per cutoff."""
     lists = read_lists(batch, task.convention, task.keys)
     discount = _discounts(lists, task)
-    status = _query_status(batch)
+    status = _query_status(batch, task)
     companions = _companions(batch, lists, task)
     for k in task.cutoffs:
         gained = _gained(lists, task, discount, k, task.convention.ties)
@@ -146,10 +149,16 @@ def _discounts(lists: RankedLists, task: ScoringTask) -> FloatArray:
     return discount_table(task.convention.discount, int(n_ranks))
 
 
-def _query_status(batch: pa.RecordBatch) -> IntArray:
+def _query_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     retrieved = int_values(batch.column("n_items")) > 0
     judged = int_values(batch.column("n_judged")) > 0
-    return np.where(judged, np.where(retrieved, EVALUATED, MISSING), UNJUDGED)
+    status = np.where(judged, np.where(retrieved, EVALUATED, MISSING), UNJUDGED)
+    if N_REJECTED in batch.schema.names:
+        lost = ~judged & (int_values(batch.column("n_rows")) == 0)
+        if lost.any():
+            nameless = flags_of(batch.column(task.keys[1]).is_null())
+            status = np.where(lost, np.where(nameless, NO_QUERY, LOST), status)
+    return status
 
 
 def _result(
@@ -167,9 +176,9 @@ def _result(
     if convention.no_relevant == "error":
         empty = first_where(status == NO_RELEVANT, np.arange(len(best) + 1))
         refuse_query(batch, task.keys, empty, "has nothing relevant")
-    zeroed = (status == MISSING) | (status == UNJUDGED)
+    zeroed = status >= MISSING
     gained = np.where(zeroed, 0.0, gained)
-    best = np.where(status == UNJUDGED, 0.0, best)
+    best = np.where(status >= UNJUDGED, 0.0, best)
 
     def normalised(dcg_values: FloatArray) -> FloatArray:
         value = ndcg(np.where(zeroed, 0.0, dcg_values), best, no_relevant=NO_RELEVANT_VALUE[convention.no_relevant])

@@ -19,8 +19,8 @@ from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
     ("options", "message"),
     [
         ({"cutoffs": ()}, "k needs at least one cutoff"),
-        ({"cutoffs": (0,)}, "k must be a whole number from 1 on, or all; got 0"),
-        ({"cutoffs": (-3, 5)}, "k must be a whole number from 1 on, or all; got -3"),
+        ({"cutoffs": (0,)}, "k must be a whole number from 1 on, or None for the whole list; got 0"),
+        ({"cutoffs": (-3, 5)}, "k must be a whole number from 1 on, or None for the whole list; got -3"),
         ({"cutoffs": (10, 5)}, r"cutoffs must rise and come once each \(all last\); got \(10, 5\)"),
         ({"cutoffs": (5, 5)}, "cutoffs must rise"),
         ({"cutoffs": (None, 5)}, "cutoffs must rise"),
@@ -36,8 +36,8 @@ from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
         ({"confidence": math.nan}, "confidence must lie between 0 and 1; got nan"),
         ({"convention": Convention(discount="table:1,0.5")}, "discount table has 2 ranks, too few for k=10"),
         ({"convention": Convention(discount="table:1"), "cutoffs": (1, None)}, "too few for all ranks"),
-        ({"convention": Convention(ties="input_order")}, "ties=input_order needs order-col"),
-        ({"convention": Convention(duplicates="first")}, "duplicates=first needs order-col"),
+        ({"convention": Convention(ties="input_order")}, "ties=input_order needs order=,"),
+        ({"convention": Convention(duplicates="first")}, "duplicates=first needs order=,"),
         ({"convention": Convention(duplicates="first"), "columns": Columns(rank="rank")}, "duplicates=first needs"),
     ],
 )
@@ -73,9 +73,9 @@ def test_names_that_results_have_for_themselves_are_refused(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"query": ()}, "query-col must name at least one column"),
-        ({"query": ("a", "b", "a")}, "query-col names a column twice: a, b, a"),
-        ({"score": ("bm25", "dense"), "run": "ranker"}, "leave run-col out"),
+        ({"query": ()}, "query= must name at least one column"),
+        ({"query": ("a", "b", "a")}, "query= names a column twice: a, b, a"),
+        ({"score": ("bm25", "dense"), "run": "ranker"}, "leave run= out"),
         ({"score": ("bm25", "bm25")}, "score"),
     ],
 )
@@ -177,5 +177,5 @@ def test_segment_sets(texts, sets):
 
 @pytest.mark.parametrize("texts", [[""], ["a+"], ["+"], ["a", " "], ["a", "a"], ["a+b", "a +b"], ["a+a"]])
 def test_segment_sets_that_are_none(texts):
-    with pytest.raises(InvalidParameterError, match="segments must be column names, each set once"):
+    with pytest.raises(InvalidParameterError, match="segments= must be column names, each set once"):
         segment_sets_of(texts)

@@ -10,7 +10,7 @@ from datetime import date, datetime
 import pytest
 
 from ndcg_spark.cli import report
-from ndcg_spark.cli.report import counts_line, gate_line, show_summary, sort_key, to_json
+from ndcg_spark.cli.report import counts_line, gate_line, rejected_lines, show_summary, sort_key, to_json
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import metrics_of
@@ -213,6 +213,18 @@ def test_the_accounts_in_a_line():
         "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; "
         "queries: 1,200 in the mean, 3 no relevant, 2 missing, 1 unjudged"
     )
+
+
+def test_why_rows_were_rejected_in_a_line():
+    outcome = {"rows": {"rejected_by_reason": {"nan_score": 1, "null_query": 2}}, "queries": {"lost": 1}}
+    assert rejected_lines(outcome) == ["3 rejected: nan_score 1, null_query 2; 1 query lost all its rows"]
+    outcome["judgment_rows"] = {"read": 9, "rejected": {"null_item": 1200}}
+    outcome["queries"]["lost"] = 2000
+    assert rejected_lines(outcome) == [
+        "3 rejected: nan_score 1, null_query 2; 2,000 queries lost all their rows",
+        "judgments: 1,200 rejected: null_item 1,200",
+    ]
+    assert rejected_lines({"rows": {"rejected_by_reason": {}}, "queries": {"lost": 0}}) == []
 
 
 # --- JSON

@@ -290,7 +290,7 @@ def test_executors_without_credentials_of_an_object_store_are_refused(stage, sto
     ended = at_the_store(stage, store, tmp_path, credentials=False)
     # spark-submit puts what a Python job writes to standard error on standard output.
     assert_refused(
-        Ended(ended.code, "", ended.out), "source=parquet is not available", "s3://data/rows/", "ACCESS_DENIED"
+        Ended(ended.code, "", ended.out), "--source parquet is not available", "s3://data/rows/", "ACCESS_DENIED"
     )
     assert SECRET not in ended.out
     assert not (tmp_path / "metrics").exists()

@@ -291,7 +291,7 @@ def test_explain_runs_and_writes_nothing(rankings, tmp_path):
         (("--per-query", "T", "--replicates", "-1"), "replicates must lie between 0 and 100,000"),
         (("--per-query", "T", "--metrics", "idcg"), "idcg is the same for all runs"),
         (("--per-query", "T", "--baseline-per-query", "T"), "goes with --per-query and --baseline NAME"),
-        (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (run-col) is not in the per-query table"),
+        (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (--run-col) is not in the per-query table"),
         (("--per-query", "T", "--rejects", "r", "--on-invalid", "reject"), "--rejects goes with --input"),
         (("--input", "T", "--rejects", "r"), "--rejects goes with --on-invalid reject"),
         (("--per-query", "T", "--k", "7"), "there are no queries to compare"),

@@ -81,7 +81,10 @@ def test_columns_over_arrays(seen):
 def test_workers_have_the_package_once_it_is_shipped(seen):
     name, text = seen["lacking"]
     assert name == "MissingPackageError"
-    assert text.startswith("Python workers do not have ndcg_spark: call ndcg_spark.ship(spark) first")
+    assert text.startswith("Python workers run ")
+    assert (
+        f"which has no ndcg_spark, and this program runs {sys.executable}: call ndcg_spark.ship(spark) first" in text
+    )
     assert seen["shipped"] == [True, True]
 
 

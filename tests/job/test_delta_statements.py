@@ -52,6 +52,9 @@ class Databricks:
             return SimpleNamespace(collect=lambda: DESCRIBED)
         if statement.startswith("DESCRIBE HISTORY"):
             return SimpleNamespace(collect=lambda: self.history[: int(statement.rpartition(" ")[2])])
+        if statement.startswith("ALTER TABLE"):
+            self.stored = self.stored.selectExpr("*", "CAST(NULL AS STRING) AS country")
+            return None
         assert re.fullmatch(rf"SELECT \* FROM {re.escape(TABLE)} VERSION AS OF \d", statement), statement
         return self.stored
 
@@ -107,6 +110,25 @@ def test_a_clustered_table_of_unity_catalog_is_named_and_nothing_else(databricks
     assert write.pop("condition").count(NAME) == 1
     assert write == {"table": TABLE, "columns": ["run", "value", "dataset", "run_date", "slice"], "values": [2, 2]}
     assert {one.partition(TABLE)[0] for one in databricks.said} == {"DESCRIBE TABLE EXTENDED ", "DESCRIBE HISTORY "}
+
+
+def test_a_column_is_added_by_a_statement_before_the_commit(databricks, new_rows):
+    with staged_in(new_rows.selectExpr("*", "'de' AS country")) as staged:
+        swap_in([staged])
+    (write,) = databricks.writes
+    assert write["columns"] == ["run", "value", "dataset", "country", "run_date", "slice"]
+    altered = [one for one in databricks.said if one.startswith("ALTER")]
+    assert altered == [f"ALTER TABLE {TABLE} ADD COLUMNS (`country` string)"]
+
+
+def test_old_rows_come_back_though_their_version_lacks_a_column(databricks, new_rows, monkeypatch):
+    """Delta and Iceberg show an earlier version with the columns that it had."""
+    with staged_in(new_rows.selectExpr("*", "'de' AS country")) as staged:
+        monkeypatch.setattr(DeltaLog, "rows_at", lambda *_: databricks.stored.drop("country"))
+        with pytest.raises(OutputRefusedError, match="no"):
+            swap_in([staged, Failing()])
+    assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
+    assert databricks.writes[1]["columns"] == databricks.writes[0]["columns"]
 
 
 def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from datetime import date, timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.stats
 from support.main_job import assert_refused, command, done, files_below, stored_rows, write_rows, write_table
 from support.nights import as_columns, metric_rows, night
 from support.oracle import Row
@@ -171,7 +173,7 @@ def test_comparisons_are_rolled_up(compared, tmp_path):
 def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
     output = ("--output", tmp_path / "periods")
     more = (*output, "--independence", "query")
-    assert_refused(roll_up("--input", table, *more), "independence=query needs replicates")
+    assert_refused(roll_up("--input", table, *more), "--independence query needs replicates")
     copied = tmp_path / "compared"
     shutil.copytree(compared, copied)
     for options in (("--baseline", "a"), ()):
@@ -260,6 +262,38 @@ def test_too_short_a_history_is_no_clean_bill(folder):
         )
         ended = flag_changes("--input", path)
         assert said in ended.out, ended.err
+
+
+def test_flags_of_nights_that_are_paired(folder, tmp_path):
+    """Two nights of one data set, as `mean-ndcg` writes both tables, and one of another: 20 queries get worse.
+
+    DCG of one relevant item at rank r is 1 / log2(r + 1): ten queries fall from rank 1 to 2, ten from 5 to 6.
+    """
+    metrics, per_query = folder / "paired_metrics", folder / "paired_queries"
+    for run_date, dataset, moved in ((NIGHTS[0], "shop", 0), (NIGHTS[1], "shop", 1), (NIGHTS[1], "app", 0)):
+        rows = [
+            Row(query=f"q{at}", item=f"i{item}", score=-float(item), relevance=float(item == first + moved))
+            for at in range(20)
+            for first in [0 if at < 10 else 4]
+            for item in range(6)
+        ]
+        path = write_rows(folder / "paired.parquet", rows)
+        done("--input", path, "--k", "10", "--run-date", run_date, "--dataset", dataset, "--output", metrics,
+             "--per-query-output", per_query)  # fmt: skip
+    given = ("--input", metrics, "--dataset", "shop", "--output", tmp_path / "flags")
+    assert flag_changes(*given, "--fail-on-flag").code == 0  # by means and errors nothing shows
+    ended = flag_changes(*given, "--per-query", per_query, "--fail-on-flag", "--json", "-")
+    assert (ended.code, ended.complaints) == (3, []), ended.err
+    assert "held against the night before: 1; query by query: 1" in ended.out
+    (flag,) = ended.json["flags"]
+    falls = [1 / math.log2(3) - 1] * 10 + [1 / math.log2(7) - 1 / math.log2(6)] * 10
+    assert (flag["status"], flag["weekday"]) == ("low", "before_paired")
+    assert flag["z"] == pytest.approx(scipy.stats.ttest_1samp(falls, 0).statistic, rel=1e-9)
+    assert "; the 20 queries of both nights changed by -0." in flag["rule"]
+    (row,) = stored_rows(tmp_path / "flags")
+    assert (row["weekday"], row["input"]) == ("before_paired", ended.json["input"])
+    assert_refused(flag_changes(*given, "--per-query", per_query, "--query-col", "qid"), "column 'qid'", "query-col")
+    assert_refused(flag_changes(*given, "--per-query", tmp_path / "none"), "none")
 
 
 def test_refused_flags_write_nothing(weeks, tmp_path):

@@ -40,8 +40,8 @@ spark.sql(f"CREATE TABLE as_hive_orc {{hive}} ORC")
 spark.sql(f"CREATE TABLE as_hive_text {{hive}} TEXTFILE")
 
 
-def write(table, value, partition=night):
-    rows = spark.createDataFrame([("", value)] * 3, "run string, value int").repartition(2)
+def write(table, value, partition=night, *more):
+    rows = spark.createDataFrame([("", value)] * 3, "run string, value int").repartition(2).selectExpr("*", *more)
     if value < 0:
         rows = rows.selectExpr("run", "CAST(raise_error('broken row') AS INT) AS value")
     try:
@@ -57,8 +57,11 @@ for table in ("as_hive_parquet", "as_hive_orc", "created"):
         told = list(pool.map(write, (table, table), (1, 2), (night, other)))
     told += [write(table, -1), write(table, 3), write(table, -1)]
     counted = spark.table(table).groupBy("dataset", "value").count().collect()
-    found[table] = told, sorted(map(list, counted))
-found["as_hive_text"] = [write("as_hive_text", 1)], []
+    # Hive knows the new column by its name in small letters.
+    grown = [write(table, 3, night, "'x' AS Grown"), write(table, 2, other), write(table, 3, night, "'y' AS Grown")]
+    grown += sorted(map(list, spark.table(table).groupBy("dataset", "grown").count().collect()))
+    found[table] = told, sorted(map(list, counted)), grown
+found["as_hive_text"] = [write("as_hive_text", 1)], [], []
 print(json.dumps(found))
 spark.stop()
 """
@@ -79,13 +82,19 @@ def found(tmp_path_factory):
 
 @pytest.mark.parametrize("table", ["as_hive_parquet", "as_hive_orc", "created"])
 def test_slices_of_a_hive_table_are_replaced_whole(found, table):
-    told, counted = found[table]
+    told, counted, _ = found[table]
     assert counted == [["app", 2, 3], ["shop", 3, 3]]
     assert [told[at] for at in (0, 1, 3)] == ["done"] * 3
     assert all("broken row" in told[at] for at in (2, 4))
 
 
+@pytest.mark.parametrize("table", ["as_hive_parquet", "as_hive_orc", "created"])
+def test_a_hive_table_gets_a_column(found, table):
+    *_, grown = found[table]
+    assert grown == ["done"] * 3 + [["app", None, 3], ["shop", "y", 3]]
+
+
 def test_a_hive_table_of_text_is_refused(found):
-    ((told,), _) = found["as_hive_text"]
+    (told,), *_ = found["as_hive_text"]
     assert "as_hive_text" in told
     assert "parquet and orc" in told

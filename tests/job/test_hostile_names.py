@@ -161,7 +161,7 @@ def test_evaluate_gives_the_numbers_of_the_definition(spark, strategy):
 
 @pytest.mark.parametrize(("name", "quoted"), [("a.b", "`a.b`"), ("a`b", "`a``b`")])
 def test_keys_that_cannot_be_handed_to_workers_are_refused(name, quoted):
-    told = f"dot or backtick in its name; rename it where it is read: --input 'SELECT *, {quoted} AS a_b FROM ...'"
+    told = f"dot or backtick in its name; rename it where it is read: SELECT *, {quoted} AS a_b FROM ..."
     for make in (
         lambda: evaluation_plan(query=name),
         lambda: evaluation_plan(segments=[name]),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,30 @@ def test_an_interrupt_of_the_start_waits_for_its_end_unless_it_comes_twice(befor
     assert reached == expected
     assert signal.getsignal(signal.SIGINT) is before
     assert logging.getLogger("py4j").level <= logging.CRITICAL
+
+
+@pytest.mark.usefixtures("before")
+def test_an_interrupt_within_a_finalizer_is_not_lost(capfd):
+    """As py4j has one for each object of Java: Python prints what is raised there, and goes on."""
+
+    class Handle:
+        pass
+
+    hook = sys.unraisablehook
+
+    def work() -> None:
+        with quiet_interrupts() as interrupts:
+            interrupts.started()
+            handle = Handle()
+            watched = weakref.ref(handle, lambda _: interrupt())
+            del handle
+            assert watched() is None
+            time.sleep(PATIENCE)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert capfd.readouterr().err == ""
+    assert sys.unraisablehook is hook
 
 
 @pytest.mark.parametrize("interrupted", [True, False])

@@ -149,6 +149,33 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays(metrics, tmp_path):
     assert_refused(ended, "query query_id=q comes in 2 rows", "run-col")
 
 
+@pytest.mark.parametrize("check", ["top", "all"])
+def test_several_rankers_without_a_run_column(metrics, tmp_path, check):
+    """Of the columns that are not used, that one is named whose values differ; if none does, nobody is asked."""
+    rankers = {
+        "query_id": ["q"] * 4,
+        "item_id": ["a", "b", "a", "b"],
+        "score": [4, 2, 3, 1],
+        "relevance": [1, 0, 1, 0],
+    }
+    rankers |= {"market": ["DE"] * 4, "ranker": ["bm25", "bm25", "dense", "dense"]}
+    source = write_table(tmp_path / "in" / "rankers.parquet", rankers)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--check-duplicates", check)
+    assert_refused(
+        ended,
+        "in query query_id=q. " if check == "all" else "in the ranking of query query_id=q. ",
+        "query_id=q. Does the table hold several rankers? Then name the column that tells them apart: "
+        "--run-col ranker. Else remove it, or say which counts: --duplicates best, or first with --order-col. "
+        "Nothing was written.",
+    )
+    if check == "top":
+        source = write_table(tmp_path / "in" / "again.parquet", rankers | {"ranker": ["bm25"] * 4})
+        ended = refused_night(metrics, tmp_path, "--input", source)
+        assert_refused(
+            ended, "query_id=q. Remove it, or say which counts: --duplicates best, or first with --order-col."
+        )
+
+
 def test_two_items_on_one_rank(metrics, tmp_path):
     columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "rank": [1, 1], "relevance": [1, 0]}
     source = write_table(tmp_path / "in" / "rows.parquet", columns)

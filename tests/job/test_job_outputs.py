@@ -294,7 +294,7 @@ def test_rows_that_were_kept_are_let_go_of_whatever_fails_next():
         raise RuntimeError("no means")
 
     rows = SimpleNamespace(persist=lambda: calls.append("kept"), unpersist=lambda: calls.append("let go"))
-    ranking = SimpleNamespace(fell_back=False, per_query=lambda: rows, summary=fail)
+    ranking = SimpleNamespace(fell_back=False, per_query=lambda rejected: rows, summary=fail)
     inputs, config = SimpleNamespace(plan=None, ranking=ranking), SimpleNamespace(per_query_output="queries")
     with pytest.raises(RuntimeError, match="no means"):
         evaluate_and_write(None, inputs, config, Progress())

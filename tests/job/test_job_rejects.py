@@ -65,6 +65,7 @@ def long_run(spark, folder):
     return done(
         *("--input", source, "--on-invalid", "reject", "--rejects", folder / "rejects", *NIGHT),
         *("--max-reject-fraction", len(BAD) / len(mixed), "--per-query-output", folder / "queries", "--json", "-"),
+        *("--output", folder / "metrics"),
     )
 
 
@@ -77,6 +78,16 @@ def test_rows_add_up(long_run):
     reasons = [reason for _, reason in BAD]
     assert rows["rejected_by_reason"] == {reason: reasons.count(reason) for reason in reasons}
     assert f"{rows['read']} read = {len(GOOD)} evaluated + {len(BAD)} rejected + 2 left out" in long_run.out
+
+
+def test_rejected_rows_and_lost_queries_stand_in_every_account(long_run, folder):
+    """All rows of one query are bad. Means, metric table, JSON and the last lines say so; so does the run log."""
+    reasons = Counter(reason for _, reason in BAD)
+    text = ", ".join(f"{reason} {n}" for reason, n in sorted(reasons.items()))
+    assert f"9 rejected: {text}; 1 query lost all its rows" in long_run.out.splitlines()
+    assert long_run.json["queries"] == {"in_mean": 3, "no_relevant": 0, "missing": 0, "unjudged": 1, "lost": 1}
+    for rows in (long_run.json["metrics"], stored_rows(folder / "metrics")):
+        assert {(row["n_rejected"], row["n_lost_queries"]) for row in rows} == {(9, 1)}
 
 
 def test_the_rejects_table_holds_each_bad_row_and_its_reason(long_run, folder):
@@ -107,7 +118,8 @@ def test_a_query_of_bad_rows_only_is_none(long_run, folder):
 def test_metrics_equal_those_of_the_clean_input_to_the_bit(long_run, folder):
     clean = write(folder / "clean.parquet", good_values(GOOD + UNJUDGED))
     ended = done("--input", clean, *NIGHT, "--json", "-")
-    assert ended.json["metrics"] == long_run.json["metrics"]
+    counts = {"n_rejected": 0, "n_lost_queries": 0}
+    assert ended.json["metrics"] == [row | counts for row in long_run.json["metrics"]]
 
 
 def test_too_many_bad_rows(long_run, folder, tmp_path):
@@ -158,6 +170,8 @@ def test_run_and_judgments(folder):
     assert (rows["read"], rows["evaluated"], rows["rejected"], rows["left_out"]) == (11, 8, 3, 0)
     assert outcome["judgment_rows"]["read"] == len(judged) + 3
     assert outcome["judgment_rows"]["rejected"] == {reason: 1 for _, reason in bad_judgments}
+    assert "3 rejected: nan_score 1, null_item 1, null_query 1" in ended.out.splitlines()
+    assert "judgments: 3 rejected: infinite_relevance 1, null_item 1, null_query 1" in ended.out.splitlines()
     stored = sorted((row["source"], row["reason"]) for row in stored_rows(folder / "two"))
     wanted = [("input", reason) for _, reason in bad_runs] + [("judgments", reason) for _, reason in bad_judgments]
     assert stored == sorted(wanted)
@@ -181,7 +195,7 @@ def test_logged_ranks(folder):
 def test_nothing_but_bad_rows(folder, tmp_path):
     source = write(folder / "bad.parquet", [row for row, _ in BAD])
     ended = mean_ndcg("--input", source, "--on-invalid", "reject", *NIGHT, "--output", tmp_path / "metrics")
-    assert_refused(ended, "no rows to evaluate", "--allow-empty")
+    assert_refused(ended, "no rows to evaluate (9 rejected: gain_overflow 1, ", "--allow-empty")
     assert list(tmp_path.iterdir()) == []
 
 

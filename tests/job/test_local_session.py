@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shlex
 import socket
 import struct
 import subprocess
@@ -24,6 +25,7 @@ from ndcg_spark.cli import session
 from ndcg_spark.cli.config import catalog_tables_written
 from ndcg_spark.cli.main import cli
 from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
+from ndcg_spark.spark.settings import PROVIDED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
     """What a session of our own starts with, in an environment where nobody else has set one up."""
     started: list[dict[str, str]] = []
-    for name in session.PROVIDED:
+    for name in PROVIDED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())
@@ -159,9 +161,18 @@ def test_catalog_tables_are_known_by_their_options() -> None:
     ],
 )
 def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
-    monkeypatch: pytest.MonkeyPatch, settings_of, of_environment: str | None, of_user: str | None, *, ours: bool
+    monkeypatch: pytest.MonkeyPatch,
+    settings_of,
+    tmp_path: Path,
+    of_environment: str | None,
+    of_user: str | None,
+    *,
+    ours: bool,
 ) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", of_environment or sys.executable)
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other) if of_environment else sys.executable)
     settings = settings_of({} if of_user is None else {"spark.pyspark.python": of_user})
     assert settings.get("spark.python.daemon.module") == ("ndcg_spark.cli.worker_daemon" if ours else None)
     assert settings.get("spark.python.unix.domain.socket.enabled") == ("true" if ours else None)

@@ -99,7 +99,7 @@ def test_estimates(four, tmp_path):
     assert "snips -  n_eff" in ended.out
     assert "no SNIPS: these are propensities of positions" in ended.out
     refused = position_bias("estimates", "--input", four, "--power", 1, *ACTIONS)
-    assert_refused(refused, "propensity_of=action needs a propensity column (propensity-col)")
+    assert_refused(refused, "--propensity-of action needs a propensity column (--propensity-col)")
     ended = position_bias(
         *(
             "estimates",
@@ -253,7 +253,7 @@ def test_nothing_is_not_written_over_something(four, tmp_path):
         (("estimates", "--power", 1, "--confidence", 2), ("confidence", "2")),
         (("propensities", "--method", "em"), ("--method", "'em'", "pbm")),
         (("propensities", "--tolerance", 0), ("tolerance", "0")),
-        (("propensities", "--max-iter", 0), ("max_iter", "0")),
+        (("propensities", "--max-iter", 0), ("--max-iter 0",)),
         (("propensities", "--query-col", "a,a"), ("a, a",)),
         (("propensities", "--clip", 3), ("--clip",)),
     ],

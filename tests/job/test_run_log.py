@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import shutil
 import threading
@@ -59,16 +60,20 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
 
 def test_a_run_that_succeeds(place: Path) -> None:
+    """Six good rows of one query, and the only row of another, which is bad."""
+    columns = {"query_id": ["q"] * 6 + ["lost"], "item_id": list("abcdefg"), "score": [6.0, 5, 4, 3, 2, 1, math.nan]}
+    write_table(place / "some.parquet", {**columns, "relevance": [3.0, 2, 3, 0, 1, 2, 1]})
     before = datetime.now(timezone.utc)
     outputs = ["--output", place / "metrics", "--json", place / "night.json"]
-    ended = run(place, *outputs, "--on-invalid", "reject", "--segment-cols", "query_id")
+    ended = run(place, *outputs, "--on-invalid", "reject", "--segment-cols", "query_id", table="some.parquet")
     assert ended.code == 0
     (row,) = logged(place)
     assert list(row) == [*RUN_LOG_SCHEMA.fieldNames(), "dataset", "run_date", "slice"]
     assert (row["command"], row["status"], row["exit_code"], row["message"]) == ("mean-ndcg", "succeeded", 0, None)
     assert (row["run_date"], row["dataset"]) == ("2026-01-31", "search")
     counts = [row[name] for name in run_log.COUNTS]
-    assert counts == [6, 6, 0, 0, 1]
+    assert counts == [7, 6, 1, 0, 1, 1]
+    assert json.loads(row["rejected_by_reason"]) == {"nan_score": 1}
     began, ended_at = (row[name].replace(tzinfo=timezone.utc) for name in ("started_at", "finished_at"))
     assert before <= began <= ended_at <= datetime.now(timezone.utc)
     assert 0 < row["seconds"] <= (ended_at - before).total_seconds()

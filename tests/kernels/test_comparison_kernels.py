@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 from support.closeness import near
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
@@ -373,6 +373,18 @@ def test_power_is_that_of_statsmodels():
 def test_a_detectable_effect_is_found_with_its_power(df):
     effect = student.detectable_effect(0.25, df, alpha=0.05)
     assert student.power(effect, 0.25, df, alpha=0.05) == pytest.approx(0.8, abs=1e-6)
+
+
+@pytest.mark.parametrize(("df", "alpha"), [(3, 0.01), (7, 0.001), (11, 0.001), (50, 0.001), (3, 0.001)])
+def test_a_detectable_effect_at_low_levels(df, alpha):
+    """The power by its definition: |Z + effect| > limit S, where S is the root of chi-squared over df."""
+    effect, limit = student.detectable_effect(1.0, df, alpha=alpha), stats.t.ppf(1 - alpha / 2, df)
+
+    def found(s):
+        density = stats.chi.pdf(s * df**0.5, df) * df**0.5
+        return (stats.norm.sf(limit * s - effect) + stats.norm.cdf(-limit * s - effect)) * density
+
+    assert sum(integrate.quad(found, *ends)[0] for ends in ((0, 1), (1, 9))) == pytest.approx(0.8, abs=1e-9)
 
 
 def test_three_runs():

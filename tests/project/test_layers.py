@@ -24,6 +24,7 @@ from support.source_rules import (
     long_functions,
     misplaced_modules,
     sources_in,
+    unpacked_functions,
     upward_imports,
 )
 
@@ -105,6 +106,11 @@ def long_function(n_lines: int, docstring: str = "") -> str:
         pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "df.rdd.count()"), id="rdd"),
         pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "spark.sparkContext"), id="sparkContext"),
         pytest.param(classic_only_names, Source("ndcg_spark.cli", "getattr(df, '_jdf')"), id="getattr"),
+        pytest.param(
+            unpacked_functions,
+            Source("ndcg_spark.spark.a", "rows.mapInArrow(make_scorer(), schema=s)"),
+            id="unpacked",
+        ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
     ],
 )
@@ -139,6 +145,11 @@ def test_a_rule_objects_to(rule, source):
             id="types",
         ),
         pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "rdd = 1  # .rdd"), id="a name, a comment"),
+        pytest.param(
+            unpacked_functions,
+            Source("ndcg_spark.spark.a", "rows.mapInArrow(as_shipped(f), schema=s)"),
+            id="packed",
+        ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
     ],
 )

@@ -21,21 +21,26 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages", "--py-files"}
+OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages", "--py-files", "--upgrade"}
 OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
-OF_THE_BENCH = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")))
-OF_FAULTS = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / "faults.py").read_text(encoding="utf-8")))
+OF_SCRIPTS = {
+    flag
+    for name in ("bench", "faults", "refusals")
+    for flag in re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / f"{name}.py").read_text(encoding="utf-8"))
+}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples() -> list[tuple[str, str]]:
-    """Each Python block, and the text block that follows it before the next one."""
+    """Each Python block, and the text block that follows it on its page before the next one."""
     found: list[tuple[str, str]] = []
-    for kind, text in BLOCK.findall(README):
-        if kind == "python":
-            found.append((text, ""))
-        elif kind == "text" and found:
-            found[-1] = (found[-1][0], text)
+    for page in PAGES:
+        first = len(found)
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if kind == "python":
+                found.append((text, ""))
+            elif kind == "text" and len(found) > first:
+                found[-1] = (found[-1][0], text)
     return found
 
 
@@ -74,7 +79,7 @@ OF_ALL_JOBS = {flag for names in commands_within(cli) for flag in flags_of_the_j
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    known = OF_ALL_JOBS | OF_THE_BENCH | OF_FAULTS | OF_THE_DEMO | OF_OTHER_TOOLS
+    known = OF_ALL_JOBS | OF_SCRIPTS | OF_THE_DEMO | OF_OTHER_TOOLS
     assert flag in known
 
 

@@ -19,7 +19,7 @@ TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeErr
 @pytest.mark.parametrize(
     ("code", "told", "wrong"),
     [
-        (2, f"{INCUBATOR}\n{LINE}\n", []),
+        (2, f"{INCUBATOR}\nranking and scoring: 5.8 s\n{LINE}\n", []),
         (1, f"{LINE}\n", ["exit code 1, not 2"]),
         (2, TRACEBACK + LINE, ["a traceback"]),
         (2, f"{LINE}\n\tat org.apache.spark\n", ["a traceback"]),

@@ -140,7 +140,7 @@ def test_the_headline_is_the_worst_news(spark):
     assert attention(flagged)[0] == f"a is flagged tonight in country = US: low, {usual}."
     assert len(attention(flagged)) == 2
     assert "Flags of segments on earlier nights: 1; 29 January 2026 is shown." in flagged.left_out
-    gated = replace(found.contents, gates=report(table, gates=["ndcg@10>=0.39"]).contents.gates)
+    gated = replace(found.contents, gates=report(table, gates=["b: ndcg@10>=0.39"]).contents.gates)
     assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"
     assert headline(replace(gated, production="a")) == f"a: {a}"
     with pytest.raises(InvalidParameterError, match=r"production 'c' is not among the runs: 'a', 'b'"):
@@ -298,6 +298,19 @@ def test_rows_add_up(whole):
     assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
     assert accounting.rejected == (("nan_score", 60), (HOSTILE, 40))
     assert dict(accounting.queries)["in the mean"] == 2000
+    assert dict(accounting.queries)["whose rows were all rejected"] == 6
+
+
+def test_a_metric_table_alone_knows_how_many_rows_were_rejected(spark):
+    """Those of older versions do not, and the page does not say 0."""
+    rows = [metric_row("", NIGHTS[0], 0.5, 0.1)]
+    accounting = report(metrics_table(spark, rows)).contents.accounting
+    parts = {"evaluated": 50_000, "rejected as bad": 40, "left out by a stated rule": 10}
+    assert (dict(accounting.rows), accounting.n_read) == (parts, None)
+    assert dict(accounting.queries)["whose rows were all rejected"] == 3
+    old = report(metrics_table(spark, rows).drop("n_rejected", "n_lost_queries")).contents.accounting
+    assert dict(old.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
+    assert "whose rows were all rejected" not in dict(old.queries)
 
 
 def test_the_convention_is_spelled_out(whole):

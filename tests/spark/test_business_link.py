@@ -208,10 +208,10 @@ def test_a_missing_column_is_named(spark):
     [
         ({"start": night(1), "as_of": night(0)}, "the first night, 2026-01-02, is after the last, 2026-01-01"),
         ({"min_impressions": -1}, "min_impressions"),
-        ({"max_lag": 61}, "max_lag must lie between 0 and 60; got 61"),
+        ({"max_lag": 61}, "max_lag=61 must lie between 0 and 60"),
         ({"confidence": 1.0}, "confidence"),
         ({"window": 1}, "window must be at least 2"),
-        ({"window": 20}, "window_days must be at least 40"),
+        ({"window": 20}, "window_days=28 must be at least 40"),
         ({"min_change": float("nan")}, "min_change"),
         ({"noise_limit": -1.0}, "noise_limit"),
     ],

@@ -170,7 +170,7 @@ def test_stored_weights_are_used(weighted):
     # As a table has them to which another data set added the column.
     null = weighted.withColumn("weight", F.lit(None).cast("double"))
     assert found(compare(null, **options))[0]["difference"] == near(0.071666666667)
-    with pytest.raises(InputRefusedError, match="weight-col '' compares without weights"), plain_refusals():
+    with pytest.raises(InputRefusedError, match="weight='' compares without weights"), plain_refusals():
         compare(null, **options, names=["a", "b"]).collect()
     two = {"a": weighted.where("run = 'a'"), "b": weighted.where("run = 'b'").drop("weight")}
     with pytest.raises(InputRefusedError, match="of run 'a' has stored weights and that of run 'b' has none"):

@@ -55,6 +55,24 @@ def test_duplicates_that_matter_are_an_error(spark, rows, strategy):
     assert "query_id=q9" in message
 
 
+@pytest.mark.parametrize("options", [{}, {"strategy": "window"}, {"check_duplicates": "all"}], ids=str)
+def test_the_refusal_asks_for_several_rankers_first(spark, options):
+    """To keep one row of two rankers would mix their lists. Columns that are not used may name the ranker."""
+    rows = [("q", "x", score, 1.0, ranker, 7, [1]) for score, ranker in ((2.0, "bm25"), (1.0, "dense"))]
+    schema = (
+        "query_id string, item_id string, score double, relevance double, ranker string, day int, tags array<int>"
+    )
+    table = spark.createDataFrame(rows, schema)
+    message = refusal(rank_queries(table, EvaluationPlan(cutoffs=(3,), **options)))
+    assert message.endswith(
+        "query query_id=q. Does the table hold several rankers? Then name the column that tells them apart: run=... "
+        "(columns that are not used: ranker, day). Else remove it, or say which counts (duplicates=best or first)."
+    )
+    twice = table.unionAll(table).where("ranker = 'bm25'")
+    named = refusal(rank_queries(twice, EvaluationPlan(columns=Columns(run="ranker"), cutoffs=(3,), **options)))
+    assert named.endswith("run=bm25, query_id=q. Remove it, or say which counts (duplicates=best or first).")
+
+
 @pytest.mark.parametrize("strategy", ["engine", "window"])
 @pytest.mark.parametrize("judged", [False, True], ids=["long", "judgments"])
 @pytest.mark.parametrize(("items", "refused"), [("xxy", True), ("xyy", False)])
@@ -79,7 +97,7 @@ def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order
 def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     assert refusal(scored(spark, ELSEWHERE, EvaluationPlan(cutoffs=(2,)))) is None
     message = refusal(scored(spark, ELSEWHERE, EvaluationPlan(cutoffs=(2,), check_duplicates="all")))
-    assert message == "item x comes 2 times in query query_id=q9."
+    assert message.startswith("item x comes 2 times in query query_id=q9. Does the table hold several rankers? ")
 
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])
@@ -112,9 +130,8 @@ def test_an_item_twice_in_an_array_of_structs_is_an_error(spark):
         [("q9", [("x", 1.0), ("x", 0.0)])], "query_id string, relevance array<struct<item:string, relevance:double>>"
     )
     plan = EvaluationPlan(cutoffs=(3,))
-    assert "an item comes twice in the list of query query_id=q9" in str(
-        refusal(score_queries(rank_queries(table, plan), plan))
-    )
+    message = refusal(score_queries(rank_queries(table, plan), plan))
+    assert message == "an item comes twice in the list of query query_id=q9. Remove it."
     unseen = replace(plan, check_duplicates="none")
     assert [row["ndcg"] for row in score_queries(rank_queries(table, unseen), unseen).collect()] == [1.0]
 
@@ -132,9 +149,7 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(
     assert [row["n_queries"] for row in counted] == [4]
 
     options = {"k": 2, "check_duplicates": "all"}
-    advice = (
-        "a table of arrays has one row for each query of a run. Name what tells the rows apart (run-col, query-col), "
-    )
+    advice = "a table of arrays has one row for each query of a run. Name what tells the rows apart (run=, query=), "
     advice += "or remove all but one."
     for keys, named in [
         ({}, "query_id=q comes in 3 rows"),
@@ -278,7 +293,7 @@ def test_the_lowest_whole_numbers_are_the_worst(spark, policy):
 
 
 def test_first_needs_the_order_column(spark):
-    with pytest.raises(InvalidParameterError, match="duplicates=first needs order-col"):
+    with pytest.raises(InvalidParameterError, match="duplicates=first needs order=,"):
         EvaluationPlan(convention=Convention(duplicates="first"))
     run = spark.createDataFrame([("q", "x", 1.0, 1)], "query_id string, item_id string, score double, position int")
     judgments = spark.createDataFrame([("q", "x", 1.0)], "query_id string, item_id string, relevance double")

@@ -65,7 +65,7 @@ def test_a_missing_query_without_a_weight_is_refused_by_name(spark: SparkSession
         found.summary.collect()
     message = find_refusal(str(raised.value)) or ""
     assert message.startswith("query query_id=q2 is judged but not in the run")
-    assert "missing-query=drop" in message
+    assert "missing_query=drop" in message
 
 
 def test_a_missing_query_that_is_dropped_needs_no_weight(spark: SparkSession) -> None:

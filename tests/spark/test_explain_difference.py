@@ -284,7 +284,7 @@ def test_the_job_takes_a_gap_apart_and_writes_nothing_else(spark, tmp_path):
         ("default;gains=linear", "10", ("unknown choice 'gains'", "gain")),
         ("default;ties=random", "10", ("ties", "random")),
         ("trec_eval", "5,10", ("one k", "2 cutoffs")),
-        ("lightgbm", "10", ("input_order", "order-col")),
+        ("lightgbm", "10", ("input_order", "--order-col")),
     ],
 )
 def test_refusals_of_the_flag(spark, tmp_path, other, k, named):

@@ -16,7 +16,7 @@ from ndcg_spark.errors import (
     OutputRefusedError,
     mark_refusal,
 )
-from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals
+from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals, unfit_surroundings
 from ndcg_spark.tables import refusing
 
 Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError
@@ -164,6 +164,50 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
         assert str(refusal_of(error, Mock())) == f"{told}; restore the file, or leave it out. Nothing was written."
+
+
+FULL = (
+    "x\n: java.io.IOException: No space left on device\n\tat java.base/java.io.FileOutputStream.writeBytes(Native)\n"
+)
+OF_OUTPUTS = (
+    "\tat org.apache.hadoop.fs.RawLocalFileSystem$LocalFSFileOutputStream.write(RawLocalFileSystem.java:379)\n"
+)
+WORKER = "Python workers run /b/python, which has no ndcg_spark, and this program runs /a/python: install it."
+MISMATCH = (
+    "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark cannot"
+)
+MISMATCH_OF_3_5 = MISMATCH.replace("version: 3.12", "version (3, 12)").replace("driver: 3.11", "driver 3.11")
+SURROUNDINGS = {
+    "a full disk of shuffles": (
+        FULL + "\tat org.apache.spark.storage.TimeTrackingOutputStream.write(TimeTrackingOutputStream.java:59)",
+        "Spark has no room for its temporary files (No space left on device): make room ",
+    ),
+    "a full disk of outputs": (FULL + OF_OUTPUTS + "\tat org.apache.spark.storage.x", None),
+    "open files": (
+        "x\n: java.io.FileNotFoundException: /tmp/x (Too many open files)",
+        "Spark may not open as many files",
+    ),
+    "another Python": (MISMATCH, "Python workers run Python 3.12 ("),
+    "another Python, in 3.5": (MISMATCH_OF_3_5, "Python workers run Python 3.12 ("),
+    "no Python": (
+        'x\n: java.io.IOException: Cannot run program "/no/python": error=2',
+        "Python workers cannot run /no/python",
+    ),
+    "no package": (f"ModuleNotFoundError: {WORKER}\n\nThe above exception", WORKER),
+    "an old path": ("ModuleNotFoundError: No module named 'scipy'", "Python workers do not have scipy: "),
+    "something else": ("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y", None),
+}
+
+
+@pytest.mark.parametrize(("text", "begins"), SURROUNDINGS.values(), ids=SURROUNDINGS)
+def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
+    for error in (Py4JError(text), OldError(text, None)):
+        found = unfit_surroundings(error)
+        if begins is None:
+            assert found is None
+        else:
+            assert str(found).startswith(begins)
+            assert "\n" not in str(found)
 
 
 def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from chispa import assert_column_equality
+from pyspark.sql import functions as F
 from support.oracle import Choices, Row, evaluate, gain_function
 from support.random_rankings import random_rows
 from support.refusals import refusal
@@ -98,6 +99,33 @@ def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark, kind):
         assert message.startswith("nan_relevance in the array rels: NaN is a bad value; make it null")
     found = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
     assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
+
+
+def test_an_array_of_structs_is_refused_with_the_way_to_a_field(spark):
+    cells = [([("a", 3.0), ("b", 1.0)], [3.0, 1.0])]
+    table = spark.createDataFrame(cells, "judged array<struct<item:string,relevance:double>>, rels array<double>")
+    told = (
+        "the array judged is array<struct<item:string,relevance:double>>; it must be one of numbers: pass one field, "
+        "such as transform(judged, x -> x.relevance)."
+    )
+    for column in (ndcg("judged"), dcg(table["judged"], k=1), ndcg("rels", "judged")):
+        assert refusal(table.select(column)) == told
+    (found,) = table.select(ndcg(F.expr("transform(judged, x -> x.relevance)")), ndcg("rels")).collect()
+    assert found[0] == found[1] == 1.0
+
+
+def test_all_is_the_whole_list(spark):
+    table = spark.createDataFrame([([0.0, 1.0, 3.0], [3.0, 1.0])], "rels array<double>, best array<double>")
+    columns = [column for k in ("all", None) for column in (ndcg("rels", "best", k=k), dcg("rels", k=k))]
+    (found,) = table.select(columns).collect()
+    gained = 1 / math.log2(3) + 7 / 2
+    assert found[:2] == found[2:] == pytest.approx((gained / (7 + 1 / math.log2(3)), gained), abs=1e-15)
+
+
+@pytest.mark.parametrize("text", ["NaN", " nan"])
+def test_nan_that_is_text_is_a_bad_value_too(spark, text):
+    table = spark.createDataFrame([([text, "2"],)], "rels array<string>")
+    assert (refusal(table.select(dcg("rels"))) or "").startswith("nan_relevance in ")
 
 
 def test_a_level_that_a_gain_table_lacks_is_refused(spark):

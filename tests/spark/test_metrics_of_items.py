@@ -346,7 +346,7 @@ def evaluated(spark, metric, items=None, interactions=None, **options):
 @pytest.mark.parametrize(
     ("metric", "options", "message"),
     [
-        ("ild@5", {}, "metric 'ild@5' needs the item table: items=DataFrame, or --items"),
+        ("ild@5", {}, "metric 'ild@5' needs the item table (items=)"),
         ("coverage@5", {}, "metric 'coverage@5' needs the item table"),
         ("novelty@5", {}, "metric 'novelty@5' needs the interactions table"),
         ("ild@5", {"convention": "default"}, "metric 'ild@5' needs an order of tied items; choose ties=item_asc"),
@@ -367,18 +367,18 @@ def test_tables_and_columns_that_do_not_fit_are_refused_before_anything_runs(spa
     items = spark.createDataFrame([("a", "1,2", 3)], "item_id string, vector string, first_seen int")
     numbers = spark.createDataFrame([(1, [1.0])], "item_id int, vector array<double>")
     cases = [
-        ("ild@5", {"items": items}, InputRefusedError, "column 'vector' (vector-col) of the item table is string"),
+        ("ild@5", {"items": items}, InputRefusedError, "column 'vector' (vector=) of the item table is string"),
         (
             "ild@5",
             {"items": items, "vector": "vec"},
             MissingColumnError,
-            "column 'vec' (vector-col) is not in the item",
+            "column 'vec' (vector=) is not in the item",
         ),
-        ("ild(by=categories)@5", {"items": items}, MissingColumnError, "column 'categories' (categories-col)"),
+        ("ild(by=categories)@5", {"items": items}, MissingColumnError, "column 'categories' (categories=)"),
         ("ild@5", {"items": numbers}, InputRefusedError, "column 'item_id' is string in the rankings and int in the"),
         ("coverage@5", {"items": numbers}, InputRefusedError, "column 'item_id' is string in the rankings and int"),
         ("first_appearance@5", {"items": items, "as_of": AS_OF}, InputRefusedError, "is int, not a date; cast it"),
-        ("alpha_ndcg@5", {}, MissingColumnError, "column 'topics' (topics-col) is not in the input"),
+        ("alpha_ndcg@5", {}, MissingColumnError, "column 'topics' (topics=) is not in the input"),
         ("p@5", {"items": items}, InvalidParameterError, "no metric reads the item table"),
         ("first_new@5", {"interactions": items, "user": "item_id"}, InvalidParameterError, "needs the user of each"),
     ]

@@ -121,7 +121,7 @@ def test_a_param_that_does_not_fit_is_refused(predictions, params, told):
 
 
 def test_what_cannot_be_evaluated_is_refused(predictions):
-    with pytest.raises(MissingColumnError, match="'user'"):
+    with pytest.raises(MissingColumnError, match=r"'user' \(queryCol=\)"):
         NdcgEvaluator(**NAMES, queryCol="user").evaluate(predictions)
     with pytest.raises(InputRefusedError, match="no query counts"):
         NdcgEvaluator(**NAMES).evaluate(predictions.limit(0))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import statistics
 from datetime import timedelta
 
 import pytest
+import scipy.stats
 from support.nights import METRIC_COLUMNS, metric_rows, night
 from support.refusals import refusal
 
 from ndcg_spark import FlagPlan, flag_changes
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 
 pytestmark = pytest.mark.usefixtures("spark")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
@@ -137,3 +140,130 @@ def test_partitions_do_not_matter(spark):
 def test_options_out_of_range(options, named):
     with pytest.raises(InvalidParameterError, match=named):
         FlagPlan(**options)
+
+
+# ---------------------------------------------------------------------------------- nights that are paired
+
+BEFORE = [0.50, 0.30, 0.80, 0.00, 0.62, 0.91, 0.45, 0.70, 0.25, 0.55, 1.00, 0.40]
+AFTER = [0.47, 0.26, 0.77, 0.00, 0.58, 0.87, 0.42, 0.66, 0.23, 0.51, 0.96, 0.38]
+"""Each query lost a little; the means, .54 and .5092, lie far within the spread of queries."""
+QUERY_COLUMNS = "run_date date, query_id string, k int, ndcg double"
+
+
+def queries(at, values, first=0):
+    return [(night(at), f"q{first + number}", 10, value) for number, value in enumerate(values)]
+
+
+def two_nights(**changed):
+    """Means and standard errors of the two lists."""
+    means = [statistics.fmean(BEFORE), statistics.fmean(AFTER)]
+    errors = [statistics.stdev(its) / len(its) ** 0.5 for its in (BEFORE, AFTER)]
+    return [row | {"std_error": error} for row, error in zip(metric_rows(means, **changed), errors, strict=True)]
+
+
+def paired_flags(spark, rows, per_query, columns=QUERY_COLUMNS, **options):
+    table = per_query if hasattr(per_query, "schema") else spark.createDataFrame(per_query, columns)
+    return flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS), per_query=table, **options).collect()
+
+
+def test_a_night_is_paired_with_the_night_before(spark):
+    """Means and errors of these nights show nothing; scipy's test of the pairs does."""
+    rows = two_nights()
+    without = flags(spark, rows)[night(1)]
+    assert (without["status"], round(without["z"], 2)) == ("short_history", -0.27)
+    only = [*queries(0, [0.9], first=50), *queries(1, [0.1, 0.2], first=60)]
+    found = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER), *only])
+    first, row = sorted(found, key=lambda one: one["night"])
+    assert (first["status"], first["weekday"]) == ("short_history", "any")
+    expected = scipy.stats.ttest_rel(AFTER, BEFORE)
+    assert expected.pvalue < 0.001
+    assert row["z"] == pytest.approx(expected.statistic, rel=1e-12)
+    assert row["limit"] == pytest.approx(scipy.stats.t.ppf(0.9995, 11), rel=1e-12)
+    differences = [y - x for x, y in zip(BEFORE, AFTER, strict=True)]
+    assert row["spread"] == pytest.approx(statistics.stdev(differences) / 12**0.5, rel=1e-12)
+    assert (row["status"], row["weekday"], row["n_nights"]) == ("low", "before_paired", 1)
+    assert row["rule"] == (
+        "ndcg@10 of overall is 0.509167 on 2026-01-02 and was 0.540000 on the night before, 2026-01-01; the 12 "
+        "queries of both nights changed by -0.030833, without 2 that only 2026-01-02 has and 1 that only "
+        f"2026-01-01 has ({-expected.statistic:.2f} standard errors of {row['spread']:.6f}; limit 4.44, "
+        "level 0.001); 1 earlier nights are too few to judge 2026-01-02 by history, 28 are needed"
+    )
+
+
+def test_pairs_need_no_standard_errors_of_the_nights(spark):
+    rows = [row | {"std_error": None} for row in two_nights()]
+    found = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER)])
+    assert sorted(row["status"] for row in found) == ["low", "short_history"]
+
+
+def test_pairs_are_of_the_latest_earlier_night_and_of_one_run_and_configuration(spark):
+    """Night 1 has no value, so night 2 is paired with night 0; run 'b' and other configurations are others' rows."""
+    rows = [*two_nights(run="a"), *two_nights(run="b")]
+    rows[1]["run_date"] = night(2)
+    rows.append(rows[0] | {"run_date": night(1), "value": None})
+    table = [
+        *[("a", "c1", *one) for one in (*queries(0, BEFORE), *queries(1, AFTER[::-1]), *queries(2, AFTER))],
+        *[("a", "c0", *one) for one in queries(0, AFTER)],
+        *[("b", "c1", *one) for one in queries(1, AFTER)],
+    ]
+    found = paired_flags(spark, rows, table, f"run string, config_hash string, {QUERY_COLUMNS}")
+    by_key = {(row["run"], row["night"]): row for row in found}
+    assert by_key["a", night(1)]["status"] == "no_value"
+    assert by_key["a", night(2)]["z"] == pytest.approx(scipy.stats.ttest_rel(AFTER, BEFORE).statistic, rel=1e-12)
+    assert by_key["b", night(1)]["weekday"] == "before"  # the table lacks its night before
+    alone = paired_flags(spark, rows[:2], [*queries(0, BEFORE)], QUERY_COLUMNS)
+    assert {row["weekday"] for row in alone} == {"any", "before"}
+
+
+def test_pairs_in_segments_with_weights_that_change(spark):
+    """Keys of two columns. Of weights and segments of a query those of the later night count: 3 for q0, in DE."""
+    shops = [None, "a"]
+    table = [
+        (night(at), f"q{number // 2}", number % 2, 10, value, 3.0 if number == 0 and at else 1.0,
+         "DE" if number < 5 else None, "FR" if number == 0 and not at else "DE" if number < 5 else None,
+         shops[number % 2])
+        for at, values in enumerate((BEFORE, AFTER))
+        for number, value in enumerate(values)
+    ]  # fmt: skip
+    columns = (
+        "run_date date, query_id string, page int, k int, ndcg double, weight double, fixed string, country string"
+    )
+    sets = [
+        ("", ""),
+        ("country", "DE"),
+        ("country", None),
+        ("fixed+shop", '["DE","a"]'),
+        ("fixed+shop", "[null,null]"),
+    ]
+    rows = [row for by, its in sets for row in two_nights(segment_by=by, segment=its)]
+    rows += two_nights(segment_by="device", segment="tv")
+    found = paired_flags(spark, rows, table, f"{columns}, shop string", query=["query_id", "page"])
+    got = {(row["segment_by"], row["segment"]): row for row in found if row["night"] == night(1)}
+    differences = [y - x for x, y in zip(BEFORE, AFTER, strict=True)]
+    groups = {
+        sets[0]: range(12), sets[1]: range(5), sets[2]: range(5, 12), sets[3]: [1, 3], sets[4]: [6, 8, 10],
+    }  # fmt: skip
+    for key, numbers in groups.items():
+        its = [(3.0 if number == 0 else 1.0, differences[number]) for number in numbers]
+        total = sum(w for w, _ in its)
+        mean = sum(w * d for w, d in its) / total
+        error = (len(its) / (len(its) - 1) * sum(w * w * (d - mean) ** 2 for w, d in its)) ** 0.5 / total
+        assert (got[key]["spread"], got[key]["z"]) == pytest.approx((error, mean / error), rel=1e-11), key
+        assert got[key]["weekday"] == "before_paired"
+    assert got["device", "tv"]["weekday"] == "before"  # the per-query table has no such column
+
+
+def test_per_query_tables_that_cannot_pair(spark):
+    good = [*queries(0, BEFORE), *queries(1, AFTER)]
+    twice = flag_changes(
+        spark.createDataFrame(two_nights(), METRIC_COLUMNS),
+        per_query=spark.createDataFrame([*good, *queries(1, AFTER)], QUERY_COLUMNS),
+    )
+    assert "comes twice in run 'the night' at k=10" in refusal(twice)
+    for options, columns, named in (
+        ({"query": "qid"}, QUERY_COLUMNS, "column 'qid'"),
+        ({}, QUERY_COLUMNS.replace("run_date", "day"), "column 'run_date'"),
+        ({}, QUERY_COLUMNS.replace("ndcg", "ap"), "none of the metrics to judge (ndcg)"),
+    ):
+        with pytest.raises(NdcgSparkError, match=re.escape(named)):
+            paired_flags(spark, two_nights(), good, columns, **options)

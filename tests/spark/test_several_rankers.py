@@ -176,7 +176,7 @@ def test_score_columns_and_a_rank_column_exclude_each_other():
 
 def test_score_columns_and_arrays_exclude_each_other(spark):
     lists = spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance, 0.5D AS a, 0.25D AS b")
-    with pytest.raises(InvalidParameterError, match=r"score-col 'a,b': arrays of relevances are in rank order"):
+    with pytest.raises(InvalidParameterError, match=r"score= names a, b: arrays of relevances are in rank order"):
         evaluate_frame(lists, score=["a", "b"])
     assert evaluate_frame(lists, score=["a"]).summary.count() > 0
 
@@ -358,8 +358,8 @@ def test_a_query_without_a_weight_is_refused_as_what_it_is(spark, of, strategy):
     )
     message = refusal(found.summary)
     where, option = {
-        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged-query=drop"),
-        "judgments": ("is judged but not in the run, and only the run has weights", "missing-query=drop"),
+        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged_query=drop"),
+        "judgments": ("is judged but not in the run, and only the run has weights", "missing_query=drop"),
     }[of]
     assert message is not None
     assert message.startswith(f"query query_id=p {where};")
@@ -370,7 +370,7 @@ def test_a_segment_or_weight_that_no_table_has_is_named(spark):
     table = spark.createDataFrame(
         [("q", "x", 1.0, 1.0, "DE")], KEYS + "score double, relevance double, country string"
     )
-    with pytest.raises(MissingColumnError, match=r"'contry' \(segment-cols\).*Did you mean 'country'"):
+    with pytest.raises(MissingColumnError, match=r"'contry' \(segments=\).*Did you mean 'country'"):
         evaluate_frame(table, segments=["contry"])
-    with pytest.raises(MissingColumnError, match=r"'w' \(weight-col\)"):
+    with pytest.raises(MissingColumnError, match=r"'w' \(weight=\)"):
         evaluate_frame(table, weight="w")

@@ -61,7 +61,7 @@ def texts(spark, values):
 
 
 def micros_read(frame, *, parse_text):
-    time = time_column(frame, "ts", "ts-col", "events", parse_text=parse_text)
+    time = time_column(frame, "ts", "ts", "events", parse_text=parse_text)
     return dict(frame.select("at", time.micros.alias("micros")).collect())
 
 

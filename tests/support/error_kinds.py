@@ -69,6 +69,15 @@ def write_other_columns(spark: SparkSession, folder: Path) -> None:
         spark.sql("DROP TABLE error_kinds_other")
 
 
+def evaluate_a_view(spark: SparkSession, folder: Path) -> None:
+    del folder
+    table(spark).createOrReplaceTempView("error_kinds_view")
+    try:
+        evaluate("error_kinds_view")
+    finally:
+        spark.catalog.dropTempView("error_kinds_view")
+
+
 NAN = ("q7", "b", math.nan, 1.0)
 NOT_FOR_PEOPLE = ("\n", "org.apache", "Traceback", "SQLSTATE")
 COMPARED = "run string, query_id string, k int, ndcg double"
@@ -90,17 +99,17 @@ KINDS = {
     ),
     "missing column": Kind(
         "MissingColumnError",
-        "column 'points' (score-col) is not in the input, which has: query_id, ",
+        "column 'points' (score=) is not in the input, which has: query_id, ",
         lambda spark, _: evaluate(table(spark), score="points").summary,
     ),
     "missing segment": Kind(
         "MissingColumnError",
-        "column 'country' (segment-cols) is not in the input, which has: ",
+        "column 'country' (segments=) is not in the input, which has: ",
         lambda spark, _: evaluate(table(spark), segments=["country"]).summary,
     ),
     "type of a column": Kind(
         "InputRefusedError",
-        "column 'a' (score-col) of the input is array<int>, not a number; cast it first.",
+        "column 'a' (score=) of the input is array<int>, not a number; cast it first.",
         lambda spark, _: evaluate(table(spark).selectExpr("*", "array(1) a"), score="a").summary,
     ),
     "plan that fits no view": Kind(
@@ -108,7 +117,34 @@ KINDS = {
         "rank_rows ranks by score: leave the rank column out.",
         lambda spark, _: rank_rows(table(spark), EvaluationPlan(columns=Columns(rank="rank"))),
     ),
+    "name of a view": Kind(
+        "InputRefusedError",
+        "there is no path 'error_kinds_view', but a table or view of that name: give spark.table('error_",
+        evaluate_a_view,
+    ),
+    "path of nothing": Kind(
+        "InputRefusedError", "there is no path 'nowhere/rows'.", lambda spark, _: evaluate("nowhere/rows")
+    ),
+    "stream": Kind(
+        "InputRefusedError",
+        "data is a stream, and metrics need all rows of a query: call evaluate in the function that writeStream",
+        lambda spark, _: evaluate(spark.readStream.format("rate").load()),
+    ),
+    "streams to compare": Kind(
+        "InputRefusedError",
+        "runs is a stream, ",
+        lambda spark, _: compare({"a": table(spark), "b": spark.readStream.format("rate").load()}, baseline="a"),
+    ),
     # What the action finds.
+    "array of structs": Kind(
+        "InputRefusedError",
+        "the array judged is array<struct<item:string,relevance:double>>; it must be one of numbers: pass one",
+        lambda spark, _: (
+            spark.sql("SELECT array(named_struct('item', 'a', 'relevance', 1D)) AS judged")
+            .select(ndcg("judged"))
+            .collect()
+        ),
+    ),
     "bad row": Kind(
         "InputRefusedError",
         "bad row: nan_score at query_id=q7",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.errors import find_refusal
+from ndcg_spark.errors import find_refusal, spelled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,5 +15,5 @@ def refusal(frame: DataFrame) -> str | None:
     try:
         frame.collect()
     except Exception as error:  # Spark chooses the class
-        return find_refusal(str(error)) or f"not a refusal: {str(error)[:500]}"
+        return spelled(find_refusal(str(error)) or "") or f"not a refusal: {str(error)[:500]}"
     return None

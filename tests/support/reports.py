@@ -60,6 +60,8 @@ def metric_row(
         "n_unjudged": 1,
         "n_rows": 50_000,
         "n_left_out": 10,
+        "n_rejected": 40,
+        "n_lost_queries": 3,
         "value": value,
         "weight_sum": 1000.0,
         "std_error": error,

@@ -207,5 +207,24 @@ def long_functions(source: Source) -> list[str]:
     ]
 
 
-LAYER_RULES = (misplaced_modules, upward_imports, foreign_imports, heavy_root_imports, classic_only_names)
+def unpacked_functions(source: Source) -> list[str]:
+    """Functions for workers that are not packed by `as_shipped`: a worker without this package would say nothing."""
+    return [
+        f"{source.module}:{node.lineno}: mapInArrow of something else than as_shipped(...)"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "mapInArrow"
+        and not (isinstance(node.args[0], ast.Call) and ast.unparse(node.args[0].func) == "as_shipped")
+    ]
+
+
+LAYER_RULES = (
+    misplaced_modules,
+    upward_imports,
+    foreign_imports,
+    heavy_root_imports,
+    classic_only_names,
+    unpacked_functions,
+)
 SIZE_RULES = (long_functions,)

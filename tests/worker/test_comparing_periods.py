@@ -142,7 +142,7 @@ def test_replicates_decide_where_they_are_stored():
     assert rolled(stored)[0]["independence"] == "query"
     stored[1]["replicates"] = None
     assert rolled(stored)[0]["independence"] == "query_day"
-    with pytest.raises(InputRefusedError, match=r"no replicates for the night 2026-01-06.*--keep-replicates"):
+    with pytest.raises(InputRefusedError, match=r"no replicates for the night 2026-01-06.*keep_replicates"):
         rolled(stored, RollUpPlan(independence="query"))
 
 

@@ -277,7 +277,9 @@ def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
     tables = Tables(plan, canonical_rows(rows, plan))
     for seed in range(4):
         parts = split(tables.rows, seed, most_rows=3)
-        with pytest.raises(InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Rem"):
+        with pytest.raises(
+            InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Does"
+        ):
             tables.rankings(parts, **limits)
     unchecked = replace(plan, check_duplicates="none")
     assert Tables(unchecked, tables.rows).rankings(**limits)
@@ -398,11 +400,47 @@ def test_items_beyond_2_to_the_53_are_told_apart() -> None:
         assert scored(Tables(plan, rows).rankings([[other], [rows]]), plan)["q", 1]["dcg"] == dcg
 
 
-def test_nothing_but_bad_rows_is_nothing() -> None:
+def test_nothing_but_bad_rows_is_a_lost_query() -> None:
     plan = replace(plan_of(Choices(ties="item_asc")), on_invalid="reject")
-    rows = canonical_rows(one_query(("a", float("nan"), 0)), plan)
-    assert Tables(plan, rows).rankings() == []
+    rows = canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), plan)
+    (lost,) = Tables(plan, rows).rankings()
+    assert (lost["query_id"].to_pylist(), lost["n_rows"].to_pylist(), lost["n_rejected"].to_pylist()) == (
+        ["q"],
+        [0],
+        [2],
+    )
     assert Tables(plan, rows.slice(0, 0)).rankings() == []
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, TINY, {"chunk_rows": 20, "held_rows": 30}], ids=["together", "apart", "mixed"]
+)
+@pytest.mark.parametrize("k", [1, None])
+def test_rejected_rows_of_a_query_are_counted_in_any_parts(limits, k) -> None:
+    """Twelve queries of up to 40 rows, of which three have bad rows only; expected counts by a loop."""
+    plan = replace(plan_of(Choices(ties="item_asc"), (k,)), on_invalid="reject")
+    for seed in range(4):
+        random_ = random.Random(seed)
+        bad = {f"q{n}": (0.0, 0.2, 0.9, 1.0)[n % 4] for n in range(12)}
+        scores_of = {(query, f"{n}"): float(n) for query in bad for n in range(random_.randint(1, 40))}
+        rejected = {key for key in scores_of if random_.random() < bad[key[0]]}
+        rows = [
+            Row(query=query, item=item, score=float("nan") if (query, item) in rejected else score, relevance=1.0)
+            for (query, item), score in scores_of.items()
+        ]
+        random_.shuffle(rows)
+        tables = Tables(plan, canonical_rows(rows, plan))
+        found = [
+            row
+            for batch in tables.rankings(split(tables.rows, seed, most_rows=9), **limits)
+            for row in batch.to_pylist()
+        ]
+        assert len(found) == len(bad)
+        for row in found:
+            n_rows = sum(query == row["query_id"] for query, _ in scores_of)
+            n_rejected = sum(query == row["query_id"] for query, _ in rejected)
+            assert (row["n_rows"], row["n_rejected"]) == (n_rows - n_rejected, n_rejected)
+            assert len(row["ranked"]) == min(n_rows - n_rejected, k or 40)
 
 
 # --- Several rankers

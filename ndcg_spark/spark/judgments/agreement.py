@@ -8,12 +8,15 @@ from pyspark.sql import functions as F
 from ndcg_spark.judgment_plans import RatingPlan
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.judgments.ratings import rated_items
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ratings import RATINGS, make_agreement, make_pair_counter
 
 _PAIRS = "raters bigint, first double, second double, n bigint"
 _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
 
 
+@refuses_streams
 def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Count the ordered pairs of ratings of the same item, which agreement is computed from.
 
@@ -46,10 +49,11 @@ def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_te
 def item_pairs(items: DataFrame, plan: RatingPlan) -> DataFrame:
     """As `rating_pairs`, of rows that have the keys and `ratings` of each item, as judgments have them."""
     kept = items.select(*columns_of([*plan.columns.query, plan.columns.item, RATINGS]))
-    pairs = kept.mapInArrow(make_pair_counter(plan), schema=_PAIRS)
+    pairs = kept.mapInArrow(as_shipped(make_pair_counter(plan)), schema=_PAIRS)
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 
+@refuses_streams
 def rating_agreement(pairs: DataFrame) -> DataFrame:
     """Krippendorff's alpha with the ordinal difference.
 
@@ -74,4 +78,4 @@ def rating_agreement(pairs: DataFrame) -> DataFrame:
     Hayes and Krippendorff, Communication Methods and Measures 1(1), 2007, doi:10.1080/19312450709336664.
     """
     listed = F.collect_list(F.struct("raters", "first", "second", "n")).alias("pairs")
-    return pairs.agg(listed).mapInArrow(make_agreement(), schema=_AGREEMENT)
+    return pairs.agg(listed).mapInArrow(as_shipped(make_agreement()), schema=_AGREEMENT)

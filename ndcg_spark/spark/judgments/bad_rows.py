@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.spark.expressions import MALFORMED, key_text, named, raise_if, require_column, row_of
 
 Reasons = list[tuple[str, Column]]
@@ -36,8 +36,8 @@ def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -
     """
     reasons = [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
     for column, part, reason in [
-        *((one, "query-col", "null_query") for one in query),
-        (item, "item-col", "null_item"),
+        *((one, option("query"), "null_query") for one in query),
+        (item, option("item"), "null_item"),
     ]:
         kind = require_column(frame, column, part, table)
         if not isinstance(kind, _KEYS):

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.errors import option
 from ndcg_spark.judgment_plans import EventPlan
 from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.timestamps import TimeColumn, time_column
 
 TABLE = "events"
@@ -34,6 +36,7 @@ _VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
+@refuses_streams
 def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Make graded judgments from what users did.
 
@@ -128,8 +131,8 @@ def checked_events(
 def _checks(events: DataFrame, plan: EventPlan, parse_text: bool) -> tuple[TimeColumn, Reasons]:
     columns = plan.columns
     reasons = key_reasons(events, columns.query, columns.item, TABLE)
-    require_column(events, columns.event, "event-col", TABLE)
-    time = time_column(events, columns.ts, "ts-col", TABLE, parse_text=parse_text)
+    require_column(events, columns.event, option("event"), TABLE)
+    time = time_column(events, columns.ts, option("ts"), TABLE, parse_text=parse_text)
     event = named(columns.event).cast("string")
     reasons.append(("null_event", event.isNull()))
     reasons.append(("unknown_event", ~event.isin(plan.impression, *plan.grades)))
@@ -137,7 +140,7 @@ def _checks(events: DataFrame, plan: EventPlan, parse_text: bool) -> tuple[TimeC
     if time.is_text:
         reasons.append(("ts_not_a_timestamp", time.micros.isNull()))
     for column, part in _dedup_parts(plan):
-        require_column(events, column, f"{part.replace('_', '-')}-col", TABLE)
+        require_column(events, column, option(part), TABLE)
         reasons.append((f"null_{part}", named(column).isNull()))
     return time, reasons
 

@@ -6,9 +6,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.errors import option
 from ndcg_spark.judgment_plans import MAX_WEIGHT, RatingPlan
 from ndcg_spark.spark.expressions import columns_of, named, number, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ratings import RATINGS, make_judge
 
 TABLE = "ratings"
@@ -26,6 +29,7 @@ _JUDGED = [
 ]
 
 
+@refuses_streams
 def judgments_from_ratings(
     ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:
@@ -69,7 +73,7 @@ def judgments_from_ratings(
     plan = RatingPlan() if plan is None else plan
     rows = rated_items(ratings, plan, parse_text=parse_text)
     keys = [one for one in rows.schema if one.name != RATINGS]
-    return rows.mapInArrow(make_judge(plan), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]]))
+    return rows.mapInArrow(as_shipped(make_judge(plan)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]]))
 
 
 def disputed_items(judgments: DataFrame) -> DataFrame:
@@ -107,10 +111,10 @@ def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> Da
     valid = without_bad_rows(
         ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
     )
-    relevance = number(ratings, columns.relevance, "relevance-col", TABLE, parse_text=parse_text)
+    relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
     weight = F.lit(1.0)
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, "weight-col", TABLE, parse_text=parse_text)
+        weight = number(ratings, columns.weight, option("weight"), TABLE, parse_text=parse_text)
     rating = F.struct(
         (relevance + F.lit(0.0)).alias("relevance"),  # -0.0 is 0.0
         named(columns.annotator).cast("string").alias("annotator"),
@@ -153,8 +157,8 @@ def checked_ratings(
 def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:
     columns = plan.columns
     reasons = key_reasons(ratings, columns.query, columns.item, TABLE)
-    require_column(ratings, columns.annotator, "annotator-col", TABLE)
-    relevance = number(ratings, columns.relevance, "relevance-col", TABLE, parse_text=parse_text)
+    require_column(ratings, columns.annotator, option("annotator"), TABLE)
+    relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
     given = named(columns.relevance).isNotNull()
     reasons += [
         ("null_annotator", named(columns.annotator).isNull()),
@@ -163,7 +167,7 @@ def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:
         ("infinite_relevance", F.abs(relevance) == float("inf")),
     ]
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, "weight-col", TABLE, parse_text=parse_text)
+        weight = number(ratings, columns.weight, option("weight"), TABLE, parse_text=parse_text)
         good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
         reasons.append(("bad_weight", ~good))
     return reasons

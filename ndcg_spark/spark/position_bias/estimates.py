@@ -21,6 +21,8 @@ from ndcg_spark.spark.position_bias.labels import (
     total,
     weighted_rows,
 )
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.clicks.propensity_estimates import (
     ESTIMATES,
     GROUP_KEYS,
@@ -43,6 +45,7 @@ _N, _QUERY = "number of impressions", "the query"
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
+@refuses_streams
 def inverse_propensity_estimates(
     impressions: DataFrame,
     plan: WeightPlan,
@@ -102,10 +105,11 @@ def inverse_propensity_estimates(
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
     values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
-    partial = values.mapInArrow(make_partial_summer(), schema=_PARTIAL)
+    partial = values.mapInArrow(as_shipped(make_partial_summer()), schema=_PARTIAL)
     return _finished(partial.withColumn(OF, F.lit(plan.propensity_of)), plan.confidence)
 
 
+@refuses_streams
 def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
     """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
 
@@ -145,7 +149,11 @@ def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
     aggregates.append(F.collect_list("state").alias("states"))
     aggregates.append(F.when(F.min(OF) == F.max(OF), F.min(OF)).otherwise(MIXED).alias(OF))
-    return partial.groupBy(*GROUP_KEYS).agg(*aggregates).mapInArrow(make_estimator(confidence), schema=_ESTIMATES)
+    return (
+        partial.groupBy(*GROUP_KEYS)
+        .agg(*aggregates)
+        .mapInArrow(as_shipped(make_estimator(confidence)), schema=_ESTIMATES)
+    )
 
 
 def _overall(plan: WeightPlan) -> list[Column]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.errors import option
 from ndcg_spark.position_plan import (
     MAX_CLICK,
     MAX_POSITION,
@@ -87,14 +88,14 @@ def weighted_impressions(
     columns = plan.columns
     reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
     for name in (name for names in plan.segment_sets for name in names):
-        require_column(impressions, name, "segment-cols", TABLE)
+        require_column(impressions, name, option("segments"), TABLE)
     if plan.run is not None:
-        require_column(impressions, plan.run, "run-col", TABLE)
+        require_column(impressions, plan.run, option("run"), TABLE)
         reasons.append(("null_run", named(plan.run).isNull()))
     frame = impressions
     of_propensity: Reasons = []
     if columns.propensity is not None:
-        propensity = number(impressions, columns.propensity, "propensity-col", TABLE, parse_text=parse_text)
+        propensity = number(impressions, columns.propensity, option("propensity"), TABLE, parse_text=parse_text)
         of_propensity = [
             ("null_propensity", named(columns.propensity).isNull()),
             ("propensity_not_a_number", propensity.isNull()),
@@ -149,7 +150,7 @@ def checked_impressions(found: Impressions, columns: ImpressionColumns, *, origi
 
 
 def _position(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tuple[Column, Reasons]:
-    position = number(frame, columns.position, "position-col", TABLE, parse_text=parse_text)
+    position = number(frame, columns.position, option("position"), TABLE, parse_text=parse_text)
     reasons: Reasons = [
         ("null_position", named(columns.position).isNull() | F.isnan(position)),
         ("position_not_a_number", position.isNull()),
@@ -161,7 +162,7 @@ def _position(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) ->
 
 
 def _click(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tuple[Column, Reasons]:
-    click = number(frame, columns.click, "click-col", TABLE, parse_text=parse_text)
+    click = number(frame, columns.click, option("click"), TABLE, parse_text=parse_text)
     reasons: Reasons = [
         ("null_click", named(columns.click).isNull()),
         ("click_not_a_number", click.isNull()),

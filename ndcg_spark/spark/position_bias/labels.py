@@ -12,6 +12,7 @@ from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.judgments.bad_rows import without_bad_rows
 from ndcg_spark.spark.position_bias.impressions import Impressions, weighted_impressions
+from ndcg_spark.spark.streams import refuses_streams
 
 N_LIMBS, HIGHEST = 4, 1
 """From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
@@ -20,6 +21,7 @@ CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted clic
 _CLIPPED = "was clipped"
 
 
+@refuses_streams
 def judgments_from_impressions(
     impressions: DataFrame,
     plan: WeightPlan,

@@ -12,6 +12,8 @@ from ndcg_spark.position_plan import MAX_POSITIONS, PropensityPlan
 from ndcg_spark.spark.expressions import columns_of, named
 from ndcg_spark.spark.judgments.bad_rows import without_bad_rows
 from ndcg_spark.spark.position_bias.impressions import counted_impressions
+from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.clicks.click_cells import (
     PAIRS,
     PATTERN,
@@ -40,6 +42,7 @@ _STORED_EVERY = 4
 """Steps of EM that are taken anew in each job before the state is stored. To store it costs about as much as two."""
 
 
+@refuses_streams
 def fit_propensities(
     impressions: DataFrame, plan: PropensityPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:
@@ -90,7 +93,7 @@ def fit_propensities(
     plan = PropensityPlan() if plan is None else plan
     patterns = click_patterns(impressions, plan, parse_text=parse_text)
     if plan.fit == "worker" or plan.method == "randomized":
-        return patterns.repartition(1).mapInArrow(make_fitter(plan), schema=_FIT)
+        return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(plan)), schema=_FIT)
     return _Distributed(patterns, plan).fitted()
 
 
@@ -149,7 +152,7 @@ class _Distributed:
 
     def __init__(self, patterns: DataFrame, plan: PropensityPlan) -> None:
         self._plan, self._session = plan, patterns.sparkSession
-        self._blocks = _stored(patterns.mapInArrow(make_packer(), schema=_BLOCK))
+        self._blocks = _stored(patterns.mapInArrow(as_shipped(make_packer()), schema=_BLOCK))
         listed = self._blocks.select(F.explode("positions").alias("position")).distinct().limit(MAX_POSITIONS + 1)
         self._positions: list[int] = known_positions([row["position"] for row in listed.collect()])
         self._n_shown = 0
@@ -158,7 +161,7 @@ class _Distributed:
     def fitted(self) -> DataFrame:
         """Fit, and put the result in a row."""
         totaller = make_totaller(self._positions, pairs=self._plan.method == "pairs")
-        rows = self._blocks.mapInArrow(totaller, schema=_TOTALS).collect()
+        rows = self._blocks.mapInArrow(as_shipped(totaller), schema=_TOTALS).collect()
         totals, n_patterns, sums = totals_of_blocks(rows, len(self._positions))
         self._n_shown = int(totals.shown.sum())
         model = None
@@ -173,10 +176,10 @@ class _Distributed:
         """Take a step in a job; it begins where the state was stored last."""
         if len(self._steps) == _STORED_EVERY:
             advance = make_advancer(self._positions, self._n_shown, self._steps)
-            self._blocks, self._steps = _stored(self._blocks.mapInArrow(advance, schema=_BLOCK)), []
+            self._blocks, self._steps = _stored(self._blocks.mapInArrow(as_shipped(advance), schema=_BLOCK)), []
         self._steps = [*self._steps, examined]
         step = make_stepper(self._positions, self._n_shown, self._steps)
-        rows = self._blocks.mapInArrow(step, schema=_STEP).collect()
+        rows = self._blocks.mapInArrow(as_shipped(step), schema=_STEP).collect()
         return step_sums(rows, len(self._positions))
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.canonical import is_key, key_column, select_canonical
@@ -17,6 +17,7 @@ from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
 from ndcg_spark.spark.tasks import in_tasks
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.array_rankings import make_array_ranker
 from ndcg_spark.worker.ranking.canonical import (
     IDEAL_ITEMS,
@@ -35,22 +36,23 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
     columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        require_column(frame, columns.run, "run-col", "input")
+        require_column(frame, columns.run, option("run"), "input")
         selected[RUN] = named(columns.run).cast("string")
     for name, column in names.query.items():
-        selected[name] = key_column(frame, column, "query-col", "input")
-    selected |= _lists(frame, columns.relevance, "relevance-col", plan, (RANKED_LIST, RANKED_ITEMS))
+        selected[name] = key_column(frame, column, option("query"), "input")
+    selected |= _lists(frame, columns.relevance, option("relevance"), plan, (RANKED_LIST, RANKED_ITEMS))
     if columns.ideal is not None:
-        selected |= _lists(frame, columns.ideal, "ideal-col", plan, (IDEAL_LIST, IDEAL_ITEMS))
+        selected |= _lists(frame, columns.ideal, option("ideal"), plan, (IDEAL_LIST, IDEAL_ITEMS))
     for name, column in names.segments.items():
-        selected[name] = key_column(frame, column, "segment-cols", "input")
+        selected[name] = key_column(frame, column, option("segments"), "input")
     if columns.weight is not None:
-        selected[WEIGHT] = number(frame, columns.weight, "weight-col", "input", parse_text=False)
+        selected[WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
     return select_canonical(frame, selected, {}, original=original)
 
 
 _ONE_ROW = (
-    "a table of arrays has one row for each query of a run. Name what tells the rows apart (run-col, query-col), or "
+    "a table of arrays has one row for each query of a run. Name what tells the rows apart "
+    f"({option('run')}, {option('query')}), or "
     "remove all but one."
 )
 
@@ -86,7 +88,9 @@ class Arrays:
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        found = self.rows.mapInArrow(make_array_ranker(task), schema=rankings_schema(self.plan, self.rows, None))
+        found = self.rows.mapInArrow(
+            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.plan, self.rows, None)
+        )
         if self.plan.check_duplicates != "all":
             return found
         return in_tasks(_refuse_repeats(found, self.plan), self.n_tasks)

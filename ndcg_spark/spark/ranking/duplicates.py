@@ -11,32 +11,53 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import TOPICS
-from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
+from ndcg_spark.spark.expressions import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.spark.tasks import in_tasks
-from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.worker.ranking.canonical import (
+    BAD_ROW,
+    COPIES,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    canonical_names,
+)
+from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 
 
-def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, n_tasks: int | None = None) -> DataFrame:
+def resolve_duplicates(
+    rows: DataFrame, plan: EvaluationPlan, n_tasks: int | None = None, *, others: Sequence[str] = ()
+) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
-    Rows are valid rows of a run or of judgments, with one score column at most. `best` keeps the best score (of
+    Rows are valid rows of a run or of judgments, with one score column at most; rejected ones that are marked become
+    one for each query and segments. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
     ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
-    not depend on row order. Spark cost: one shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
+    not depend on row order. `others`: columns of the table that the plan does not use, for messages. Spark cost: one
+    shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
         return rows
     if policy == "first" and ORDER not in rows.columns:
-        raise InvalidParameterError("duplicates=first needs the order column (order-col) in the judgments too.")
+        raise InvalidParameterError(
+            f"duplicates=first needs the order column ({option('order')}) in the judgments too."
+        )
     names = canonical_names(plan)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
     kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
-    found = rows.groupBy(*columns_of([*keys, ITEM])).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
+    groups = columns_of([*keys, ITEM])
+    if BAD_ROW in rows.columns:
+        segments = columns_of([name for name in names.segments if name in rows.columns])
+        groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
+    found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
     flat = in_tasks(found, n_tasks).select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
     )
@@ -44,9 +65,65 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, n_tasks: int | Non
         return flat
     message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
     text = key_text(keys, names.query)
+    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", plan, others)
     guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
-    return flat.withColumn(guard, raise_if(named(guard), F.col(COPIES) > 1, *message, text, ".", kind=kind))
+    twice = F.col(COPIES) > 1
+    if BAD_ROW in flat.columns:
+        twice &= F.col(BAD_ROW).isNull()
+    return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, f". {advice}", kind=kind))
+
+
+def other_columns(frame: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
+    """Columns that the plan does not use and that may name a ranker. Reads the schema, runs no action."""
+    columns = plan.columns
+    used = {*columns.query, *columns.score, *plan.segment_columns, columns.item, columns.rank, columns.relevance}
+    used |= {columns.run, columns.weight, columns.order, MALFORMED}
+    return tuple(
+        one.name
+        for one in frame.schema
+        if one.name not in used
+        and isinstance(one.dataType, T.StringType | T.IntegralType | T.BooleanType | T.DateType)
+    )
+
+
+def differing_columns(frame: DataFrame, plan: EvaluationPlan, query: str) -> list[str] | None:
+    """Run an action: find columns in which rows of the same query and item differ.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The main table, as it was read.
+    plan : EvaluationPlan
+    query : str
+        The query, as a message names it: `query_id=7`.
+
+    Returns
+    -------
+    list of str or None
+        Of `other_columns`, those that differ for most items first; empty if no item comes twice. None if there is no
+        such query.
+
+    Notes
+    -----
+    Spark cost: one scan, one small shuffle of the rows of that query.
+    """
+    others, item = other_columns(frame, plan), str(plan.columns.item)
+
+    def differs(name: str) -> Column:
+        """Whether the rows of an item have two values, of which one may be null."""
+        column = named(name)
+        return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
+
+    rows = frame.where(key_text(plan.columns.query, {}) == query)
+    flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
+    columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
+    items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)
+    sums = [F.sum(f"differs_{at}") for at in range(len(others))]
+    n_items, *found = items.agg(F.count(F.lit(1)), *sums).collect()[0]
+    if not n_items:
+        return None
+    return [name for n, name in sorted(zip(found, others, strict=True), key=lambda one: -one[0]) if n]
 
 
 def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:

@@ -14,11 +14,12 @@ from ndcg_spark.spark.arrow_schemas import arrow_schema
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.source import ParquetSource, Source, SparkSource
 from ndcg_spark.spark.summary import PARTIAL_SCHEMA, finished, summing_task
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.ranking.canonical import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import make_complete_sender
 from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA, make_judgment_sender, make_row_sender
-from ndcg_spark.worker.ranking.partial_ranking import COUNTS
+from ndcg_spark.worker.ranking.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.worker.ranking.query_rows import RankingTask
 from ndcg_spark.worker.ranking.receiving import make_merger, make_merging_summer
 
@@ -27,20 +28,24 @@ EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A source, and the canonical judgments of its queries where they are a table of their own."""
+    """A source, and the canonical judgments of its queries where they are a table of their own.
+
+    `others`: columns of the main table that the plan does not use, for messages.
+    """
 
     plan: EvaluationPlan
     source: Source
     judgments: DataFrame | None = None
+    others: tuple[str, ...] = ()
 
     def rankings(self) -> DataFrame:
-        """Rank every query; lazy.
+        """Rank every query, and count rejected rows; lazy.
 
         Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches
         of some thousand; two passes through Python workers. No action.
         """
         task = self._task(counts_relevant=True)
-        return self._exchanged(task, None).mapInArrow(make_merger(task), schema=self.schema())
+        return self._exchanged(task, None).mapInArrow(as_shipped(make_merger(task)), schema=self.schema())
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy. Like `summarize_rankings`, but rankings never leave the workers.
@@ -55,7 +60,7 @@ class Engine:
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
             send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
         merge = make_merging_summer(task, scoring, summing)
-        partial = self._exchanged(task, send).mapInArrow(merge, schema=PARTIAL_SCHEMA)
+        partial = self._exchanged(task, send).mapInArrow(as_shipped(merge), schema=PARTIAL_SCHEMA)
         return finished(partial, self.plan.confidence, n_tasks=self.source.n_tasks)
 
     @property
@@ -87,6 +92,7 @@ class Engine:
             n_partitions=self.source.n_partitions,
             checks_duplicates=self.plan.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,
+            others=self.others,
         )
 
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:
@@ -97,7 +103,7 @@ class Engine:
     def _exchanged(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
         sent = self._sent(task, send)
         if self.judgments is not None:
-            sent = sent.unionAll(self.judgments.mapInArrow(make_judgment_sender(task), schema=EXCHANGE))
+            sent = sent.unionAll(self.judgments.mapInArrow(as_shipped(make_judgment_sender(task)), schema=EXCHANGE))
         if isinstance(self.source, SparkSource):
             # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
             # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.
@@ -110,11 +116,11 @@ class Engine:
 
     def _sent(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
         if isinstance(self.source, SparkSource):
-            return self.source.rows.mapInArrow(make_row_sender(task), schema=EXCHANGE)
+            return self.source.rows.mapInArrow(as_shipped(make_row_sender(task)), schema=EXCHANGE)
         files = self.source.files
         n_parts = max(1, len(files.parts))
         numbers = self.source.rows.sparkSession.range(0, len(files.parts), 1, n_parts)
-        return numbers.mapInArrow(send or make_row_sender(task, files.read), schema=EXCHANGE)
+        return numbers.mapInArrow(as_shipped(send or make_row_sender(task, files.read)), schema=EXCHANGE)
 
 
 def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
@@ -122,7 +128,8 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
     names, known = canonical_names(plan), rows.schema
     fields = [T.StructField("run", T.StringType())]
     fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
-    fields += [T.StructField(name, T.LongType()) for name in COUNTS]
+    rejected = [N_REJECTED] if plan.on_invalid == "reject" else []
+    fields += [T.StructField(name, T.LongType()) for name in (*COUNTS, *rejected)]
     if plan.levels:
         fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
     for name, label in names.carried.items():

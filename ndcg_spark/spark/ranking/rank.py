@@ -9,26 +9,28 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, require_carried, run_rows, with_common_keys
 from ndcg_spark.spark.expressions import columns_of, named
+from ndcg_spark.spark.formats import read_path
 from ndcg_spark.spark.items import ItemTables, check_item_tables, item_costs, topics_column, with_item_features
-from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.ranking.arrays import Arrays, array_rows
-from ndcg_spark.spark.ranking.duplicates import resolve_duplicates
+from ndcg_spark.spark.ranking.duplicates import other_columns, resolve_duplicates
 from ndcg_spark.spark.ranking.engine import Engine
 from ndcg_spark.spark.ranking.window import Windows
 from ndcg_spark.spark.scoring import score_queries
-from ndcg_spark.spark.settings import current_session
+from ndcg_spark.spark.settings import session_here
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
+from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import summarize, summarize_rankings
-from ndcg_spark.spark.table_folders import refuse_table_files
 from ndcg_spark.spark.tasks import task_limit
+from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
-from ndcg_spark.worker.ranking.valid_rows import RowRules, make_valid_rows
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED
+from ndcg_spark.worker.ranking.valid_rows import RowRules, make_row_marker, make_valid_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +69,34 @@ class Ranking:
         """Canonical rows of the main table, not checked yet; lazy."""
         return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
 
-    def rankings(self) -> DataFrame:
-        """One row a query; lazy. See `rank_queries`."""
-        found, plan = self.steps.rankings(), self.steps.plan
-        return with_item_features(found, plan, self.tables) if plan.needs else found
+    def rankings(self, *, rejected: bool = False) -> DataFrame:
+        """One row a query; lazy. See `rank_queries`.
 
-    def per_query(self) -> DataFrame:
-        """Metrics of every query; lazy. See `score_queries`."""
-        return score_queries(self.rankings(), self.steps.plan)
+        `rejected`: with `n_rejected`, and with rows for queries that lost all their rows, and for rejected rows that
+        have no query. A summary needs them.
+        """
+        found, plan = self.steps.rankings(), self.steps.plan
+        found = with_item_features(found, plan, self.tables) if plan.needs else found
+        if rejected or N_REJECTED not in found.columns:
+            return found
+        return found.where("n_rows > 0 OR n_judged > 0").drop(N_REJECTED)
+
+    def per_query(self, *, rejected: bool = False) -> DataFrame:
+        """Metrics of every query; lazy. See `score_queries`; `rejected` as for `rankings`."""
+        return score_queries(self.rankings(rejected=rejected), self.steps.plan)
 
     def summary(self, per_query: DataFrame | None = None) -> DataFrame:
-        """Summary of all metrics; lazy, of metrics of queries where these are known. See `summarize`."""
+        """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
         plan = self.steps.plan
         if per_query is not None:
             return summarize(per_query, plan, items=self.tables.items, n_tasks=self.n_tasks)
         if plan.needs:
-            return summarize_rankings(self.rankings(), plan, items=self.tables.items, n_tasks=self.n_tasks)
+            rankings = self.rankings(rejected=True)
+            return summarize_rankings(rankings, plan, items=self.tables.items, n_tasks=self.n_tasks)
         return self.steps.summary()
 
 
+@refuses_streams
 def rank_queries(
     data: DataFrame | str | os.PathLike[str],
     plan: EvaluationPlan,
@@ -165,9 +176,8 @@ def choose_ranking(
     """
     if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
         path = os.fspath(data)
-        spark = current_session() if judgments is None else judgments.sparkSession
-        refuse_table_files(spark, path)
-        frame = read_parquet(spark, path)
+        spark = session_here() if judgments is None else judgments.sparkSession
+        frame = read_path(spark, path)
     else:
         frame = data
     tables = ItemTables(
@@ -203,13 +213,7 @@ def _chosen(
     """Strategy, source, the reason, and the steps."""
     relevance = plan.columns.relevance
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
-        if judgments is not None:
-            raise InvalidParameterError("arrays of relevances need no judgments table.")
-        if len(plan.columns.score) > 1:
-            raise InvalidParameterError(
-                f"score-col {','.join(plan.columns.score)!r}: arrays of relevances are in rank order and have no "
-                "scores; leave it out, and put the lists of each ranker in rows of their own (run-col)."
-            )
+        _refuse_beside_arrays(plan, judgments)
         require_carried(plan, frame)
         require_spark_allowed(plan, f"column {relevance!r} is an array")
         reason = f"column {relevance!r} is an array: each row is scored where it is"
@@ -218,23 +222,35 @@ def _chosen(
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
     rows = run_rows(frame, plan, judged=judgments is None, parse_text=parse_text)
-    judged = None
+    judged, others = None, other_columns(frame, plan)
     if judgments is not None:
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
     if plan.resolves_duplicates:
-        rows = resolve_duplicates(valid_only(long_rows(rows, plan), RowRules(plan)), plan, n_tasks)
+        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, n_tasks, others=others)
         if judged is not None:
             judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan, n_tasks).drop(COPIES, ORDER)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
-        rows = valid_only(long_rows(rows, plan), RowRules(plan))
+        rows = _checked(long_rows(rows, plan), plan)
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
-        windows = Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks)
+        windows = Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, others=others)
         return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, plan, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
-    engine = Engine(plan=plan, source=source, judgments=judged)
+    engine = Engine(plan=plan, source=source, judgments=judged, others=others)
     return "engine", source.name, source.reason, engine
+
+
+def _refuse_beside_arrays(plan: EvaluationPlan, judgments: DataFrame | None) -> None:
+    """Refuse what a table of arrays cannot be ranked with."""
+    if judgments is not None:
+        raise InvalidParameterError("arrays of relevances need no judgments table.")
+    if len(plan.columns.score) > 1:
+        raise InvalidParameterError(
+            f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
+            "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+            f"({option('run')})."
+        )
 
 
 def _rows_with_topics(plan: EvaluationPlan, tables: ItemTables, *, parse_text: bool) -> DataFrame:
@@ -269,7 +285,16 @@ def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
 
 
+def _checked(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Valid rows of the main table; rejected ones are marked, so that they are counted."""
+    if plan.on_invalid == "fail":
+        return valid_only(rows, RowRules(plan))
+    kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
+    schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
+    return rows.mapInArrow(as_shipped(make_row_marker(RowRules(plan))), schema=schema)
+
+
 def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
     """Keep the valid rows: one pass through Python workers."""
     kept = [one for one in rows.schema if one.name != BAD_ROW]
-    return rows.mapInArrow(make_valid_rows(rules), schema=T.StructType(kept))
+    return rows.mapInArrow(as_shipped(make_valid_rows(rules)), schema=T.StructType(kept))

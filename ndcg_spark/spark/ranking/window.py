@@ -16,8 +16,20 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.summary import summarize_rankings
 from ndcg_spark.spark.tasks import in_tasks
-from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.worker.ranking.rankings import ADVICE
+from ndcg_spark.worker.ranking.canonical import (
+    BAD_ROW,
+    COPIES,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    WEIGHT,
+    canonical_names,
+)
+from ndcg_spark.worker.ranking.partial_ranking import LOST, N_REJECTED
+from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""
@@ -34,12 +46,17 @@ JUDGED = "judged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The window strategy, given valid canonical rows with one score column, and valid canonical judgments."""
+    """The window strategy, given canonical rows with one score column, and valid canonical judgments.
+
+    Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
+    `others`: columns of the main table that the plan does not use, for messages.
+    """
 
     plan: EvaluationPlan
     rows: DataFrame
     judgments: DataFrame | None = None
     n_tasks: int | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -63,7 +80,8 @@ class Windows:
         ranked = with_ranks(rows, self.plan)
         keys = _keys(ranked, self.plan)
         found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.plan))
-        return self._finished(found.where("n_rows > 0 OR n_judged > 0"), keys)
+        counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
+        return self._finished(found.where(counted), keys)
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
@@ -71,7 +89,8 @@ class Windows:
 
     def _long_table(self) -> DataFrame:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
-        rows = self.rows.withColumn(IN_RUN, F.lit(True))
+        rejected = F.col(BAD_ROW).isNotNull() if BAD_ROW in self.rows.columns else F.lit(False)
+        rows = self.rows.withColumn(IN_RUN, F.when(~rejected, True))
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
         keys = _keys(rows, self.plan)
@@ -104,11 +123,15 @@ class Windows:
             shown = self.plan.columns.weight if name == "weight" else labels[name]
             message = (f"column {shown!r} has more than one value in query ", rows_name, ".")
             found = found.withColumn(name, raise_if(low, low != high, *message, kind=its_type))
+            if f"{LOST}:{name}" in found.columns:
+                lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), named(f"{LOST}:{name}"))
+                found = found.withColumn(name, F.coalesce(lost, named(name)))
         of_ideal = "ideal list" if self.judgments is None else "judgments"
         for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
-                message = (f"an item comes twice in the {kind} of query ", rows_name, f". {ADVICE}")
+                advice = advice_on_repeats(kind, self.plan, self.others)
+                message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
                 found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if RUN not in found.columns:
             found = found.withColumn(RUN, F.lit(""))
@@ -182,10 +205,9 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     if plan.levels:
         reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in plan.levels]
         found["n_at_least"] = F.array(*reaching)
-    for name in _carried(rows, plan):
-        columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
-        found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
-        found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
+    found |= _ranges(rows, plan)
+    if BAD_ROW in rows.columns:
+        found[N_REJECTED] = F.sum(F.when(F.col(BAD_ROW).isNotNull(), copies).otherwise(0))
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")
     parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
     if plan.lists_items:
@@ -211,6 +233,19 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     if plan.checks_top_duplicates and ITEM in rows.columns:
         found |= _checked_items(rows, plan)
     return [column.alias(name) for name, column in found.items()]
+
+
+def _ranges(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+    """The lowest and the highest value of each carried column, and the lowest one of segments in rejected rows."""
+    found: dict[str, Column] = {}
+    for name in _carried(rows, plan):
+        columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
+        if BAD_ROW in rows.columns and name != WEIGHT:
+            found[f"{LOST}:{name}"] = F.min(F.when(F.col(BAD_ROW).isNotNull(), named(name)))
+            columns[0] = F.when(F.col(BAD_ROW).isNull(), named(name))
+        found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
+        found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
+    return found
 
 
 def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
@@ -258,4 +293,4 @@ def _runs(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     if len(names) > 1:
         runs = F.explode(F.array(*[F.lit(name) for name in names])).alias(RUN)
         return rows.sparkSession.range(1).select(runs)
-    return rows.select(RUN).distinct()
+    return rows.select(RUN).where(F.col(RUN).isNotNull()).distinct()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.kernels.click_model import (
     Cells,
     ClickModel,
@@ -110,7 +110,7 @@ def held_counts(batches: Iterable[pa.RecordBatch], *, limit: int | None) -> Coun
         if limit is not None and n_cells > limit:
             raise InputRefusedError(
                 f"the log has more than {limit:,} different counts of impressions and clicks, too many for one "
-                "worker; fit=distributed holds them in all workers."
+                f"worker; {option('fit', 'distributed')} holds them in all workers."
             )
         lengths.append(np.diff(list_offsets(patterns)))
         pairs.append(int_values(batch.column(PAIRS)))

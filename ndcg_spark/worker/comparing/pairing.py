@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.kernels.resampling import WordArray
 from ndcg_spark.worker.batches import (
@@ -28,7 +28,7 @@ from ndcg_spark.worker.batches import (
 UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
     "unit", "solo", "query", "cluster", "run", "k", "idcg", "weight", "missing",
 )  # fmt: skip
-UNWEIGHTED = "weight-col '' compares without weights"
+UNWEIGHTED = f"{option('weight', repr(''))} compares without weights"
 CHUNK_ROWS = 2**17
 """Rows that are put side by side at once."""
 _WHOLE_LIST = -1

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.kernels.paired import (
     DELTA_UNIT,
     FEW_QUERIES,
@@ -218,8 +218,9 @@ def _require_replicates(series: dict[str, Any], period: Period) -> None:
     for night, lengths in zip(period.nights, period.lengths, strict=True):
         if lengths is None or not lengths[0]:
             raise InputRefusedError(
-                f"{series_name(series)} has no replicates for the night {night['night']}, which independence=query "
-                "needs; compare-runs --keep-replicates stores them, query_day and day do without."
+                f"{series_name(series)} has no replicates for the night {night['night']}, which "
+                f"{option('independence', 'query')} needs; comparisons with {option('keep_replicates', 'True')} "
+                "have them, query_day and day do without."
             )
         if lengths != period.lengths[0]:
             raise InputRefusedError(

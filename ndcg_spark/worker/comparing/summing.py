@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.kernels.exact import rounded_sums, two_product
 from ndcg_spark.kernels.paired import STATE_SIZE, cluster_squares, deltas, fill_unweighted, pair_states
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray
@@ -202,7 +202,9 @@ def _refuse_unpaired(
     at = int(np.flatnonzero(only_run | only_baseline)[0])
     there, lacking = plan.runs[pair[int(only_run[at])]], plan.runs[pair[int(only_baseline[at])]]
     name = query_text(queries.rows, at, plan.query)
-    raise InputRefusedError(f"query {name} is in run {there!r} and not in {lacking!r}; choose unpaired=zero or drop.")
+    raise InputRefusedError(
+        f"query {name} is in run {there!r} and not in {lacking!r}; choose {option('unpaired', 'zero')} or drop."
+    )
 
 
 def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArray], grouping: Grouping) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.kernels.robust import deviation
+from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import EPOCH, FlagPlan
 from ndcg_spark.worker.batches import BatchFunction, batch_function
 from ndcg_spark.worker.history.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
@@ -33,26 +34,55 @@ FLAG_COLUMNS = {
     "rule": "string",
 }
 """Columns of the result and their types, as Spark names them."""
-_SCHEMA = arrow_schema(FLAG_COLUMNS)
+TO_PAIR_COLUMNS = {**FLAG_COLUMNS, "before": "date", "before_value": "double"}
+"""Those of nights that may yet be paired: with the night before and its value, where the history is short."""
+PAIRED_COLUMNS = {
+    **dict.fromkeys(("n_queries", "n_only_run", "n_only_baseline"), "bigint"),
+    **dict.fromkeys(("difference", "std_error", "df"), "double"),
+}
+"""What `make_pairer` takes of a comparison of a night with the one before it."""
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_ANY_DAY, BEFORE = "any", "before"
-"""Histories that are not of one weekday: all nights; the night before alone."""
+_ANY_DAY, BEFORE, BEFORE_PAIRED = "any", "before", "before_paired"
+"""Histories that are not of one weekday: all nights; the night before alone, by its mean or query by query."""
 LEVEL = 0.001
 """Of the test against the night before. A night has many groups, and each is tested."""
-_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
+_NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
 
 
-def make_flagger(plan: FlagPlan) -> BatchFunction:
-    """Build the function from rows of `SERIES` and `nights` to `FLAG_COLUMNS`.
+def make_flagger(plan: FlagPlan, columns: Mapping[str, str] = FLAG_COLUMNS) -> BatchFunction:
+    """Build the function from rows of `SERIES` and `nights` to `FLAG_COLUMNS` or `TO_PAIR_COLUMNS`.
 
     `nights` is a list of struct<day, value, std_error, config_hash>, in any order; `day` counts from 1970.
     """
-    return batch_function(lambda batches: (_flagged(batch, plan) for batch in batches))
+    schema = arrow_schema(columns)
+
+    def flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = [row for series in batch.to_pylist() for row in _series_rows(series, plan)]
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return batch_function(lambda batches: map(flagged, batches))
 
 
-def _flagged(batch: pa.RecordBatch, plan: FlagPlan) -> pa.RecordBatch:
-    rows = [row for series in batch.to_pylist() for row in _series_rows(series, plan)]
-    return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+def make_pairer(plan: FlagPlan) -> BatchFunction:
+    """Build the function from `TO_PAIR_COLUMNS` and a struct `paired` of `PAIRED_COLUMNS` to `FLAG_COLUMNS`.
+
+    `paired` is null where the nights could not be paired: the row stays as it is.
+    """
+    schema = arrow_schema(FLAG_COLUMNS)
+
+    def pair(row: dict[str, Any]) -> dict[str, Any]:
+        its = row["paired"]
+        if its is None or not its["std_error"]:
+            return row
+        judged = {
+            "median": row["before_value"],
+            **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"]),
+        }
+        return row | judged | {"rule": _rule({**row, **judged}, plan)}
+
+    return batch_function(
+        lambda batches: (pa.RecordBatch.from_pylist([*map(pair, one.to_pylist())], schema=schema) for one in batches)
+    )
 
 
 def _series_rows(series: dict[str, Any], plan: FlagPlan) -> Iterator[dict[str, Any]]:
@@ -104,25 +134,30 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], plan: FlagPla
 
 
 def _against_before(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Hold a night against the one before it by their errors; empty where these are not known."""
+    """Name the night before, and hold a night against it by the errors of both where these are known."""
+    named = {"before": date_of(before["day"]), "before_value": before["value"]}
     error = math.hypot(one["std_error"] or 0.0, before["std_error"] or 0.0)
     if not error or one["std_error"] is None or before["std_error"] is None:
-        return {}
-    z = (one["value"] - before["value"]) / error
-    found = {
-        "before": date_of(before["day"]),
-        "median": before["value"],
-        "spread": error,
-        "z": z,
-        "limit": _LIMIT,
-        "weekday": BEFORE,
-    }
-    return found | ({"status": LOW if z < 0 else HIGH} if abs(z) > _LIMIT else {})
+        return named
+    return {**named, "median": before["value"], **_held(one["value"] - before["value"], error, BEFORE)}
+
+
+def _held(difference: float, error: float, how: str, df: float | None = None) -> dict[str, Any]:
+    """Judge a difference from the night before by its error; `df` are the degrees of freedom of an error of pairs."""
+    limit = _NORMAL_LIMIT if df is None else t_quantile(1 - LEVEL / 2, df)
+    z = difference / error
+    status = SHORT if abs(z) <= limit else LOW if z < 0 else HIGH
+    return {"status": status, "spread": error, "z": z, "limit": limit, "weekday": how}
+
+
+def is_of_the_night_before(row: Mapping[str, Any]) -> bool:
+    """Whether a night was held against the one before it, for want of history."""
+    return row.get("weekday") in (BEFORE, BEFORE_PAIRED)
 
 
 def unit_of(row: Mapping[str, Any]) -> str:
     """Name what z counts: spreads of the history, or standard errors where these are larger."""
-    if row.get("weekday") == BEFORE:
+    if is_of_the_night_before(row):
         return "standard errors"
     return "standard errors" if (row.get("std_error") or 0.0) > (row.get("spread") or 0.0) else "spreads"
 
@@ -134,11 +169,11 @@ def _rule(row: dict[str, Any], plan: FlagPlan) -> str:
         return f"{name} has no value on {row['night']}"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {plan.fewest_any_day} are needed"
-    if row.get("weekday") == BEFORE:
+    if is_of_the_night_before(row):
         return (
             f"{name} is {row['value']:.6f} on {row['night']} and was {row['median']:.6f} on the night before, "
-            f"{row['before']} ({abs(row['z']):.2f} {unit_of(row)} of {row['spread']:.6f}; limit {row['limit']:.2f}, "
-            f"level {LEVEL:g}); {short}"
+            f"{row['before']}{_pairs(row)} ({abs(row['z']):.2f} {unit_of(row)} of {row['spread']:.6f}; "
+            f"limit {row['limit']:.2f}, level {LEVEL:g}); {short}"
         )
     if row["status"] == SHORT:
         return f"{name}: {short}"
@@ -153,4 +188,16 @@ def _rule(row: dict[str, Any], plan: FlagPlan) -> str:
     return (
         f"{name} is {row['value']:.6f} on {row['night']}, {side} the median {row['median']:.6f} of {row['n_nights']} "
         f"earlier {days} ({distance}; limit {row['limit']:g})"
+    )
+
+
+def _pairs(row: dict[str, Any]) -> str:
+    """Say of paired nights how many queries both have, by how much these changed, and what was left out."""
+    if row["weekday"] != BEFORE_PAIRED:
+        return ""
+    its = row["paired"]
+    return (
+        f"; the {its['n_queries']:,} queries of both nights changed by {its['difference']:+.6f}, without "
+        f"{its['n_only_run']:,} that only {row['night']} has and {its['n_only_baseline']:,} that only "
+        f"{row['before']} has"
     )

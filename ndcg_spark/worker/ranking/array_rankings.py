@@ -10,12 +10,26 @@ import pyarrow.compute as pc
 
 from ndcg_spark.kernels.ragged import chosen_offsets, lengths_of
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_values, list_offsets, one_zero, plain_texts
-from ndcg_spark.worker.ranking.canonical import IDEAL_ITEMS, IDEAL_LIST, ITEM, RANKED_ITEMS, RANKED_LIST, RELEVANCE
+from ndcg_spark.worker.ranking.canonical import (
+    IDEAL_ITEMS,
+    IDEAL_LIST,
+    ITEM,
+    RANKED_ITEMS,
+    RANKED_LIST,
+    RELEVANCE,
+    RUN,
+)
 from ndcg_spark.worker.ranking.entries import Entries
-from ndcg_spark.worker.ranking.partial_ranking import AT_LEAST, PartialRankings, best_entries, needs_ideal
+from ndcg_spark.worker.ranking.partial_ranking import (
+    AT_LEAST,
+    N_REJECTED,
+    PartialRankings,
+    best_entries,
+    needs_ideal,
+)
 from ndcg_spark.worker.ranking.query_rows import RankingTask, keys_in
 from ndcg_spark.worker.ranking.rankings import rankings_batches, refuse_repeats
-from ndcg_spark.worker.ranking.valid_rows import RowRules, valid_rows
+from ndcg_spark.worker.ranking.valid_rows import RowRules, divided_rows, has_query, marked_rows
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
@@ -24,9 +38,26 @@ def make_array_ranker(task: RankingTask) -> BatchFunction:
 
     def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from rankings_batches(_complete(valid_rows(plain_texts(batch), rules), task), task)
+            valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
+            yield from rankings_batches(_complete(valid, task), task)
+            if rejected is not None:
+                yield from rankings_batches(_counted(rejected, task), task)
 
     return batch_function(rank)
+
+
+def _counted(rejected: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Rejected rows as rankings without entries: each is a query that is lost, or has no query."""
+    nameless = pa.array(~has_query(rejected, task.names))
+    columns = dict(zip(rejected.schema.names, rejected.columns, strict=True))
+    for name, column in columns.items():
+        if name in task.names.query:
+            columns[name] = pc.if_else(nameless, pa.scalar(None, column.type), column)
+        elif name != RUN and name not in task.names.segments:
+            columns[name] = pa.nulls(len(column), column.type)
+    found = _complete(pa.RecordBatch.from_pydict(columns), task)
+    found.head[N_REJECTED], found.head["n_rows"] = found.head["n_rows"], found.head["n_left_out"]  # 1 and 0
+    return found
 
 
 def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:

@@ -19,11 +19,13 @@ from ndcg_spark.kernels.ragged import IntArray
 from ndcg_spark.worker.batches import BatchFunction, batch_function, joined, one_zero
 from ndcg_spark.worker.files.parquet import FilePart, read_part
 from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
+from ndcg_spark.worker.ranking.canonical import BAD_ROW
 from ndcg_spark.worker.ranking.exchange import SUMS, Outbox, checked_rows, message, partials_of, send_chunk, to_bytes
-from ndcg_spark.worker.ranking.merging import joined_partials
-from ndcg_spark.worker.ranking.partial_ranking import PartialRankings
+from ndcg_spark.worker.ranking.merging import joined_partials, merged
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED, PartialRankings
 from ndcg_spark.worker.ranking.query_rows import RankingTask, stretch_offsets
 from ndcg_spark.worker.ranking.rankings import rankings_batches
+from ndcg_spark.worker.ranking.valid_rows import with_marks
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 Bound: TypeAlias = Any
@@ -91,7 +93,7 @@ class _Part:
         except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query whose rest is yet to come
             self._outbox = Outbox(self._task)
             for batch in self._files.read_part(self._number):
-                send_chunk(checked_rows(batch, self._task), self._outbox)
+                send_chunk(checked_rows(batch, self._outbox), self._outbox)
                 yield from self._outbox.flushed(at_end=False)
             sums = []
         yield from self._outbox.flushed(at_end=True)
@@ -114,21 +116,28 @@ class _Part:
                 n_waiting += end - first
             # Each batch costs the kernels as much as some hundred queries.
             if n_waiting >= self._task.queries_at_once:
-                yield from rankings_batches(joined_partials(waiting), self._task)
+                yield from self._finished(waiting)
                 waiting, n_waiting = [], 0
         if waiting:
-            yield from rankings_batches(joined_partials(waiting), self._task)
+            yield from self._finished(waiting)
+
+    def _finished(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
+        found = joined_partials(waiting)
+        for complete in merged([found], self._task) if N_REJECTED in found.head else [found]:
+            yield from rankings_batches(complete, self._task)
 
     def _by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
-        """Valid rows of the part, those of a query never apart, and the offsets between queries."""
+        """Checked rows of the part, those of a query never apart, and the offsets between queries."""
         held: pa.RecordBatch | None = None
         for read in self._files.read_part(self._number):
-            rows = checked_rows(read, self._task)
+            rows = checked_rows(read, self._outbox)
             if not rows.num_rows:
                 continue
             if held is not None:
                 if held.num_rows > 4 * self._files.batch_rows:
                     raise _OutOfOrderError
+                if BAD_ROW in {*held.schema.names, *rows.schema.names}:
+                    held, rows = with_marks(held), with_marks(rows)
                 rows = joined([held, rows])
             offsets = stretch_offsets(rows, (QUERY,))
             if _falls(rows.column(QUERY).take(pa.array(offsets[:-1]))):

@@ -6,6 +6,7 @@ where a stretch of rows was worth cutting, the rows themselves where it was not,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,12 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of, rows_of
-from ndcg_spark.worker.batches import BatchFunction, batch_function, flags_of, joined, plain_texts, taken
-from ndcg_spark.worker.ranking.canonical import RUN
+from ndcg_spark.worker.batches import BatchFunction, batch_function, int_values, joined, plain_texts, taken
+from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, RUN
 from ndcg_spark.worker.ranking.entries import entries_in, entry_columns
 from ndcg_spark.worker.ranking.hashing import partition_of, sorted_by_hash
 from ndcg_spark.worker.ranking.merging import joined_partials
-from ndcg_spark.worker.ranking.partial_ranking import PartialRankings, n_entries, rank_partially
+from ndcg_spark.worker.ranking.partial_ranking import (
+    N_REJECTED,
+    PartialRankings,
+    n_entries,
+    rank_partially,
+    rejected_partials,
+)
 from ndcg_spark.worker.ranking.query_rows import (
     RankingTask,
     grouped_rows,
@@ -29,9 +36,17 @@ from ndcg_spark.worker.ranking.query_rows import (
     query_rows,
     stretch_offsets,
 )
-from ndcg_spark.worker.ranking.valid_rows import RowRules, is_wide, runs_of, valid_rows
+from ndcg_spark.worker.ranking.valid_rows import (
+    RowRules,
+    divided_rows,
+    has_query,
+    is_wide,
+    marked_rows,
+    runs_of,
+    valid_rows,
+)
 
-ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS = range(5)
+ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
 
 
@@ -48,7 +63,7 @@ def make_judgment_sender(task: RankingTask) -> BatchFunction:
 def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     outbox, runs = Outbox(task), set[str]()
     for chunk in chunks(batches, task):
-        rows = checked_rows(chunk, task)
+        rows = checked_rows(chunk, outbox)
         if not rows.num_rows:
             continue
         if RUN in rows.schema.names and task.judgments is not None:
@@ -56,6 +71,8 @@ def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
         send_chunk(rows, outbox)
         yield from outbox.flushed(at_end=False)
     yield from outbox.flushed(at_end=True)
+    if task.names.has_runs and task.judgments is not None:
+        runs.update(run for run in outbox.nameless if run is not None)
     if runs:  # a judged query may be missing from a run: every partition must know all runs
         names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
         yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
@@ -83,25 +100,40 @@ def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.
         yield joined(held)
 
 
-def checked_rows(chunk: pa.RecordBatch, task: RankingTask) -> pa.RecordBatch:
-    """Keep the valid rows of the main table.
+def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
+    """Mark the rejected rows of the main table; those without a query are only counted, in the outbox.
 
-    With several score columns, a row can be valid for some runs only: rows whose query is known are kept, and
-    `valid_rows` decides again for each run.
+    With several score columns, a row can be valid for some runs only: none is marked, and `partials_of` decides for
+    each run.
     """
-    rules = RowRules(task.plan)
-    if not is_wide(chunk, task.names):
-        return valid_rows(chunk, rules)
-    for run in runs_of(chunk, task.names):
-        valid_rows(run, rules)  # refuses what is to be refused
-    known = [flags_of(chunk.column(name).is_valid()) for name in task.names.keys]
-    return chunk.filter(pa.array(np.logical_and.reduce(known)))
+    names, rules = outbox.task.names, RowRules(outbox.task.plan)
+    if is_wide(chunk, names):
+        if not outbox.task.counts_rejected:
+            for run in runs_of(chunk, names):
+                valid_rows(run, rules)  # refuses what is to be refused
+    else:
+        chunk = marked_rows(chunk, rules)
+        if BAD_ROW not in chunk.schema.names:
+            return chunk
+    known = has_query(chunk, names)
+    if known.all():
+        return chunk
+    outbox.count_nameless(chunk.filter(pa.array(~known)))
+    return chunk.filter(pa.array(known))
 
 
 def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
-    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are."""
+    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
+
+    Rejected rows are counted by query.
+    """
     task = outbox.task
     kept = n_entries(task)
+    rows, rejected = (rows, None) if is_wide(rows, task.names) else divided_rows(rows)
+    if rejected is not None:
+        outbox.partials.append(rejected_partials(rejected, task))
+        if not rows.num_rows:
+            return
     if kept is None:
         outbox.rows.append(rows)
         return
@@ -120,11 +152,13 @@ def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
 
 
 def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
-    """Rank stretches of checked rows, each run by itself."""
+    """Rank stretches of checked rows, each run by itself; count rejected rows by query."""
     found: list[PartialRankings] = []
     plan, shared = task.plan, None
     for run in runs_of(rows, task.names):
-        valid = valid_rows(run, RowRules(plan)) if is_wide(rows, task.names) else run
+        valid, rejected = divided_rows(marked_rows(run, RowRules(plan)) if is_wide(rows, task.names) else run)
+        if rejected is not None:
+            found.append(rejected_partials(rejected, task))
         if not valid.num_rows:
             continue
         all_valid = valid.num_rows == rows.num_rows
@@ -137,12 +171,26 @@ def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> l
 
 @dataclass(slots=True)
 class Outbox:
-    """Rows (of one kind) and partial rankings on their way to the partitions of their queries."""
+    """Rows (of one kind) and partial rankings on their way to the partitions of their queries.
+
+    `nameless`: rejected rows without a query, by run; null where that is unknown, too.
+    """
 
     task: RankingTask
     kind: int = ROWS
     rows: list[pa.RecordBatch] = field(default_factory=list)
     partials: list[PartialRankings] = field(default_factory=list)
+    nameless: Counter[str | None] = field(default_factory=Counter)
+
+    def count_nameless(self, rows: pa.RecordBatch) -> None:
+        """Count rejected rows without a query."""
+        copies = int_values(rows.column(COPIES)) if COPIES in rows.schema.names else np.ones(rows.num_rows)
+        if RUN not in rows.schema.names:
+            for run in self.task.names.scores.values() if is_wide(rows, self.task.names) else ("",):
+                self.nameless[run] += int(copies.sum())
+            return
+        for run, n in zip(rows.column(RUN).to_pylist(), copies.tolist(), strict=True):
+            self.nameless[run] += int(n)
 
     def flushed(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
         """Yield what is held as rows of the exchange, once it is enough, or at the end."""
@@ -151,10 +199,15 @@ class Outbox:
         if n_rows and (at_end or n_rows >= self.task.held_rows or n_bytes >= self.task.held_bytes):
             yield from self._messages(joined(self.rows), self.kind)
             self.rows = []
-        n_entries = sum(int(one.ranked.offsets[-1]) for one in self.partials if one.ranked is not None)
-        if self.partials and (at_end or n_entries >= self.task.held_rows):
+        lists = [one.ranked for one in self.partials if one.ranked is not None]
+        n_held = sum(max(int(ranked.offsets[-1]), len(ranked.offsets)) for ranked in lists)
+        if self.partials and (at_end or n_held >= self.task.held_rows):
             yield from self._messages(partials_batch(self.partials), PARTIALS)
             self.partials = []
+        if self.nameless and at_end:
+            runs, counts = zip(*self.nameless.items(), strict=True)
+            counted = pa.RecordBatch.from_pydict({RUN: pa.array(runs, pa.string()), N_REJECTED: pa.array(counts)})
+            yield message([0], NAMELESS, [to_bytes(counted)])
 
     def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names

@@ -9,6 +9,8 @@ from ndcg_spark.kernels.ragged import IntArray, lengths_of, offsets_of
 from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.ranking.entries import Entries, joined_entries
 from ndcg_spark.worker.ranking.partial_ranking import (
+    LOST,
+    N_REJECTED,
     PartialRankings,
     best_entries,
     column_range,
@@ -54,7 +56,7 @@ def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTa
         if is_count(name):
             head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
         elif colon:
-            head[name] = column_range(column, carried, offsets)[f"{end}:{carried}"]
+            head[name] = column_range(column, carried, offsets)[f"{'low' if end == LOST else end}:{carried}"]
         else:
             head[name] = column.take(pa.array(offsets[:-1]))
     ranked, ideal = partials.ranked, partials.ideal
@@ -69,7 +71,23 @@ def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
     """Put partial rankings behind each other."""
     if len(partials) == 1:
         return partials[0]
+    partials = _alike(partials)
     head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
     ranked = [one.ranked for one in partials if one.ranked is not None]
     ideal = [one.ideal for one in partials if one.ideal is not None]
     return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)
+
+
+def _alike(partials: list[PartialRankings]) -> list[PartialRankings]:
+    """Count no rejected row where none was, if any are counted."""
+    like = next((one.head for one in partials if N_REJECTED in one.head), None)
+    if like is None:
+        return partials
+    found = []
+    for one in partials:
+        head, n = dict(one.head), len(one.head["n_rows"])
+        for name, column in like.items():
+            if name not in head:
+                head[name] = pa.array(np.zeros(n, dtype=np.int64)) if is_count(name) else pa.nulls(n, column.type)
+        found.append(PartialRankings(head, one.ranked, one.ideal))
+    return found

@@ -29,11 +29,15 @@ from ndcg_spark.kernels.top_k import NumberArray, falling_order, first_ranked, k
 from ndcg_spark.worker.batches import int_values
 from ndcg_spark.worker.ranking.canonical import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
 from ndcg_spark.worker.ranking.entries import Entries, Values, take_values
-from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, both, keys_in
+from ndcg_spark.worker.ranking.query_rows import QueryRows, RankingTask, both, grouped_rows, keys_in, query_rows
 
 COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+N_REJECTED = "n_rejected"
+"""Rejected rows of a query: those of a stretch are a partial ranking without entries."""
+LOST = "lost"
+"""Before the name of a segment column: the lowest value in rejected rows, for a query that has no others."""
 AT_LEAST = "at_least:"
 """Before the number of a relevance in `EvaluationPlan.levels`: how many judged items reach it."""
 
@@ -42,7 +46,8 @@ AT_LEAST = "at_least:"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column.
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. If rows of one of the queries were
+    rejected, also `n_rejected`, and `lost:NAME` of each segment column.
     """
 
     head: dict[str, pa.Array]
@@ -81,11 +86,40 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
     return found
 
 
+def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Count the rejected rows of each query, which is known, in partial rankings without entries."""
+    nothing, keys = rows.slice(0, 0), keys_in(rows, task.names)
+    segments = [name for name in task.names.segments if name in rows.schema.names]
+    needed = [*keys, *segments, *(name for name in rows.schema.names if name == COPIES)]
+    rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
+    starts = pa.array(offsets[:-1])
+    found = without_entries({key: rows.column(key).take(starts) for key in keys}, nothing, task)
+    found.head[N_REJECTED] = pa.array(n_copies(rows, offsets))
+    for name in segments:
+        found.head[f"{LOST}:{name}"] = column_range(rows.column(name), name, offsets)[f"low:{name}"]
+    return found
+
+
+def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Partial rankings of some queries, with all that those of rows like `nothing` have, but without entries."""
+    found = rank_partially(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    n = len(next(iter(keys.values())))
+    head = dict(keys)
+    for name, column in found.head.items():
+        if is_count(name):
+            head[name] = pa.array(np.zeros(n, dtype=np.int64))
+        elif name not in head:
+            head[name] = pa.nulls(n, column.type)
+    lists = (
+        None if entries is None else Entries(entries.columns, np.zeros(n + 1, dtype=np.int64))
+        for entries in (found.ranked, found.ideal)
+    )
+    return PartialRankings(head, *lists)
+
+
 def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
     n_used = lengths_of(rows.offsets)
-    n_rows = n_used
-    if COPIES in rows.batch.schema.names:
-        n_rows = np.add.reduceat(int_values(rows.batch.column(COPIES)), rows.offsets[:-1])
+    n_rows = n_copies(rows.batch, rows.offsets)
     n_items = _n_where(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
     return {
@@ -96,6 +130,13 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
         "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
         **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.plan.levels)},
     }
+
+
+def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
+    """Count the rows of the input that each stretch stands for."""
+    if COPIES not in batch.schema.names or len(offsets) == 1:
+        return lengths_of(offsets)
+    return np.add.reduceat(int_values(batch.column(COPIES)), offsets[:-1])
 
 
 def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
@@ -114,7 +155,7 @@ def count_reaching(rows: QueryRows, level: float) -> IntArray:
 
 def is_count(name: str) -> bool:
     """Whether a column of the head is a count, which merging adds up."""
-    return name in COUNTS or name.startswith(AT_LEAST)
+    return name in COUNTS or name == N_REJECTED or name.startswith(AT_LEAST)
 
 
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:

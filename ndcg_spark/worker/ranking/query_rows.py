@@ -29,6 +29,7 @@ class RankingTask:
     n_partitions: int = 1  # ids of the exchange
     checks_duplicates: bool = False  # lists carry items, so that duplicates among them are found
     counts_relevant: bool = True  # `n_relevant` is wanted
+    others: tuple[str, ...] = ()  # columns of the table that the plan does not use, for messages
     chunk_rows: int = 131_072  # grouped at once; fewer cost more calls, half as many again gain nothing
     held_rows: int = 2**19  # until they are passed on
     held_bytes: int = 2**27
@@ -43,6 +44,11 @@ class RankingTask:
     def ranks_given(self) -> bool:
         """Whether ranks are taken as they are."""
         return self.plan.ranks_given
+
+    @property
+    def counts_rejected(self) -> bool:
+        """Whether rows may be rejected, so that queries are told from which rows were."""
+        return self.plan.on_invalid == "reject"
 
     @property
     def cuts_early(self) -> bool:

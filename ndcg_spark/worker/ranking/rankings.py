@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.kernels.top_k import repeats
+from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.worker.batches import flags_of, float_column, int_values
 from ndcg_spark.worker.ranking.canonical import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
 from ndcg_spark.worker.ranking.entries import Entries, Values, list_column, lists_of_counts
@@ -18,6 +19,8 @@ from ndcg_spark.worker.ranking.partial_ranking import (
     AT_LEAST,
     COUNT,
     COUNTS,
+    LOST,
+    N_REJECTED,
     PartialRankings,
     first_tie_groups,
     ideal_order,
@@ -25,7 +28,9 @@ from ndcg_spark.worker.ranking.partial_ranking import (
 from ndcg_spark.worker.ranking.query_rows import RankingTask
 from ndcg_spark.worker.ranking.valid_rows import key_text
 
-ADVICE = "Remove it, or say which counts (duplicates=best or first)."
+SEVERAL_RANKERS = "Does the table hold several rankers?"
+"""Asked where an item comes twice and no column names the ranker: to keep one row of two would mix their lists."""
+WHICH_COUNTS = "duplicates=best or first"
 TWICE = "twice"
 """Column of entries: whether the item is judged more than once."""
 
@@ -43,6 +48,8 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
     columns |= {label: head[name] for name, label in names.query.items()}
     columns |= {name: head[name] for name in COUNTS}
+    if task.counts_rejected:
+        columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
     if task.plan.levels:
         columns["n_at_least"] = lists_of_counts(
             [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.plan.levels))]
@@ -52,7 +59,24 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
         if f"low:{name}" in head:
             shown = str(task.plan.columns.weight) if name == WEIGHT else label
             columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
+            if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
+                lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
+                columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
+
+
+def advice_on_repeats(kind: str, plan: EvaluationPlan, others: Sequence[str]) -> str:
+    """Say what can be done about an item that comes twice in a list of some kind.
+
+    `others` are the columns of the table that the plan does not use: one of them may name the ranker.
+    """
+    if kind == "list":  # of arrays, of which no entry is left out
+        return "Remove it."
+    if plan.columns.run is not None or len(plan.columns.score) > 1 or kind == "judgments":
+        return f"Remove it, or say which counts ({WHICH_COUNTS})."
+    found = f" (columns that are not used: {', '.join(others)})" if others else ""
+    run = f"Then name the column that tells them apart: run=...{found}."
+    return f"{SEVERAL_RANKERS} {run} Else remove it, or say which counts ({WHICH_COUNTS})."
 
 
 def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
@@ -139,4 +163,5 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
     twice = repeats(codes, entries.offsets)
     if TWICE in entries.columns:
         twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
-    refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {ADVICE}", task)
+    advice = advice_on_repeats(kind, task.plan, task.others)
+    refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +13,7 @@ from ndcg_spark.worker.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.worker.ranking.canonical import RUN
 from ndcg_spark.worker.ranking.exchange import (
     JUDGMENTS,
+    NAMELESS,
     PARTIALS,
     ROWS,
     RUNS,
@@ -23,9 +24,10 @@ from ndcg_spark.worker.ranking.exchange import (
 )
 from ndcg_spark.worker.ranking.judging import judged_partials
 from ndcg_spark.worker.ranking.merging import merged
-from ndcg_spark.worker.ranking.partial_ranking import PartialRankings, n_entries
+from ndcg_spark.worker.ranking.partial_ranking import N_REJECTED, PartialRankings, n_entries, without_entries
 from ndcg_spark.worker.ranking.query_rows import RankingTask, grouped_rows
 from ndcg_spark.worker.ranking.rankings import rankings_batches
+from ndcg_spark.worker.ranking.valid_rows import runs_of
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 
@@ -61,6 +63,8 @@ def _rankings(
                 held.add(number, kind, found, buffer.size)
     for complete in held.complete():
         yield from rankings_batches(complete, task)
+    for nameless in held.nameless():
+        yield from rankings_batches(nameless, task)
 
 
 @dataclass(slots=True)
@@ -81,8 +85,9 @@ class _Arrived:
     def merge(self, task: RankingTask) -> list[PartialRankings]:
         """Make one partial ranking of each query of a run."""
         packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
-        if packed:
-            self.partials.append(partials_in(joined(packed)))
+        for counted in (False, True):  # of rejected rows, in which batches have further columns
+            if alike := [batch for batch in packed if (N_REJECTED in batch.schema.names) is counted]:
+                self.partials.append(partials_in(joined(alike)))
         if rows:
             self.partials += partials_of(*grouped_rows(joined(rows), task.names, completely=True), task)
         self.partials = merged(self.partials, task)
@@ -96,11 +101,17 @@ class _Held:
         self._task = task
         self._by_id: dict[int, _Arrived] = {}
         self._runs: set[str] = set()
+        self._nameless = Counter[str | None]()
         self._n_rows = self._n_bytes = 0
 
     def add(self, number: int, kind: int, batches: list[pa.RecordBatch], n_bytes: int) -> None:
         if kind == RUNS:
             self._runs.update(name for batch in batches for name in batch.column(RUN).to_pylist())
+            return
+        if kind == NAMELESS:
+            for batch in batches:
+                counts = batch.column(N_REJECTED).to_pylist()
+                self._nameless.update(dict(zip(batch.column(RUN).to_pylist(), counts, strict=True)))
             return
         arrived = self._by_id.setdefault(number, _Arrived())
         arrived.n_bytes += n_bytes
@@ -133,9 +144,22 @@ class _Held:
                 block = _Arrived()
         yield from self._finished(block)
 
+    def nameless(self) -> list[PartialRankings]:
+        """Count rejected rows without a query: one ranking a run, whose query is null."""
+        if not self._nameless:
+            return []
+        task, runs = self._task, pa.array(list(self._nameless), pa.string())
+        nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+        keys = {name: pa.nulls(len(runs), task.rows.field(name).type) for name in task.names.query}
+        found = without_entries({RUN: runs} | keys, nothing, task)
+        found.head[N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
+        return self._judged([found], [])
+
     def _finished(self, block: _Arrived) -> list[PartialRankings]:
-        found = block.merge(self._task)
+        return self._judged(block.merge(self._task), block.batches[JUDGMENTS])
+
+    def _judged(self, found: list[PartialRankings], judgments: list[pa.RecordBatch]) -> list[PartialRankings]:
         if self._task.judgments is None:
             return found
         nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
-        return judged_partials(found, joined(block.batches[JUDGMENTS] or [nothing]), self._runs, self._task)
+        return judged_partials(found, joined(judgments or [nothing]), self._runs, self._task)

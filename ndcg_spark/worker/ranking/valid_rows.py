@@ -27,6 +27,7 @@ from ndcg_spark.worker.batches import (
 )
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
+    COPIES,
     IDEAL_LIST,
     ITEM,
     ORDER,
@@ -55,7 +56,12 @@ class RowRules:
 
 
 def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Keep the rows that can be evaluated, without `bad_row`.
+    """Keep the rows that can be evaluated, without `bad_row`. See `marked_rows`."""
+    return divided_rows(marked_rows(batch, rules))[0]
+
+
+def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    """Mark the rows that are rejected: `bad_row` is not null there, and is no column where no row is rejected.
 
     Canonical columns, with one score column at most. Under `on_invalid=fail` a bad row raises an InputRefusedError
     that names the first reason and the query.
@@ -68,7 +74,42 @@ def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
         bad = at if bad is None else bad | at
     if BAD_ROW in batch.schema.names:
         batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
-    return batch if bad is None else batch.filter(pa.array(~bad))
+    if bad is None:
+        return batch
+    return _with_marks(batch, pa.array(np.where(bad, "rejected", ""), pa.string(), mask=~bad))
+
+
+def divided_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Divide marked rows into valid and rejected ones, both without marks; None where no row is rejected."""
+    if BAD_ROW not in batch.schema.names:
+        return batch, None
+    marks = batch.column(BAD_ROW)
+    batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
+    if marks.null_count == len(marks):
+        return batch, None
+    return batch.filter(marks.is_null()), batch.filter(marks.is_valid())
+
+
+def with_marks(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Add the column that marks rejected rows where it is missing, as no row is."""
+    if BAD_ROW in batch.schema.names:
+        return batch
+    return _with_marks(batch, pa.nulls(batch.num_rows, pa.string()))
+
+
+def _with_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
+    schema = batch.schema.append(pa.field(BAD_ROW, pa.string()))  # the others may be said to have no nulls
+    return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=schema)
+
+
+def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
+    """Whether the query of each row is known, and its run."""
+    found = np.ones(batch.num_rows, dtype=np.bool_)
+    for name in names.keys:
+        if name in batch.schema.names:
+            for _, without in _key_reasons(batch, name, ""):
+                found &= True if without is None else ~without
+    return found
 
 
 def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
@@ -81,6 +122,25 @@ def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, Bool
 def make_valid_rows(rules: RowRules) -> BatchFunction:
     """Build the function that keeps valid rows, for strategies that rank in Spark."""
     return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
+
+
+def make_row_marker(rules: RowRules) -> BatchFunction:
+    """Build the function that marks rejected rows, for strategies that rank in Spark.
+
+    Of a rejected row, what names its query, and its segments, are left; all of it is null if its query is unknown.
+    """
+    return batch_function(lambda batches: (_emptied(marked_rows(batch, rules), rules) for batch in batches))
+
+
+def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    batch, names = with_marks(batch), canonical_names(rules.plan)
+    rejected, nameless = batch.column(BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, column in columns.items() if rejected.true_count else ():
+        if name not in (RUN, BAD_ROW, COPIES):
+            kept = name in names.query or name in names.segments
+            columns[name] = pc.if_else(nameless if kept else rejected, pa.scalar(None, column.type), column)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def make_row_checker(rules: RowRules) -> BatchFunction:

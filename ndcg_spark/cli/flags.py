@@ -1,0 +1,42 @@
+"""How errors name options to who runs a command."""
+
+from __future__ import annotations
+
+from ndcg_spark.errors import spelled
+
+_COLUMNS = frozenset((
+    "annotator", "categories", "click", "cluster", "event", "event_id", "first_seen", "ideal", "item", "labels",
+    "order", "position", "propensity", "query", "rank", "relevance", "run", "same", "score", "topics", "ts", "user",
+    "vector", "weight",
+))  # fmt: skip
+"""Arguments of Python that name a column: `query` is `--query-col`."""
+
+
+def with_flags(text: str) -> str:
+    """Spell the options that the message of an error names as flags.
+
+    Parameters
+    ----------
+    text : str
+        From `text_of`, or what `find_refusal` found.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from ndcg_spark.errors import option
+    >>> with_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
+    "leave --run-col out; --weight-col '', --keep-replicates"
+    """
+    return spelled(text, flag_of)
+
+
+def flag_of(name: str, value: str = "") -> str:
+    """Write an option of Python as a flag, with its value unless it is a switch."""
+    if name == "grow":
+        return "--schema grow"
+    known = {"segments": "segment-cols"}
+    flag = "--" + known.get(name, f"{name}-col" if name in _COLUMNS else name).replace("_", "-")
+    return flag if value in ("", "True") else f"{flag} {value}"

@@ -1,0 +1,125 @@
+"""Errors name options the way their readers write them: arguments in Python, flags on the command line."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+
+import click
+import pytest
+from support.main_job import assert_refused, command, mean_ndcg
+from support.source_rules import PACKAGE, Source, sources_in
+
+import ndcg_spark
+from ndcg_spark import compare, evaluate, plain_refusals, tables
+from ndcg_spark.cli.commands import cli
+from ndcg_spark.cli.flags import flag_of
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.evaluation import EvaluationOptions
+
+OF_SPARK = {"--conf", "--packages", "--py-files"}
+ENGLISH = {"per-query"}
+
+
+def commands_in(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    for one in getattr(command, "commands", {}).values():
+        yield from commands_in(one)
+
+
+FLAGS = {
+    flag: one
+    for command in commands_in(cli)
+    for one in command.params
+    for flag in (*one.opts, *one.secondary_opts)
+    if flag.startswith("--")
+}
+HYPHENATED = {flag.removeprefix("--") for flag in FLAGS if "-" in flag.removeprefix("--")} - ENGLISH
+NAMES_A_FLAG = re.compile(
+    rf"(?<![\w-])(--[a-z][a-z-]*|{'|'.join(sorted(HYPHENATED, key=len, reverse=True))})(?![\w-])"
+)
+
+
+def texts_in(source: Source) -> Iterator[ast.Constant]:
+    """Texts that are no docstrings."""
+    tree = source.tree
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            yield node
+
+
+def flags_named(source: Source) -> list[str]:
+    """Places of the library where a text names a flag."""
+    if source.module.startswith(f"{PACKAGE}.cli"):
+        return []
+    return [
+        f"{source.module}:{node.lineno} names {flag}"
+        for node in texts_in(source)
+        for flag in NAMES_A_FLAG.findall(node.value)
+        if flag not in OF_SPARK
+    ]
+
+
+def options_named(source: Source) -> list[str]:
+    """First arguments of the calls of `option`."""
+    calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "option"]
+    return [one.value for one in named if isinstance(one, ast.Constant)]
+
+
+def arguments_of_python() -> set[str]:
+    public = [getattr(package, name) for package in (ndcg_spark, tables) for name in package.__all__]
+    called = [one for one in public if inspect.isfunction(one) or is_dataclass(one)]
+    return {name for one in called for name in inspect.signature(one).parameters} | {
+        *EvaluationOptions.__annotations__
+    }
+
+
+NAMED = sorted({name for source in sources_in(PACKAGE) for name in options_named(source)})
+
+
+def test_no_text_of_the_library_names_a_flag():
+    assert [finding for source in sources_in(PACKAGE) for finding in flags_named(source)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["query-col names a column twice", "leave run-col out", "or --items", "tie bounds or pad-to-k", "--schema grow"],
+)
+def test_the_rule_sees_a_flag(text):
+    source = Source(f"{PACKAGE}.plan", f"raise ValueError(f'{{n}} {text}')")
+    assert len(flags_named(source)) == 1
+
+
+def test_options_that_errors_name_are_arguments_of_python_and_flags():
+    assert {"query", "run", "segments", "weight"} <= set(NAMED)
+    assert set(NAMED) - arguments_of_python() == set()
+    assert {name for name in NAMED if flag_of(name).split()[0] not in FLAGS} == set()
+
+
+def test_one_error_is_spelled_for_each_reader(spark, tmp_path):
+    schema = "query_id string, item_id string, s double, t double, relevance double"
+    table = spark.createDataFrame([("q", "a", 1.0, 2.0, 1.0)], schema)
+    with pytest.raises(InvalidParameterError, match=r"^several score columns are runs themselves: leave run= out\.$"):
+        evaluate(table, score=["s", "t"], run="query_id")
+    table.write.parquet(str(tmp_path / "rows"))
+    ended = mean_ndcg("--input", tmp_path / "rows", "--score-col", "s,t", "--run-col", "query_id")
+    assert_refused(ended, "several score columns are runs themselves: leave --run-col out.")
+
+
+def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):
+    rows = [("a", "q", 1, 0.5), ("b", "q", 1, 0.5), ("a", "p", 1, 0.5)]
+    table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double")
+    options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
+    told = "query query_id=p is in run 'a' and not in 'b'; choose "
+    with pytest.raises(InputRefusedError) as raised, plain_refusals():
+        compare(table, **options, unpaired="error").collect()
+    assert str(raised.value) == f"{told}unpaired=zero or drop."
+    table.write.parquet(str(tmp_path / "rows"))
+    flags = [text for name, value in options.items() for text in (f"--{name}", value)]
+    ended = command("compare-runs", "--per-query", tmp_path / "rows", *flags, "--unpaired", "error")
+    assert_refused(ended, f"{told}--unpaired zero or drop.")
