@@ -20,13 +20,15 @@ _KEEPS_ROWS = re.compile(
     r"RebalancePartitions|GlobalLimit|LocalLimit|Offset|SubqueryAlias|Join LeftSemi|Join LeftAnti)\b|Join .* = "
 )
 """Steps that make about as many rows as they read, at most. Any other, such as a cross join, may make any number."""
+_CORES_OF_MASTER = re.compile(r"local(?:\[(\d+)(?:, *\d+)?\])?")
 _SPLITS = re.compile(r"\bRange \(0, 1, step=1, splits=(\d+)\)")
 
 
 def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
     """Decide in how many tasks to read the shuffles of an evaluation; None leaves it to Spark.
 
-    Spark cost: no action, and nothing with adaptive execution. Without it, plans are explained: some 20 ms each.
+    Spark cost: no action, and nothing with adaptive execution, nor where a local master names as many cores as there
+    are shuffle partitions. Otherwise plans are explained: some 20 ms each.
 
     Parameters
     ----------
@@ -61,7 +63,10 @@ def in_tasks(frame: DataFrame, n_tasks: int | None) -> DataFrame:
 
 
 def _cores(spark: SparkSession) -> int | None:
-    """Cores of the cluster as Spark counts them: into so many parts it divides a range."""
+    """Cores of the cluster: those that a local master names, or as many parts as Spark divides a range into."""
+    here = _CORES_OF_MASTER.fullmatch(setting(spark, "spark.master", ""))
+    if here:
+        return int(here[1] or 1)
     found = _SPLITS.search(_explained(spark, "SELECT * FROM range(1)"))
     return None if found is None else int(found[1])
 

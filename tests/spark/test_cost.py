@@ -165,6 +165,16 @@ def test_tasks_are_left_to_spark_where_it_adapts_or_does_not_know_the_size(spark
         assert task_limit(table.groupBy("query_id").count(), table.join(table.select("query_id"), "query_id")) == 2
 
 
+@pytest.mark.classic("the server's master may be any")
+def test_cores_that_a_master_names_are_not_asked_for(spark: SparkSession) -> None:
+    """A plan, which takes Spark 20 ms to explain, would show the 7 parts of a range instead."""
+    unlike = {"spark__sql__leafNodeDefaultParallelism": 7, "spark__sql__adaptive__enabled": "false"}
+    with session_settings(spark, **unlike, spark__sql__shuffle__partitions=20):
+        assert task_limit(spark.range(10)) == 2
+    with session_settings(spark, **unlike, spark__sql__shuffle__partitions=2):
+        assert task_limit(spark.range(10)) is None  # nothing to save
+
+
 def test_a_table_in_the_cache_stays_there_when_its_size_is_asked(spark: SparkSession, path: Path) -> None:
     table = spark.read.parquet(str(path)).where("score >= 0").cache()
     try:
