@@ -22,6 +22,7 @@ from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.folders import is_pattern
 from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
+from ndcg_spark.spark.tasks import BYTES_OF_A_PARTITION
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.footers import (
     FOUND_SCHEMA,
@@ -37,7 +38,6 @@ from ndcg_spark.worker.files.stores import address_of, reason_of
 from ndcg_spark.worker.ranking.canonical import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.worker.ranking.complete_queries import FilesTask
 
-BYTES_OF_A_PARTITION = 2**25
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
 """Partition ids for each shuffle partition, which Spark's hash of them then fills about evenly."""
@@ -68,6 +68,8 @@ class SparkSource:
         Partition ids of the exchange.
     reason : str
         For `--explain`.
+    n_tasks : int or None
+        As of `task_limit`.
     fell_back : bool
         Whether workers were to read objects of a store, and could not.
     """
@@ -75,6 +77,7 @@ class SparkSource:
     rows: DataFrame
     n_partitions: int
     reason: str
+    n_tasks: int | None = None
     fell_back: bool = False
 
     @property
@@ -95,12 +98,15 @@ class ParquetSource:
         With bounds where the files are sorted by query and have all that a query is scored by.
     n_partitions : int
     reason : str
+    n_tasks : int or None
+        As of `task_limit`.
     """
 
     rows: DataFrame
     files: FilesTask
     n_partitions: int
     reason: str
+    n_tasks: int | None = None
 
     @property
     def name(self) -> str:
@@ -118,6 +124,7 @@ def choose_source(
     *,
     path: str | None = None,
     judged: bool = True,
+    n_tasks: int | None = None,
     sizes: PartSizes = PART_SIZES,
 ) -> Source:
     """Decide who reads the main table. Reads footers where a path was given.
@@ -136,6 +143,8 @@ def choose_source(
         The path that the user gave, if it was one of Parquet files.
     judged : bool
         Whether relevances are taken from this table.
+    n_tasks : int or None
+        As of `task_limit`.
     sizes : PartSizes
         How files that workers read are divided.
 
@@ -158,13 +167,13 @@ def choose_source(
     if isinstance(columns, str):
         found: ParquetSource | str = columns
     else:
-        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, sizes=sizes)
+        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, n_tasks=n_tasks, sizes=sizes)
     if isinstance(found, ParquetSource):
         return found
     require_spark_allowed(plan, found)
-    n_partitions = IDS_OF_A_PARTITION * shuffle_partitions(spark)
+    n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
     fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
-    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
+    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
 
 
 def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
@@ -192,6 +201,7 @@ def _parquet_source(
     columns: dict[str, str],
     *,
     judged: bool,
+    n_tasks: int | None,
     sizes: PartSizes,
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
@@ -213,14 +223,16 @@ def _parquet_source(
     complete = judged and not plan.needs  # what else a query is scored by comes from another table
     bounds = bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
+    fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
     what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
     in_order = ", sorted by query" if bounds else ""
     return ParquetSource(
         rows=rows,
         files=files,
-        n_partitions=min(MAX_PARTITIONS, max(MIN_PARTITIONS, n_bytes // BYTES_OF_A_PARTITION)),
+        n_partitions=min(MAX_PARTITIONS, max(fewest, n_bytes // BYTES_OF_A_PARTITION)),
         reason=f"{len(listed):,} {what}{in_order}",
+        n_tasks=n_tasks,
     )
 
 

@@ -16,6 +16,7 @@ from ndcg_spark.spark.expressions import columns_of, raise_if
 from ndcg_spark.spark.items import catalogue_of, item_type
 from ndcg_spark.spark.scoring import scoring_task
 from ndcg_spark.spark.streams import refuses_streams
+from ndcg_spark.spark.tasks import in_tasks, task_limit
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.batches import BatchFunction
 from ndcg_spark.worker.partial_sums import (
@@ -47,7 +48,9 @@ SUMMARY_SCHEMA = T.StructType(
 
 
 @refuses_streams
-def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
+def summarize(
+    per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
+) -> DataFrame:
     """Means of metrics, one row per (run, segment, metric, k).
 
     Parameters
@@ -57,6 +60,8 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | 
     plan : EvaluationPlan
     items : DataFrame or None
         The item table, for metrics of the catalogue.
+    n_tasks : int or None
+        In how many tasks sums are finished at most; None leaves it to Spark.
 
     Returns
     -------
@@ -85,11 +90,13 @@ def summarize(per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | 
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
-    return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items)
+    return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items, n_tasks)
 
 
 @refuses_streams
-def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None) -> DataFrame:
+def summarize_rankings(
+    rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
+) -> DataFrame:
     """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
 
     Parameters
@@ -99,6 +106,8 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: Data
     plan : EvaluationPlan
     items : DataFrame or None
         The item table, for metrics of the catalogue.
+    n_tasks : int or None
+        As for `summarize`.
 
     Returns
     -------
@@ -111,13 +120,17 @@ def summarize_rankings(rankings: DataFrame, plan: EvaluationPlan, *, items: Data
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
     scorer = make_scorer(scoring_task(rankings.columns, plan))
-    return _summed(rankings, _chained(scorer, make_partial_summer(summing_task(plan, rankings))), plan, items)
+    return _summed(
+        rankings, _chained(scorer, make_partial_summer(summing_task(plan, rankings))), plan, items, n_tasks
+    )
 
 
-def _summed(rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items: DataFrame | None) -> DataFrame:
+def _summed(
+    rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items: DataFrame | None, n_tasks: int | None
+) -> DataFrame:
     """Add up rows, and finish the sums."""
     if not plan.catalogue_metrics:
-        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence)
+        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence, n_tasks=n_tasks)
     if items is None:
         raise InvalidParameterError(
             f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
@@ -153,7 +166,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
-    return finished(with_counts(summaries).select(*GROUP_KEYS, *COUNTS, "state", *provenance), confidence)
+    partial = with_counts(summaries).select(*GROUP_KEYS, *COUNTS, "state", *provenance)
+    return finished(partial, confidence, n_tasks=task_limit(summaries))
 
 
 def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> SummingTask:
@@ -191,7 +205,7 @@ def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
     return both
 
 
-def finished(partial: DataFrame, confidence: float) -> DataFrame:
+def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = None) -> DataFrame:
     """Merge partial summaries and turn them into means.
 
     Parameters
@@ -199,6 +213,8 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     partial : DataFrame
         Keys, counts and `state`, any number of rows a group; maybe `config_hash`, of which a group must have one.
     confidence : float
+    n_tasks : int or None
+        As for `summarize`.
 
     Returns
     -------
@@ -212,7 +228,7 @@ def finished(partial: DataFrame, confidence: float) -> DataFrame:
     else:
         grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
         merged = of_one_configuration(grouped, F.col("metric")).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
-    return merged.mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
+    return in_tasks(merged, n_tasks).mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
 
 
 def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:

@@ -6,13 +6,14 @@ import io
 import re
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.main_job import done
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
+from ndcg_spark.spark.tasks import task_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,3 +119,70 @@ def test_jobs_of_a_run(spark: SparkSession, path: Path, tmp_path: Path) -> None:
         assert jobs_of(spark, *options, "--output", tmp_path / "metrics") == 5
         assert jobs_of(spark, *options, "--output", tmp_path / "others", *queries) == 7
         assert jobs_of(spark, *options, "--output", tmp_path / "metrics", "--confidence", "0.9") == 6
+
+
+def tasks_of(frame: DataFrame) -> list[int]:
+    """Tasks of each stage that an action on a table runs."""
+    spark = frame.sparkSession
+    group = f"tasks {id(frame)}"
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        frame.collect()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return [stage.numTasks for stage in stages if stage]
+
+
+@pytest.mark.classic("tasks are counted through sparkContext")
+@pytest.mark.parametrize("kind", ["path", "frame", "window", "judged", "judged window"])
+def test_tasks_without_adaptive_execution_are_those_of_cores(spark: SparkSession, path: Path, kind: str) -> None:
+    """A file of some kB on two cores; two tables are read by two tasks or more."""
+    with session_settings(spark, spark__sql__adaptive__enabled="false", spark__sql__shuffle__partitions=20):
+        table = spark.read.parquet(str(path))
+        options: dict[str, Any] = {"strategy": "window"} if "window" in kind else {}
+        if "judged" in kind:
+            options["judgments"] = table.select("query_id", "item_id", "relevance")
+            table = table.drop("relevance")
+        found = tasks_of(evaluate(str(path) if kind == "path" else table, k=3, **options).summary)
+    assert max(found) <= 2 + ("judged" in kind) * 2, found
+
+
+def test_tasks_are_left_to_spark_where_it_adapts_or_does_not_know_the_size(spark: SparkSession, path: Path) -> None:
+    table = spark.read.parquet(str(path))
+    made = table.mapInArrow(lambda batches: batches, table.schema)  # of one row, Python makes any number
+    with session_settings(spark, spark__sql__adaptive__enabled="true", spark__sql__shuffle__partitions=20):
+        assert task_limit(table) is None
+    with session_settings(spark, spark__sql__adaptive__enabled="false", spark__sql__shuffle__partitions=20):
+        assert task_limit(table.crossJoin(table.select("score"))) is None
+        assert task_limit(table, made) is None
+        assert task_limit(spark.range(10**7)) == 2  # 80 MB are 2.4 times 32 MiB
+        assert task_limit(spark.range(10**8)) == 20  # 800 MB would be 23
+        assert task_limit(spark.range(5 * 10**7)) == 11
+        assert task_limit(spark.range(5 * 10**7), spark.range(10**7)) == 14  # 480 MB, 14.3 times 32 MiB
+        assert task_limit(table.groupBy("query_id").count(), table.join(table.select("query_id"), "query_id")) == 2
+
+
+@pytest.mark.classic("the server's master may be any")
+def test_cores_that_a_master_names_are_not_asked_for(spark: SparkSession) -> None:
+    """A plan, which takes Spark 20 ms to explain, would show the 7 parts of a range instead."""
+    unlike = {"spark__sql__leafNodeDefaultParallelism": 7, "spark__sql__adaptive__enabled": "false"}
+    with session_settings(spark, **unlike, spark__sql__shuffle__partitions=20):
+        assert task_limit(spark.range(10)) == 2
+    with session_settings(spark, **unlike, spark__sql__shuffle__partitions=2):
+        assert task_limit(spark.range(10)) is None  # nothing to save
+
+
+def test_a_table_in_the_cache_stays_there_when_its_size_is_asked(spark: SparkSession, path: Path) -> None:
+    table = spark.read.parquet(str(path)).where("score >= 0").cache()
+    try:
+        with session_settings(spark, spark__sql__adaptive__enabled="false", spark__sql__shuffle__partitions=20):
+            assert task_limit(table) is None  # not filled yet
+            assert table.count() > 0
+            assert task_limit(table) == 2
+        assert table.storageLevel.useMemory
+    finally:
+        table.unpersist()
+    assert not [view for view in spark.catalog.listTables() if view.name.startswith("ndcg_spark_")]

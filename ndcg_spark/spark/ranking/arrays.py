@@ -16,6 +16,7 @@ from ndcg_spark.spark.expressions import columns_of, key_text, named, number, ra
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.sampling import sampled
 from ndcg_spark.spark.summary import summarize_rankings
+from ndcg_spark.spark.tasks import in_tasks
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.ranking.array_rankings import make_array_ranker
 from ndcg_spark.worker.ranking.canonical import (
@@ -62,6 +63,7 @@ class Arrays:
 
     plan: EvaluationPlan
     rows: DataFrame
+    n_tasks: int | None = None
 
     @property
     def cost(self) -> str:
@@ -89,11 +91,13 @@ class Arrays:
         found = self.rows.mapInArrow(
             as_shipped(make_array_ranker(task)), schema=rankings_schema(self.plan, self.rows, None)
         )
-        return _refuse_repeats(found, self.plan) if self.plan.check_duplicates == "all" else found
+        if self.plan.check_duplicates != "all":
+            return found
+        return in_tasks(_refuse_repeats(found, self.plan), self.n_tasks)
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
-        return summarize_rankings(self.rankings(), self.plan)
+        return summarize_rankings(self.rankings(), self.plan, n_tasks=self.n_tasks)
 
 
 def _refuse_repeats(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:

@@ -15,6 +15,7 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import TOPICS
 from ndcg_spark.spark.expressions import MALFORMED, columns_of, key_text, named, raise_if
+from ndcg_spark.spark.tasks import in_tasks
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
     COPIES,
@@ -29,7 +30,9 @@ from ndcg_spark.worker.ranking.canonical import (
 from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 
 
-def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, *, others: Sequence[str] = ()) -> DataFrame:
+def resolve_duplicates(
+    rows: DataFrame, plan: EvaluationPlan, n_tasks: int | None = None, *, others: Sequence[str] = ()
+) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
     Rows are valid rows of a run or of judgments, with one score column at most; rejected ones that are marked become
@@ -37,7 +40,7 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, *, others: Sequenc
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
     ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
     not depend on row order. `others`: columns of the table that the plan does not use, for messages. Spark cost: one
-    shuffle of all rows by (query, item).
+    shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
     """
     policy = plan.convention.duplicates
     if ITEM not in rows.columns:
@@ -55,7 +58,7 @@ def resolve_duplicates(rows: DataFrame, plan: EvaluationPlan, *, others: Sequenc
         segments = columns_of([name for name in names.segments if name in rows.columns])
         groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
     found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
-    flat = found.select(
+    flat = in_tasks(found, n_tasks).select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
     )
     if policy != "error":

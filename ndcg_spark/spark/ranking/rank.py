@@ -25,6 +25,7 @@ from ndcg_spark.spark.settings import session_here
 from ndcg_spark.spark.source import SparkSource, choose_source, require_spark_allowed
 from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.summary import summarize, summarize_rankings
+from ndcg_spark.spark.tasks import task_limit
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.parquet import PART_SIZES, PartSizes
 from ndcg_spark.worker.ranking.canonical import BAD_ROW, COPIES, ORDER, RUN, SCORE, bad_row_of, canonical_names
@@ -37,7 +38,7 @@ class Ranking:
     """How a table is ranked, decided once; nothing of it has run.
 
     The strategy is `engine`, `window` or `arrays`; the source, which reads the table, `spark` or `parquet`; the
-    reason is for `--explain`.
+    reason is for `--explain`; `n_tasks` is as of `task_limit`.
     """
 
     strategy: str
@@ -45,6 +46,7 @@ class Ranking:
     reason: str
     steps: Engine | Windows | Arrays
     tables: ItemTables
+    n_tasks: int | None = None
 
     @property
     def fell_back(self) -> bool:
@@ -87,9 +89,10 @@ class Ranking:
         """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
         plan = self.steps.plan
         if per_query is not None:
-            return summarize(per_query, plan, items=self.tables.items)
+            return summarize(per_query, plan, items=self.tables.items, n_tasks=self.n_tasks)
         if plan.needs:
-            return summarize_rankings(self.rankings(rejected=True), plan, items=self.tables.items)
+            rankings = self.rankings(rejected=True)
+            return summarize_rankings(rankings, plan, items=self.tables.items, n_tasks=self.n_tasks)
         return self.steps.summary()
 
 
@@ -184,13 +187,16 @@ def choose_ranking(
         of_runs=judgments is None,
     )
     check_item_tables(plan, tables)
+    n_tasks = task_limit(frame, judgments)
     strategy, source, reason, steps = _chosen(
-        frame, plan, judgments, path, sizes, parse_text=parse_text, parse_judgment_text=parse_judgment_text
+        *(frame, plan, judgments, path, sizes, n_tasks),
+        parse_text=parse_text,
+        parse_judgment_text=parse_judgment_text,
     )
     if TOPICS in plan.needs:
         judged = _rows_with_topics(plan, tables, parse_text=parse_text if judgments is None else parse_judgment_text)
         tables = replace(tables, rows_with_topics=judged)
-    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables)
+    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
 
 
 def _chosen(
@@ -199,6 +205,7 @@ def _chosen(
     judgments: DataFrame | None,
     path: str | None,
     sizes: PartSizes,
+    n_tasks: int | None,
     *,
     parse_text: bool,
     parse_judgment_text: bool,
@@ -206,18 +213,11 @@ def _chosen(
     """Strategy, source, the reason, and the steps."""
     relevance = plan.columns.relevance
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
-        if judgments is not None:
-            raise InvalidParameterError("arrays of relevances need no judgments table.")
-        if len(plan.columns.score) > 1:
-            raise InvalidParameterError(
-                f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
-                "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
-                f"({option('run')})."
-            )
+        _refuse_beside_arrays(plan, judgments)
         require_carried(plan, frame)
         require_spark_allowed(plan, f"column {relevance!r} is an array")
         reason = f"column {relevance!r} is an array: each row is scored where it is"
-        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan))
+        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan), n_tasks=n_tasks)
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))
@@ -227,18 +227,30 @@ def _chosen(
         judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
         rows, judged = with_common_keys(rows, judged, plan)
     if plan.resolves_duplicates:
-        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, others=others)
+        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, n_tasks, others=others)
         if judged is not None:
-            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan).drop(COPIES, ORDER)
+            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan, n_tasks).drop(COPIES, ORDER)
     if plan.strategy == "window":
         require_spark_allowed(plan, "strategy=window ranks in Spark")
         rows = _checked(long_rows(rows, plan), plan)
         judged = None if judged is None else valid_only(judged, RowRules(plan, True))
-        windows = Windows(plan=plan, rows=rows, judgments=judged, others=others)
+        windows = Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, others=others)
         return "window", "spark", "the reference was asked for", windows
-    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, sizes=sizes)
+    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
     engine = Engine(plan=plan, source=source, judgments=judged, others=others)
     return "engine", source.name, source.reason, engine
+
+
+def _refuse_beside_arrays(plan: EvaluationPlan, judgments: DataFrame | None) -> None:
+    """Refuse what a table of arrays cannot be ranked with."""
+    if judgments is not None:
+        raise InvalidParameterError("arrays of relevances need no judgments table.")
+    if len(plan.columns.score) > 1:
+        raise InvalidParameterError(
+            f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
+            "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+            f"({option('run')})."
+        )
 
 
 def _rows_with_topics(plan: EvaluationPlan, tables: ItemTables, *, parse_text: bool) -> DataFrame:

@@ -15,6 +15,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.engine import rankings_schema
 from ndcg_spark.spark.summary import summarize_rankings
+from ndcg_spark.spark.tasks import in_tasks
 from ndcg_spark.worker.ranking.canonical import (
     BAD_ROW,
     COPIES,
@@ -54,6 +55,7 @@ class Windows:
     plan: EvaluationPlan
     rows: DataFrame
     judgments: DataFrame | None = None
+    n_tasks: int | None = None
     others: tuple[str, ...] = ()
 
     @property
@@ -74,7 +76,7 @@ class Windows:
 
         Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
         """
-        rows = self._long_table()
+        rows = self._by_query(self._long_table())
         ranked = with_ranks(rows, self.plan)
         keys = _keys(ranked, self.plan)
         found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.plan))
@@ -83,7 +85,7 @@ class Windows:
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
-        return summarize_rankings(self.rankings(), self.plan)
+        return summarize_rankings(self.rankings(), self.plan, n_tasks=self.n_tasks)
 
     def _long_table(self) -> DataFrame:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
@@ -91,15 +93,24 @@ class Windows:
         rows = self.rows.withColumn(IN_RUN, F.when(~rejected, True))
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
-        judgments, keys = _numbered(self.judgments, self.plan), _keys(rows, self.plan)
+        keys = _keys(rows, self.plan)
+        judgments = _numbered(self._by_query(self.judgments), self.plan)
         for name in _carried(rows, self.plan):
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if RUN in keys:
-            judgments = _runs(self.rows, self.plan).crossJoin(judgments)
+            judgments = in_tasks(_runs(self.rows, self.plan), self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
+        # The column between them keeps Spark from putting the two changes of partitions together.
+        joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
+        joined = self._by_query(joined)
         again = Window.partitionBy(*columns_of([*keys, ITEM, "copy"])).orderBy(F.lit(1))
-        return joined.withColumn(JUDGED, F.col(RELEVANCE).isNotNull() & (F.row_number().over(again) == 1))
+        return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(again) == 1))
+
+    def _by_query(self, rows: DataFrame) -> DataFrame:
+        """Put queries together in `n_tasks` partitions, which all that follows keeps."""
+        keys = columns_of(_keys(rows, self.plan))
+        return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
     def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse what is to be refused, and use the user's names."""
