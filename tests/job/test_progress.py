@@ -131,7 +131,7 @@ def test_what_is_not_a_local_path_has_no_facts(reference: str) -> None:
     assert file_facts(reference) == {}
 
 
-SNAPSHOT = "SELECT snapshot_id FROM prod.t.refs WHERE name = 'main'"
+SNAPSHOT = "SELECT name, snapshot_id FROM prod.t.refs WHERE type = 'BRANCH'"
 
 
 class Catalog:
@@ -154,7 +154,7 @@ class Catalog:
     ("provider", "answers", "facts", "statement"),
     [
         ("delta", {"HISTORY": [(41,)]}, {"version": 41}, "DESCRIBE HISTORY prod.t LIMIT 1"),
-        ("iceberg", {"refs": [(7051729675574597004,)]}, {"version": 7051729675574597004},
+        ("iceberg", {"refs": [("audit", 1), ("main", 7051729675574597004)]}, {"version": 7051729675574597004},
          SNAPSHOT),
         ("iceberg", {"refs": []}, {}, SNAPSHOT),
     ],
