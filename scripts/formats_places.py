@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from faults_metastore import free_port, metastore_settings, serve_metastore
-from ndcg_spark.spark.nightly_folders import read_folder
 from pyspark.sql import DataFrame, SparkSession
 
+from ndcg_spark.spark.folders import read_files
 from ndcg_spark.tables import (
     ManyNights,
     NightlySlice,
@@ -95,7 +95,7 @@ class Place:
     def frame(self) -> DataFrame:
         """The rows."""
         if self.is_folder:
-            return read_folder(self.spark, str(self.root), self.kind)
+            return read_files(self.spark, str(self.root), self.kind)
         return self.spark.table(self.reference)
 
     def exists(self) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS, SummedMetric
 from ndcg_spark.spark.comparison import STORED_WEIGHT, estimated_groups
@@ -87,7 +87,7 @@ def _by_key(found: DataFrame) -> DataFrame:
 def _plan(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonPlan:
     """Run an action: plan to compare what the metric table has and the per-query table has columns for."""
     for name in (*query, "k"):
-        require_column(per_query, name, "query-col" if name in query else "k", _TABLE)
+        require_column(per_query, name, option("query") if name in query else "k", _TABLE)
     listed = rows.select("segment_by", "metric", "k").distinct().collect()
     at: dict[str, set[int | None]] = {}
     for row in listed:

@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +23,8 @@ from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
 from ndcg_spark.cli import session
+from ndcg_spark.cli.commands import cli
 from ndcg_spark.cli.config import catalog_tables_written
-from ndcg_spark.cli.main import cli
 from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
 from ndcg_spark.spark.settings import PROVIDED
 
@@ -102,7 +103,7 @@ JOBS_OF_ITS_OWN = {
 @pytest.mark.classic("processes with sessions of their own")
 def test_a_session_of_our_own_writes_no_table_that_nobody_finds_again(tmp_path: Path) -> None:
     """Before anything is read: the inputs are not there."""
-    outside = {name: value for name, value in os.environ.items() if name not in session.PROVIDED}
+    outside = {name: value for name, value in os.environ.items() if name not in PROVIDED}
     ended = subprocess.run(
         [sys.executable, "-c", IN_TURN, *JOBS_OF_ITS_OWN],
         cwd=tmp_path,
@@ -199,19 +200,22 @@ def test_a_daemon_that_spark_no_longer_listens_to_ends_without_a_word():
     assert (ended.returncode, ended.stderr) == (1, b"")
 
 
-def test_a_worker_that_spark_no_longer_wants_ends_without_a_word(tmp_path):
+def test_a_worker_that_spark_no_longer_wants_ends_without_a_word():
     """It is asked for, and the socket is closed before it has told its number."""
     sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": "."}
-    with subprocess.Popen(
-        DAEMON,
-        cwd=tmp_path,
-        env=os.environ | sockets | {"PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as daemon:
+    with (
+        tempfile.TemporaryDirectory() as short,
+        subprocess.Popen(
+            DAEMON,
+            cwd=short,
+            env=os.environ | sockets | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as daemon,
+    ):
         (length,) = struct.unpack("!i", daemon.stdout.read(4))
-        place = tmp_path / daemon.stdout.read(length).decode()
+        place = Path(short, daemon.stdout.read(length).decode())
         for _ in range(20):
             with socket.socket(socket.AF_UNIX) as spark:
                 spark.connect(str(place))

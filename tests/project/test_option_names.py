@@ -20,7 +20,7 @@ from ndcg_spark.cli.flags import flag_of
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import EvaluationOptions
 
-OF_SPARK = {"--conf", "--packages", "--py-files"}
+OF_SPARK = {"--conf", "--master", "--packages", "--py-files"}
 ENGLISH = {"per-query"}
 
 
