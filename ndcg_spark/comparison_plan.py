@@ -94,7 +94,10 @@ class ComparisonPlan:
         one_of("unpaired", self.unpaired, UNPAIRED)
         one_of("lift", self.lift, LIFT_INTERVALS)
         if len(set(self.runs)) < 2:
-            raise InvalidParameterError(f"a comparison needs two runs; got {', '.join(self.runs) or 'none'}.")
+            got = ", ".join(map(repr, self.runs)) or "none"
+            apart = self.baseline is not None and self.baseline not in self.runs
+            way_out = f"; name the baseline {self.baseline!r} among them, too" if apart else ""
+            raise InvalidParameterError(f"a comparison needs two runs; got {got}{way_out}.")
         if len(set(self.runs)) < len(self.runs):
             raise InvalidParameterError(f"a run is named twice: {', '.join(self.runs)}.")
         if self.baseline is not None:

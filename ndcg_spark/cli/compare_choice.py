@@ -102,6 +102,8 @@ def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -
                 )
         elif n > 1:
             way_out = f"{option} chooses one" if flag == PER_QUERY else f"choose one by a query ({name} = ...)"
+            if flag == BASELINE and name == "run_date":
+                way_out += f", or of a folder by its part ({name}=...)"
             raise InputRefusedError(f"{flag} has {n} {words}s, from {first} to {last}; {way_out}.")
     return frame
 

@@ -340,10 +340,13 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
     names = frame.columns
     for name in ("run", "k"):
         require_column(frame, name, "a per-query table has it", "per-query table")
+    column = metric if metric in (*METRICS, *TIE_METRICS) else parse_metric(metric)[0].column
     keys = tuple(names[names.index("run") + 1 : names.index("k")])
     if not keys:
-        raise MissingColumnError("the per-query table has no columns between 'run' and 'k' that name a query.")
-    column = metric if metric in (*METRICS, *TIE_METRICS) else parse_metric(metric)[0].column
+        raise MissingColumnError(
+            "the per-query table has no columns between 'run' and 'k' that name a query; Spark sorts the columns of "
+            f"json. A query puts them there: SELECT run, query_id, k, {column}, ... FROM json.`...`."
+        )
     require_column(frame, column, f"metric {metric}", "per-query table")
     return QueryTable(frame=frame, keys=keys, value=column)
 

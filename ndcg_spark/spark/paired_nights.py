@@ -16,17 +16,16 @@ from ndcg_spark.plan import METRICS, TIE_METRICS, SummedMetric
 from ndcg_spark.spark.comparison import STORED_WEIGHT, estimated_groups
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.nights import NIGHT, config_hash, date_or_null
+from ndcg_spark.worker.comparing.pairing import PAIR
 from ndcg_spark.worker.history.night_flags import PAIRED_COLUMNS
 
 _TABLE = "per-query table"
-_PAIR, _RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = (
-    "__pair", "__run", "__hash", "__day", "__side", "__own", "__voice",
-)  # fmt: skip
+_RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
 """Columns beside those of the table, which may be called anything."""
 _BASELINE, _JUDGED = "the night before", "the night"
 """What nights are called as runs."""
 _PAIR_KEYS = ("run", "config_hash", NIGHT, "before")
-_KEYS = {name: f"__of_{name}" for name in (_PAIR, "segment_by", "segment", "metric", "k")}
+_KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metric", "k")}
 """Columns by which flags and the pairs of their nights belong together, and what these are called there."""
 
 
@@ -59,23 +58,23 @@ def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: S
     shuffle of the queries of both nights, a second one where they have weights or segments, and small ones of sums.
     """
     plan = _plan(rows, per_query, query)
-    flags = flags.withColumn(_PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
-    pairs = flags.where(F.col("before").isNotNull()).select(_PAIR, *_PAIR_KEYS).distinct()
+    flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
+    pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
     found = _by_key(estimated_groups([(_as_runs(per_query, pairs, plan), None)], plan))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
-    return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), _PAIR)
+    return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
 
 
 def _by_key(found: DataFrame) -> DataFrame:
     """Take the pair out of the segments of a comparison, in which it stands first."""
-    alone = F.col("segment_by") == _PAIR
+    alone = F.col("segment_by") == PAIR
     values = F.from_json("segment", "array<string>")
     without = F.when(F.size(values) > 2, F.regexp_replace("segment", r'^\["-?\d+",', "[")).otherwise(
         F.get(values, F.lit(1))
     )
     keys = {
-        _PAIR: F.when(alone, F.col("segment")).otherwise(F.get(values, F.lit(0))),
-        "segment_by": F.when(alone, F.lit("")).otherwise(F.substring("segment_by", len(_PAIR) + 2, 2**31 - 1)),
+        PAIR: F.when(alone, F.col("segment")).otherwise(F.get(values, F.lit(0))),
+        "segment_by": F.when(alone, F.lit("")).otherwise(F.substring("segment_by", len(PAIR) + 2, 2**31 - 1)),
         "segment": F.when(alone, F.lit("")).otherwise(without),
         "metric": F.col("metric"),
         "k": F.col("k"),
@@ -108,8 +107,8 @@ def _plan(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Compar
         runs=(_BASELINE, _JUDGED),
         baseline=_BASELINE,
         metrics=metrics,
-        query=(_PAIR, *query),
-        segment_sets=((_PAIR,), *((_PAIR, *names) for names in sets if set(names) <= set(per_query.columns))),
+        query=(PAIR, *query),
+        segment_sets=((PAIR,), *((PAIR, *names) for names in sets if set(names) <= set(per_query.columns))),
         weight=STORED_WEIGHT if STORED_WEIGHT in per_query.columns else None,
         unpaired="drop",
         same_ideal=False,
@@ -134,7 +133,7 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, plan: ComparisonPlan) -> Da
     rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
     nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
-    of = pairs.select(_PAIR, F.col("run").alias("__of"), F.col("config_hash").alias("__by"), sides.alias(_SIDE))
+    of = pairs.select(PAIR, F.col("run").alias("__of"), F.col("config_hash").alias("__by"), sides.alias(_SIDE))
     on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
     if "config_hash" in per_query.columns:
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
@@ -143,7 +142,7 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, plan: ComparisonPlan) -> Da
 
 def _one_weight(rows: DataFrame, plan: ComparisonPlan) -> DataFrame:
     """Give a query the weight and the segments of the later night that has it; they may differ by night."""
-    its = {name: named(name) for name in plan.segment_columns if name != _PAIR}
+    its = {name: named(name) for name in plan.segment_columns if name != PAIR}
     if plan.weight is not None:
         its[plan.weight] = F.coalesce(named(plan.weight), F.lit(1.0))  # null in runs without weights
     if not its:

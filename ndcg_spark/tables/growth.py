@@ -220,13 +220,14 @@ class Grown:
             raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
         if _DATASET not in (one.lower() for one in have):  # no results were ever written to it
             raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
-        if ours is None or self.inferred:  # Spark sorts the columns of json
+        if ours is None:
             return
-        keys = ours.keys_in(names), ours.keys_in(have)
+        # Spark sorts the columns of json, so keys are not seen there; but each column of a key has values.
+        keys = ours.keys_in(names), () if self.inferred else ours.keys_in(have)
         lowered = [{name.lower() for name in some} for some in keys]
         known = {name.lower() for name in have}
         if (lowered[1] and lowered[0] != lowered[1]) or not lowered[0] <= known:
-            listed = [", ".join(map(repr, some)) or "nothing" for some in keys]
+            listed = [", ".join(map(repr, some)) or "other columns" for some in keys]
             raise OutputRefusedError(
                 f"rows of {self.name} are identified by {listed[1]}, and those of these results by {listed[0]}; "
                 f"{self.way_out}."

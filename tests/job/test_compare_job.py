@@ -201,6 +201,9 @@ def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
     assert_refused(
         run(*two), "--baseline-per-query has 2 nights, from 2026-01-30 to 2026-01-31; choose one by a query"
     )
+    part = nightly / "run_date=2026-01-30"
+    row = run(*two[:3], part, *two[4:], "--metrics", "ndcg", *FAST, "--json", "-").json["comparison"][0]
+    assert row["difference"] == pytest.approx(0.86 / 12, abs=1e-12)
 
 
 @pytest.fixture

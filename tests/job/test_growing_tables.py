@@ -297,6 +297,9 @@ def test_json_says_nothing_of_columns_that_may_have_been_null(spark, tmp_path):
     assert told == []
     with pytest.raises(OutputRefusedError, match="is a per-query table"):
         check_output(spark, str(tmp_path / "j"), "json", METRIC_SCHEMA)
+    other = T.StructType([wide[0], T.StructField("user_id", T.StringType()), *wide[1:]])
+    with pytest.raises(OutputRefusedError, match="those of these results by 'user_id', 'query_id'"):
+        check_output(spark, str(tmp_path / "j"), "json", other)
 
 
 def test_other_readers_need_to_merge(spark, rankings, tmp_path):

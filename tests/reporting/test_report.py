@@ -386,6 +386,8 @@ def test_tables_that_lack_what_is_needed(spark):
         report(metrics, comparison=metrics)
     with pytest.raises(MissingColumnError, match="ndcg"):
         report(metrics, per_query=query_table(spark).drop("ndcg"))
+    with pytest.raises(MissingColumnError, match="SELECT run, query_id, k, ndcg, "):
+        report(metrics, per_query=query_table(spark).select("k", "ndcg", "query", "run", "run_date"))
     with pytest.raises(InputRefusedError, match="per-query table has no rows of ndcg@10"):
         report(metrics, per_query=query_table(spark).where("k = 5"))
     with pytest.raises(InputRefusedError, match="comparison table has no rows of ndcg@10"):

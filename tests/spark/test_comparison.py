@@ -220,6 +220,8 @@ def test_refusals_are_one_line(table):
         compare(table, baseline="d")
     with pytest.raises(InvalidParameterError, match="needs two runs"):
         compare(table, names=["a"])
+    with pytest.raises(InvalidParameterError, match="got 'b'; name the baseline 'a' among them, too"):
+        compare(table, baseline="a", names=["b"])
     with pytest.raises(InputRefusedError, match=r"column 'country' .* not a number"):
         compare(table, baseline="a", weight="country")
 

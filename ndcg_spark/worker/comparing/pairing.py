@@ -29,6 +29,8 @@ UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
     "unit", "solo", "query", "cluster", "run", "k", "idcg", "weight", "missing",
 )  # fmt: skip
 UNWEIGHTED = f"{option('weight', repr(''))} compares without weights"
+PAIR = "__pair"
+"""Part of the query key by which pairs of nights are told apart; it tells a person nothing."""
 CHUNK_ROWS = 2**17
 """Rows that are put side by side at once."""
 _WHOLE_LIST = -1
@@ -281,4 +283,5 @@ def _refuse(rows: pa.RecordBatch, row: int, what: str, plan: ComparisonPlan) -> 
 
 def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:
     """Name the query of a row for a person: `query_id=7`."""
-    return ", ".join(f"{name}={value_at(rows.column(key_column(at)), row)}" for at, name in enumerate(names))
+    shown = [(at, name) for at, name in enumerate(names) if name != PAIR]
+    return ", ".join(f"{name}={value_at(rows.column(key_column(at)), row)}" for at, name in shown)
