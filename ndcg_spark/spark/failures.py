@@ -29,6 +29,11 @@ else:
 
 _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]*\] ([^\n]*)")
 """The conditions under which Spark cannot read a file (the latter until 3.5), and what they say."""
+_OTHER_HEADER = re.compile(
+    r"(?:CSV header does not conform to the schema|Number of column in CSV header is not equal).*?^CSV file: (\S+)",
+    re.DOTALL | re.MULTILINE,
+)
+"""What Spark says of a csv file whose header is not that of the file from which it took the columns."""
 _NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
 """What Spark 3.5 says of such a file in a task, without a condition."""
 _NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
@@ -304,6 +309,9 @@ def unreadable_file(error: Exception) -> str | None:
         None where the error is about something else.
     """
     text = str(error)
+    other = _OTHER_HEADER.search(text)
+    if other:
+        return f"{other[1]} has not the header of the other files; give all files the same header, or leave it out."
     found = _UNREADABLE.search(text)
     if found is None:
         old = _NO_PARQUET.search(text)

@@ -176,7 +176,10 @@ def read_query(spark: SparkSession, text: str) -> DataFrame:
 
 
 def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str) -> DataFrame:
-    """Mark lines with more or fewer fields than the header, which Spark otherwise cuts or fills with nulls."""
+    """Mark lines with more or fewer fields than the header, and fail where headers of files differ.
+
+    Spark otherwise cuts such lines or fills them with nulls, and takes the header of one file for all.
+    """
     frame = read_files(spark, path, "csv", options, called=kind)
     schema = frame.schema
     if not len(schema):
@@ -184,7 +187,19 @@ def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str
     marked = T.StructType([*schema.fields, T.StructField(MALFORMED, T.StringType())])
     # Spark counts the fields of the columns that are read: all of them without pruning. The option came with 3.5.1.
     checked = {**options, "columnNameOfCorruptRecord": MALFORMED, "columnPruning": "false"}
+    if not _renamed_header(frame.columns):
+        checked = {"enforceSchema": "false", **checked}
     return spark.read.options(**checked).schema(marked).csv(path)
+
+
+def _renamed_header(columns: list[str]) -> bool:
+    """Whether Spark may have renamed columns, which then match no header: nameless ones, and those of one name.
+
+    These get their place, as in `_c0` and `name1`, `name2`.
+    """
+    places = [(name, str(at)) for at, name in enumerate(columns)]
+    numbered = [name.removesuffix(at).lower() for name, at in places if name.endswith(at)]
+    return "_c" in numbered or len(set(numbered)) < len(numbered)
 
 
 def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:

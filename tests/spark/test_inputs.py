@@ -18,6 +18,7 @@ from support.small_rankings import ranked
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import evaluate as evaluate_frame
+from ndcg_spark import plain_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
@@ -190,6 +191,33 @@ def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_r
     found = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
     assert found["malformed_line"][MALFORMED] == "q,b,1"
+
+
+def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path):
+    """Spark takes the columns of one file for all: other orders would swap numbers, a first row would be a header."""
+    header = "query_id,item_id,score,relevance\n"
+    others = {"order": "query_id,item_id,relevance,score\nq2,a,0,5\n", "none": "q2,a,5,0\nq3,a,5,0\n"}
+    others["fewer"] = "query_id,item_id,score\nq2,a,1\n"
+    for name, other in others.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.csv").write_text(header + "q1,a,1,1\n" * 9)
+        (tmp_path / name / "b.csv").write_text(other)
+        frame = read_table(spark, str(tmp_path / name), "csv").frame
+        with (
+            pytest.raises(InputRefusedError, match=r"[ab]\.csv.*header.*give all files the same header"),
+            plain_refusals(),
+        ):
+            score_queries(rank_queries(frame, PLAN, parse_text=True), PLAN).collect()
+
+
+def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, tmp_path):
+    """A nameless index as pandas writes it, and a name that comes twice, are other names in Spark's schema."""
+    for name, headers in {"index": [",a,b"] * 2, "twice": ["a,b,b"] * 2, "case": ["q,a,b", "Q,A,B"]}.items():
+        (tmp_path / name).mkdir()
+        for at, header in enumerate(headers):
+            (tmp_path / name / f"{at}.csv").write_text(f"{header}\n1,2,3\n")
+        rows = read_table(spark, str(tmp_path / name), "csv").frame.collect()
+        assert [tuple(row) for row in rows] == [("1", "2", "3", None)] * 2, name
 
 
 def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
