@@ -96,7 +96,9 @@ CAUSES = {
     "output below its input": Cause(
         lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "write to a place of its own"
     ),
-    "no schema": Cause(lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "no schema 'prod'"),
+    "table of a catalog in memory": Cause(
+        lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "would be forgotten when the job ends"
+    ),
     "no worker Python": Cause(lambda folder: [*csv(folder, *GOOD)], "PYSPARK_PYTHON"),
 }
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
