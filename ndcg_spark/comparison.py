@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation import Evaluation, cutoffs_of, segment_sets_of
 from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.metrics import parse_metric
@@ -199,8 +199,13 @@ def comparison_plan(
         query = first.plan.columns.query if query is None else query
         segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
     listed = _runs(runs) if names is None else dict.fromkeys(names, True)
+    known = known_runs(runs) or tuple(listed)
+    if known == ("",) and names:
+        raise InvalidParameterError(
+            f"the input has one run without a name; two runs need {option('run')} or {option('score')}."
+        )
     for run in listed:
-        one_of("run", run, known_runs(runs) or tuple(listed))
+        one_of("run", run, known)
     weight = options.pop("weight", None)
     if weight is None and any(listed.values()) and _has_weight(runs):
         weight = STORED_WEIGHT
