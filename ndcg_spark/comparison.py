@@ -200,12 +200,8 @@ def comparison_plan(
         segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
     listed = _runs(runs) if names is None else dict.fromkeys(names, True)
     known = known_runs(runs) or tuple(listed)
-    if known == ("",) and names:
-        raise InvalidParameterError(
-            f"the input has one run without a name; two runs need {option('run')} or {option('score')}."
-        )
     for run in listed:
-        one_of("run", run, known)
+        one_of_runs("run", run, known)
     weight = options.pop("weight", None)
     if weight is None and any(listed.values()) and _has_weight(runs):
         weight = STORED_WEIGHT
@@ -256,6 +252,15 @@ def known_runs(runs: Tables) -> tuple[str, ...] | None:
     if len(columns.score) > 1:
         return columns.score
     return None if columns.run is not None else ("",)
+
+
+def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
+    """Raise unless `run` is one of the runs there are; `name` is what it is called where the user wrote it."""
+    if known == ("",) and run:
+        raise InvalidParameterError(
+            f"the input has one run without a name; two runs need {option('run')} or {option('score')}."
+        )
+    one_of(name, run, known)
 
 
 def _runs(runs: Tables) -> dict[str, bool]:

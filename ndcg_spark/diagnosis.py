@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison import known_runs
-from ndcg_spark.errors import InvalidParameterError, one_of, option
+from ndcg_spark.comparison import known_runs, one_of_runs
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.plan import cutoff_of
 from ndcg_spark.spark.diagnosis import most_changed
@@ -62,13 +62,9 @@ def changed_queries(
     queries, and of the run column, if there is one.
     """
     plan, known = evaluation.plan, known_runs(evaluation)
-    if known == ("",):
-        raise InvalidParameterError(
-            f"the evaluation has one run without a name; two runs need {option('run')} or {option('score')}."
-        )
     for named, name in (("baseline", baseline), ("run", run)):
         if known is not None:
-            one_of(named, name, known)
+            one_of_runs(named, name, known)
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1; got {n}.")
     evaluated = {column: plan.cutoffs_of(column) for column in plan.metric_columns if plan.cutoffs_of(column)}

@@ -136,6 +136,10 @@ def rankings(spark):
 def test_evaluations(spark):
     data = rankings(spark)
     several = evaluate(data, score=["old", "new"], k=[1, 3], segments=["country"])
+    with pytest.raises(
+        InvalidParameterError, match="the input has one run without a name; two runs need run= or score="
+    ):
+        compare(evaluate(data, score="old", k=3), names=["old", "new"])
     rows = found(compare(several, baseline="old", replicates=0))
     assert {(row["metric"], row["k"], row["segment"]) for row in rows} == {
         (metric, k, segment) for metric in ("ndcg", "dcg") for k in (1, 3) for segment in ("", "DE", "US")
