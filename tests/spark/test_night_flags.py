@@ -75,6 +75,25 @@ def test_a_short_history_is_held_against_the_night_before(spark):
     assert {row["status"] for row in without.values()} == {"short_history"}
 
 
+def test_any_change_counts_where_no_query_differs_from_another(spark):
+    """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
+    found = flags(spark, weekly([1.0, 0.0, 0.0], std_error=0.0))
+    assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
+    fallen = found[night(7)]
+    assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
+    assert fallen["rule"] == (
+        "ndcg@10 of overall is 0.000000 on 2026-01-08 and was 1.000000 on the night before, 2026-01-01 (any change "
+        "counts, as no query differs on either night); 1 earlier nights are too few to judge 2026-01-08 by history, "
+        "28 are needed"
+    )
+    equal = [[1.0] * 4, [0.5] * 4]
+    rows = [row | {"std_error": 0.0} for row in metric_rows([1.0, 0.5])]
+    pairs = [*queries(0, equal[0]), *queries(1, equal[1])]
+    row = max(paired_flags(spark, rows, pairs), key=lambda one: one["night"])
+    assert (row["status"], row["weekday"], row["z"]) == ("low", "before_paired", None)
+    assert "any change counts, as all of these changed alike" in row["rule"]
+
+
 def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one(spark):
     found = flags(spark, metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
     statuses = [found[night(at)]["status"] for at in range(60)]

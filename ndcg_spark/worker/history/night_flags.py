@@ -44,6 +44,10 @@ PAIRED_COLUMNS = {
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ANY_DAY, BEFORE, BEFORE_PAIRED = "any", "before", "before_paired"
 """Histories that are not of one weekday: all nights; the night before alone, by its mean or query by query."""
+_NO_SPREAD = {
+    BEFORE: "any change counts, as no query differs on either night",
+    BEFORE_PAIRED: "any change counts, as all of these changed alike",
+}
 LEVEL = 0.001
 """Of the test against the night before. A night has many groups, and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -72,7 +76,7 @@ def make_pairer(plan: FlagPlan) -> BatchFunction:
 
     def pair(row: dict[str, Any]) -> dict[str, Any]:
         its = row["paired"]
-        if its is None or not its["std_error"]:
+        if its is None or its["std_error"] is None:
             return row
         judged = {
             "median": row["before_value"],
@@ -136,18 +140,21 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], plan: FlagPla
 def _against_before(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """Name the night before, and hold a night against it by the errors of both where these are known."""
     named = {"before": date_of(before["day"]), "before_value": before["value"]}
-    error = math.hypot(one["std_error"] or 0.0, before["std_error"] or 0.0)
-    if not error or one["std_error"] is None or before["std_error"] is None:
+    if one["std_error"] is None or before["std_error"] is None:
         return named
+    error = math.hypot(one["std_error"], before["std_error"])
     return {**named, "median": before["value"], **_held(one["value"] - before["value"], error, BEFORE)}
 
 
 def _held(difference: float, error: float, how: str, df: float | None = None) -> dict[str, Any]:
-    """Judge a difference from the night before by its error; `df` are the degrees of freedom of an error of pairs."""
+    """Judge a difference from the night before by its error; `df` are the degrees of freedom of an error of pairs.
+
+    Without any error every change is far, as by history; z is null then.
+    """
     limit = _NORMAL_LIMIT if df is None else t_quantile(1 - LEVEL / 2, df)
-    z = difference / error
+    z = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
     status = SHORT if abs(z) <= limit else LOW if z < 0 else HIGH
-    return {"status": status, "spread": error, "z": z, "limit": limit, "weekday": how}
+    return {"status": status, "spread": error, "z": z if math.isfinite(z) else None, "limit": limit, "weekday": how}
 
 
 def is_of_the_night_before(row: Mapping[str, Any]) -> bool:
@@ -170,10 +177,13 @@ def _rule(row: dict[str, Any], plan: FlagPlan) -> str:
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {plan.fewest_any_day} are needed"
     if is_of_the_night_before(row):
+        scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"
+        distance = (
+            _NO_SPREAD[row["weekday"]] if row["z"] is None else f"{abs(row['z']):.2f} {unit_of(row)} of {scale}"
+        )
         return (
             f"{name} is {row['value']:.6f} on {row['night']} and was {row['median']:.6f} on the night before, "
-            f"{row['before']}{_pairs(row)} ({abs(row['z']):.2f} {unit_of(row)} of {row['spread']:.6f}; "
-            f"limit {row['limit']:.2f}, level {LEVEL:g}); {short}"
+            f"{row['before']}{_pairs(row)} ({distance}); {short}"
         )
     if row["status"] == SHORT:
         return f"{name}: {short}"
