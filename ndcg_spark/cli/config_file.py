@@ -71,7 +71,7 @@ def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
         When the file cannot be read, a key is no option of the command, or outside of tables of none, or a value has
         the wrong type.
     """
-    options = _options_of(context.command)
+    options = keys_of(context.command)
     found: dict[str, Any] = {}
     for level, table in enumerate(_tables_for(path, context)):
         spellings: dict[str, str] = {}
@@ -94,8 +94,8 @@ def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
     return found
 
 
-def _options_of(command: click.Command) -> dict[str, click.Parameter]:
-    """Options by the names of their flags, and of their parameters, under which the run log has them."""
+def keys_of(command: click.Command) -> dict[str, click.Parameter]:
+    """Options by their keys: the names of their flags, and of their parameters, under which the run log has them."""
     options = [one for one in command.params if one.name not in _NOT_IN_FILES]
     return {str(one.name).replace("_", "-"): one for one in options} | {_key(one): one for one in options}
 
@@ -103,7 +103,7 @@ def _options_of(command: click.Command) -> dict[str, click.Parameter]:
 def _options_of_all(command: click.Command) -> set[str]:
     """Names of the options of a command and of those within."""
     within = command.commands.values() if isinstance(command, click.Group) else ()
-    return set(_options_of(command)).union(*map(_options_of_all, within))
+    return set(keys_of(command)).union(*map(_options_of_all, within))
 
 
 def _tables_for(path: str, context: click.Context) -> list[dict[str, Any]]:
