@@ -45,11 +45,17 @@ def run_nights_job(config: NightsConfig) -> int:
 
 def _nights(spark: SparkSession, config: NightsConfig, progress: Progress) -> int:
     from ndcg_spark.spark.diagnosis import shift_of_means
+    from ndcg_spark.spark.formats import read_table
 
-    table = _means(spark, config)
+    source = config.source
+    metrics = read_table(spark, source.reference, source.kind, source.options).frame
+    table = _means(metrics, config)
     nights = [table.where(_day() == day.isoformat()) for day in (config.before, config.after)]
     rows = _collected(shift_of_means(*nights), "comparing nights", progress)
+    if {*config.runs} - {row["run"] for row in rows} or {*config.segments} - {row["segment_by"] for row in rows}:
+        rows = []
     if not rows:
+        _require_names(metrics, config)
         raise InputRefusedError(
             f"{config.source.reference!r} has no segments of {config.metric} on both {config.before} and "
             f"{config.after}."
@@ -73,15 +79,29 @@ def _day() -> Column:
     return F.col("run_date").cast("string")
 
 
-def _means(spark: SparkSession, config: NightsConfig) -> DataFrame:
+def _require_names(table: DataFrame, config: NightsConfig) -> None:
+    """Run actions: raise for the first name that the metric table does not have."""
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.spark.nights import metric_at, require_present
+
+    for what, column, names in (
+        ("data set", F.col("dataset"), [] if config.dataset is None else [config.dataset]),
+        ("metric", F.col("metric"), [config.metric]),
+        ("metric", metric_at(), [f"{config.metric}@{k or 'all'}" for k in config.cutoffs or ()]),
+        ("run", F.col("run"), config.runs),
+        ("segment column", F.col("segment_by"), config.segments),
+        ("night", _day(), [str(config.before), str(config.after)]),
+    ):
+        require_present(table, what, column, names)
+
+
+def _means(table: DataFrame, config: NightsConfig) -> DataFrame:
     """Rows of the metric table that were asked for, of all nights."""
     from pyspark.sql import functions as F
 
     from ndcg_spark.spark.expressions import require_column
-    from ndcg_spark.spark.formats import read_table
 
-    source = config.source
-    table = read_table(spark, source.reference, source.kind, source.options).frame
     for name in ("run_date", "metric", "segment_by", "k", "dataset"):
         require_column(table, name, "metric-table", "metric table")
     rows = table.where(F.col("metric") == config.metric)

@@ -96,6 +96,8 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
     ------
     InvalidParameterError
     """
+    if options["query_col"] != "query_id" and options["per_query"] is None:
+        raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
     plan = FlagPlan(
         start=night_of("--from", options["start"]),
         end=night_of("--to", options["end"]),

@@ -171,15 +171,18 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     """
     from pyspark.sql import functions as F
 
-    from ndcg_spark.spark.nights import METRIC_TABLE, night_column
+    from ndcg_spark.spark.nights import METRIC_TABLE, metric_at, night_column
 
     night = night_column(rows, METRIC_TABLE)
     dataset = F.col("dataset") if "dataset" in rows.columns else F.lit("")
-    found = rows.select(night.alias("night"), dataset.alias("dataset")).agg(
-        F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")
+    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", metric_at().alias("at")).agg(
+        *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
+        F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
     (facts,) = found.collect()
     datasets = sorted(facts["datasets"])
+    if facts["first"] is None or any(one.text not in facts["metrics"] for one in asked.metrics):
+        _require_names(table.frame, asked)
     if facts["first"] is None:
         raise InputRefusedError(f"{table.name} has no rows{_described(asked)}.")
     if len(datasets) > 1:
@@ -187,6 +190,23 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
             f"{table.name} has rows of several data sets ({', '.join(datasets[:5])}); name one with --dataset."
         )
     return Nights((datasets or [""])[0], facts["first"], facts["last"])
+
+
+def _require_names(frame: DataFrame, asked: MetricRows) -> None:
+    """Run an action: raise for the first name of a data set, configuration or metric that the table does not have."""
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.spark.nights import metric_at, require_present
+
+    for column, what, name in (
+        ("dataset", "data set", asked.dataset),
+        ("config_hash", "config_hash", asked.config_hash),
+    ):
+        if name is not None:
+            require_present(frame, what, F.col(column).cast("string"), [name])
+            frame = frame.where(F.col(column) == name)
+    require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
+    require_present(frame, "metric", metric_at(), [one.text for one in asked.metrics if not one.every_cutoff])
 
 
 def _described(asked: MetricRows) -> str:

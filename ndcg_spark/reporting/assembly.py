@@ -225,7 +225,11 @@ def _night(table: DataFrame, place: _Place, runs: Sequence[str]) -> Rows:
         raise InputRefusedError(f"the metric table has no rows of data set {place.dataset!r}{night}.")
     missing = [run for run in runs if run not in there]
     if missing:
-        raise InvalidParameterError(f"there is no run {missing[0]!r} in data set {place.dataset!r}{night}.")
+        others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
+        raise InvalidParameterError(
+            f"there is no run {missing[0]!r} in data set {place.dataset!r}{night}; there are "
+            f"{listed(map(repr, sorted(others))) or 'none'}."
+        )
     return rows
 
 

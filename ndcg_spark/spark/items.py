@@ -20,7 +20,7 @@ from ndcg_spark.metrics.base import (
     TOPICS,
     VECTOR,
 )
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import EvaluationPlan, ItemColumns
 from ndcg_spark.spark.canonical import TOPICS as TOPICS_COLUMN
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.timestamps import utc_date
@@ -82,6 +82,7 @@ def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
     for table, frame in given.items():
         if frame is not None:
             require_column(frame, item, option("item"), _TABLES[table][0])
+    _require_named(plan, tables)
     if tables.items is not None:
         _attributes(tables.items, plan)
     if tables.interactions is not None:
@@ -94,6 +95,25 @@ def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
             f"metric {plan.metric_with(SEEN)!r} needs the user of each query: {user_column(plan)!r} "
             f"({option('user')}) must be a query or segment column."
         )
+
+
+def _require_named(plan: EvaluationPlan, tables: ItemTables) -> None:
+    """Raise unless a column that was named is there, also where no metric reads it: a name may be misspelt."""
+    frames = {
+        **dict.fromkeys(("vector", "categories", "first_seen"), (tables.items, *_TABLES[ITEMS])),
+        "user": (tables.interactions, *_TABLES[INTERACTIONS]),
+    }
+    for name, (frame, table, how) in frames.items():
+        column = getattr(plan.item_columns, name)
+        if column == getattr(ItemColumns(), name):
+            continue
+        if frame is None:
+            raise InvalidParameterError(
+                f"{option(name)} names {column!r}, a column of the {table}, which is not there ({how})."
+            )
+        require_column(frame, column, option(name), table)
+    if plan.item_columns.topics != ItemColumns().topics:
+        require_column(tables.relevances, plan.item_columns.topics, option("topics"), "table with the relevances")
 
 
 def user_column(plan: EvaluationPlan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +16,8 @@ from ndcg_spark.worker.history.nights import SERIES
 METRIC_TABLE = "metric table"
 """What the table is called for a person."""
 NIGHT = "night"
+MOST_NAMES = 10
+"""Names that exist, in an error about one that does not."""
 
 
 def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
@@ -55,6 +58,45 @@ def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
 def segment_column(by: Column) -> Column:
     """Segment as text: empty for all queries, whatever the format makes of an empty text."""
     return F.when(by == "", F.lit("")).otherwise(F.col("segment").cast("string"))
+
+
+def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
+    """Run an action: raise for the first name that no row has, and list those that rows have.
+
+    For names that gave no rows: a name may be misspelt, or its rows may not be there yet.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A metric table.
+    what : str
+        What is named: `run`, `night`.
+    column : Column
+        Of text.
+    names : sequence of str
+
+    Raises
+    ------
+    InputRefusedError
+    """
+    if not names:
+        return
+    named_so = table.select(column.alias("name")).distinct()
+    there = {row["name"] for row in named_so.where(F.col("name").isin(*names)).collect()}
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return
+    others = [row["name"] for row in named_so.where("name <> ''").orderBy(F.desc("name")).take(MOST_NAMES + 1)]
+    listed = ", ".join(others[:MOST_NAMES][::-1]) + (", and others" if len(others) > MOST_NAMES else "")
+    raise InputRefusedError(
+        f"there is no {what} {missing[0]!r} in the {METRIC_TABLE}; there {'is' if len(others) == 1 else 'are'} "
+        f"{listed or 'none'}."
+    )
+
+
+def metric_at() -> Column:
+    """Metric and cutoff of a row, as a user names both: `ndcg@10`."""
+    return F.concat_ws("@", F.col("metric").cast("string"), F.coalesce(F.col("k").cast("string"), F.lit("all")))
 
 
 def night_column(frame: DataFrame, table: str) -> Column:

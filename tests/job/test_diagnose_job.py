@@ -94,7 +94,10 @@ def test_a_run_without_rows_is_refused(spark, tmp_path):
     ("arguments", "message"),
     [
         (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-01-30"), "name two nights"),
-        (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-02-01"), "has no segments of"),
+        (
+            ("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-02-01"),
+            "there is no night '2026-02-01'",
+        ),
         (("nights", "--metric-table", "M", "--before", "x", "--after", "2026-02-01"), "must be a date"),
         (("runs",), "name the rankings to diagnose"),
         (("runs", "--input", "R", "--run", "new"), "--baseline and --run go together"),

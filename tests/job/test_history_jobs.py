@@ -198,8 +198,10 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     assert_refused(
         ended, "two configurations", "config_hash", "on 2026-01-29", "on 2026-01-30", "Nothing was written"
     )
-    assert_refused(roll_up("--input", table, *output, "--metrics", "ap,ndcg@4"), "has no rows of metrics ap, ndcg@4")
-    assert_refused(roll_up("--input", table, *output, "--dataset", "app"), "has no rows of data set 'app'")
+    assert_refused(
+        roll_up("--input", table, *output, "--metrics", "ap,ndcg@4"), "no metric 'ap'", "are dcg, idcg, ndcg"
+    )
+    assert_refused(roll_up("--input", table, *output, "--dataset", "app"), "no data set 'app'", "there is shop")
     assert_refused(roll_up("--input", table, *output, "--periods", "year"), "must be one of week, month, rolling_7")
     assert_refused(roll_up("--input", table, *output, "--from", "2026-02-30"), "--from must be a date")
     assert_refused(roll_up("--input", table, *output, "--from", "2027-01-01"), "no night of the table is in a period")

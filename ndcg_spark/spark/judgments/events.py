@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import option
-from ndcg_spark.judgment_plans import EventPlan
+from ndcg_spark.judgment_plans import EventColumns, EventPlan
 from ndcg_spark.spark.exact_sums import from_limbs, limbs
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.judgments.bad_rows import Reasons, checked, key_reasons, without_bad_rows
@@ -139,6 +139,9 @@ def _checks(events: DataFrame, plan: EventPlan, parse_text: bool) -> tuple[TimeC
     reasons.append(("null_ts", named(columns.ts).isNull()))
     if time.is_text:
         reasons.append(("ts_not_a_timestamp", time.micros.isNull()))
+    for part in ("event_id", "user"):
+        if getattr(columns, part) != getattr(EventColumns(), part):  # named, though perhaps not needed
+            require_column(events, getattr(columns, part), option(part), TABLE)
     for column, part in _dedup_parts(plan):
         require_column(events, column, option(part), TABLE)
         reasons.append((f"null_{part}", named(column).isNull()))

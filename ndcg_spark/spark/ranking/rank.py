@@ -218,6 +218,11 @@ def _chosen(
         require_spark_allowed(plan, f"column {relevance!r} is an array")
         reason = f"column {relevance!r} is an array: each row is scored where it is"
         return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan), n_tasks=n_tasks)
+    if plan.columns.ideal is not None:
+        raise InvalidParameterError(
+            f"{option('ideal')} names {plan.columns.ideal!r}, the judged relevances beside an array of relevances, "
+            f"and {relevance!r} is no array; leave it out."
+        )
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(plan, frame, *([] if judgments is None else [judgments]))

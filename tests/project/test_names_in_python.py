@@ -1,0 +1,181 @@
+"""A name of something that does not exist is refused by every parameter that takes one, with names that do exist."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import fields
+from datetime import date
+from pathlib import Path
+
+import pytest
+from support.main_job import command
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+from golden import STORY
+from golden_nights import write_inputs
+
+import ndcg_spark as ns
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.evaluation import EvaluationOptions
+from ndcg_spark.plan import Columns, ItemColumns
+
+NOWHERE = "nowhere"
+NIGHT = date(2026, 2, 1)
+RANKED = {"run": "ranker", "k": 5}
+
+
+class Tables:
+    """The inputs of the golden nights, by the names of their files, and what the main job made of them."""
+
+    def __init__(self, spark, folder):
+        self.spark, self.folder = spark, folder
+
+    def __getattr__(self, name):
+        path = self.folder / f"{name}.parquet"
+        return self.spark.read.parquet(str(path if path.exists() else self.folder / name))
+
+
+@pytest.fixture(scope="module")
+def tables(spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("names")
+    write_inputs(folder)
+    for name in ("mean-ndcg", "the next night"):
+        assert command(*shlex.split(STORY[name].format(f=folder))).code == 0
+    return Tables(spark, folder)
+
+
+def evaluated(tables):
+    return ns.evaluate(tables.next, **RANKED)
+
+
+def columns_of(plan):
+    """Fields of a class of column names, each of which is the name of one column."""
+    return [one.name for one in fields(plan)]
+
+
+COLUMNS = {
+    "evaluate": (
+        [*columns_of(Columns), *columns_of(ItemColumns), "segments"],
+        lambda of, **named: ns.evaluate(of.next, **RANKED | named),
+    ),
+    "rank_queries": (
+        ["query", "score", "weight"],
+        lambda of, **named: ns.rank_queries(of.run, ns.evaluation_plan(**named)),
+    ),
+    "compare": (
+        ["query", "segments", "weight", "cluster"],
+        lambda of, **named: ns.compare(of.queries.where("run_date = '2026-02-01'"), baseline="a", **named),
+    ),
+    "judgments_from_events": (
+        columns_of(ns.EventColumns),
+        lambda of, **named: ns.judgments_from_events(
+            of.events, ns.EventPlan(grades={"click": 1.0}, as_of=date(2026, 2, 1), columns=ns.EventColumns(**named))
+        ),
+    ),
+    "judgments_from_ratings": (
+        columns_of(ns.RatingColumns),
+        lambda of, **named: ns.judgments_from_ratings(of.ratings, ns.RatingPlan(columns=ns.RatingColumns(**named))),
+    ),
+    "fit_propensities": (
+        ["query", "item", "position", "click"],
+        lambda of, **named: ns.fit_propensities(
+            of.impressions, ns.PropensityPlan(columns=ns.ImpressionColumns(**named))
+        ),
+    ),
+    "judgments_from_impressions": (
+        columns_of(ns.ImpressionColumns),
+        lambda of, **named: ns.judgments_from_impressions(
+            of.impressions,
+            ns.WeightPlan(columns=ns.ImpressionColumns(**named)),
+            None if "propensity" in named else of.given,
+        ),
+    ),
+    "inverse_propensity_estimates": (
+        ["run", "segment_sets"],
+        lambda of, **named: ns.inverse_propensity_estimates(of.impressions, ns.WeightPlan(**named), of.given),
+    ),
+    "retrieve": (
+        ["query", "item", "vector", "labels", "same"],
+        lambda of, **named: ns.retrieve(of.photos, of.corpus, ns.RetrievalPlan(**{"metric": "hamming"} | named), k=2),
+    ),
+    "judge_by_labels": (
+        ["query", "item", "labels", "same"],
+        lambda of, **named: ns.judge_by_labels(
+            of.photos, of.corpus, ns.RetrievalPlan(**{"metric": "hamming", "labels": "labels"} | named)
+        ),
+    ),
+    "flag_changes": (
+        ["query"],
+        lambda of, **named: ns.flag_changes(of.metrics, per_query=of.queries, **named),
+    ),
+    "with_query_folds": (["query"], lambda of, **named: ns.with_query_folds(of.next, num_folds=2, **named)),
+}
+"""Parameters that name columns, and a call that takes them."""
+MANY = {"query": (NOWHERE,), "segments": [NOWHERE], "segment_sets": ((NOWHERE,),)}
+"""Values of parameters that take several names."""
+ONE_NAME = ("retrieve", "judge_by_labels", "with_query_folds")
+OTHERS = {
+    "evaluate metrics": ("ndcg", lambda of: ns.evaluate(of.next, **RANKED, metrics=NOWHERE)),
+    "evaluate convention": ("trec_eval", lambda of: ns.evaluate(of.next, **RANKED, convention=NOWHERE)),
+    "compare baseline": ("a, b", lambda of: ns.compare(of.queries, baseline=NOWHERE)),
+    "compare baseline of an evaluation": ("a, b", lambda of: ns.compare(evaluated(of), baseline=NOWHERE)),
+    "compare metrics": ("ndcg", lambda of: ns.compare(evaluated(of), baseline="a", metrics=NOWHERE)),
+    "compare convention": ("trec_eval", lambda of: ns.compare(of.queries, baseline="a", convention=NOWHERE)),
+    "changed_queries baseline": (
+        "a, b",
+        lambda of: ns.changed_queries(evaluated(of), baseline=NOWHERE, run="b", n=2),
+    ),
+    "changed_queries run": ("a, b", lambda of: ns.changed_queries(evaluated(of), baseline="a", run=NOWHERE, n=2)),
+    "changed_queries metric": (
+        "ndcg",
+        lambda of: ns.changed_queries(evaluated(of), baseline="a", run="b", n=2, metric=NOWHERE),
+    ),
+    "changed_queries segments": (
+        "",
+        lambda of: ns.changed_queries(evaluated(of), baseline="a", run="b", n=2, segments=[NOWHERE]),
+    ),
+    "explain_difference": ("trec_eval", lambda of: ns.explain_difference(of.next, "default", NOWHERE, **RANKED)),
+    "report runs": ("'a', 'b'", lambda of: ns.report(of.metrics, run_date=NIGHT, runs=[NOWHERE])),
+    "report metric": ("lists them all", lambda of: ns.report(of.metrics, run_date=NIGHT, metric=f"{NOWHERE}@2")),
+    "report baseline": ("'b', 'a'", lambda of: ns.report(of.metrics, run_date=NIGHT, baseline=NOWHERE)),
+    "report production": ("'b', 'a'", lambda of: ns.report(of.metrics, run_date=NIGHT, production=NOWHERE)),
+    "report dataset": ("shop", lambda of: ns.report(of.metrics, run_date=NIGHT, dataset=NOWHERE)),
+    "report gates": ("lists them all", lambda of: ns.report(of.metrics, run_date=NIGHT, gates=[f"{NOWHERE}@2>=0.5"])),
+}
+"""Calls with a name of a run, metric, convention or data set, and names that do exist."""
+CASES = [(name, one) for name, (parameters, _) in COLUMNS.items() for one in parameters]
+
+
+def refusal(made):
+    """What a call, or the action on what it returns, raises."""
+
+    def act():
+        found = made()
+        for one in found if isinstance(found, tuple) else (found,):
+            (one.summary if isinstance(one, ns.Evaluation) else one).collect()
+
+    with pytest.raises(NdcgSparkError) as refused, ns.plain_refusals():
+        act()
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(("call", "parameter"), CASES, ids=[" ".join(one) for one in CASES])
+def test_a_column_that_does_not_exist_is_refused(tables, call, parameter):
+    value = NOWHERE if call in ONE_NAME else MANY.get(parameter, NOWHERE)
+    told = refusal(lambda: COLUMNS[call][1](tables, **{parameter: value}))
+    assert f"{NOWHERE!r}" in told
+    assert "which has: " in told or "leave it out" in told or "is not there" in told
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_run_or_metric_that_does_not_exist_is_refused(tables, case):
+    exists, call = OTHERS[case]
+    told = refusal(lambda: call(tables))
+    assert NOWHERE in told
+    assert exists in told
+
+
+def test_the_columns_of_evaluate_are_those_of_its_options():
+    assert set(COLUMNS["evaluate"][0]) <= set(EvaluationOptions.__annotations__)

@@ -1,0 +1,126 @@
+"""A name of something that does not exist is refused by every option that takes one, and told with those that do."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from support.main_job import Ended, assert_refused, command
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+from golden import STORY, commands_of
+from golden_nights import write_inputs
+
+from ndcg_spark.cli.commands import cli
+
+TABLE = {
+    *("input", "judgments", "items", "interactions", "queries", "corpus", "per_query", "baseline_per_query"),
+    *("metric_table", "propensities", "comparison", "flags", "clicks", "summary", "diagnosis", "config"),
+}
+RUN = {"baseline", "runs", "run", "production"}
+METRIC = {"metrics", "metric", "gate"}
+CONVENTION = {"convention", "explain_difference"}
+NIGHT = {"before", "after"}
+CONFIGURATION = {"config_hash"}
+NEW = {
+    *("output", "per_query_output", "rejects", "run_log", "json", "disputes", "rankings_output", "judgments_output"),
+    *("dataset", "run_date", "title"),
+}
+"""Options that name what the command makes, or what its results are called."""
+OF_A_COMMAND = {
+    ("report", "metrics"): "table",
+    ("retrieve", "run"): "new",
+    ("report", "run_date"): "night",
+    ("diagnose nights", "segment_cols"): "segment column",
+    **{(name, "dataset"): "data set" for name in ("diagnose nights", "report", "business-link", "roll-up",
+                                                  "flag-changes")},
+}  # fmt: skip
+"""Options that name something else in one command than in the others."""
+FORMS = {
+    *("conf", "k", "periods", "limits", "start", "end", "as_of", "gain", "discount", "pad_to_k", "grades"),
+    *("impression", "print_config", "ties", "score_precision", "ideal", "unjudged", "negative", "no_relevant"),
+    *("missing_query", "unjudged_query", "duplicates"),
+}  # fmt: skip
+"""Options whose texts are numbers, dates that bound a range, or forms with a check of their own."""
+OF_QUERIES = "compare-runs of per-query tables"
+SHOWN = "--input {f}/impressions.parquet --json -"
+BASE = {
+    ("mean-ndcg", "vector_col"): STORY["metrics of items"],
+    ("compare-runs", "per_query"): STORY[OF_QUERIES],
+    ("compare-runs", "baseline_per_query"): STORY[OF_QUERIES],
+    ("position-bias judgments", "propensity_col"): f"position-bias judgments {SHOWN}",
+    ("position-bias estimates", "propensity_col"): f"position-bias estimates {SHOWN}",
+}
+"""Arguments with which an option is of use, where it is not with those of the night of its command."""
+EXIST = {"run": "a", "metric": "ndcg", "convention": "trec_eval", "night": "2026-01-31", "data set": "shop",
+         "segment column": "country"}  # fmt: skip
+"""A name of each kind that exists, and is told."""
+
+
+def kind_of(name: str, option) -> str:
+    """What an option of a command names."""
+    known = OF_A_COMMAND.get((name, option.name))
+    if known is not None:
+        return known
+    if option.type.name != "text" or option.name.endswith(("_format", "_option")):
+        return "other"
+    if option.name.endswith("_col") or option.name == "segment_cols":
+        return "column"
+    kinds = {"table": TABLE, "run": RUN, "metric": METRIC, "convention": CONVENTION, "night": NIGHT, "new": NEW,
+             "configuration": CONFIGURATION}  # fmt: skip
+    found = [kind for kind, names in kinds.items() if option.name in names]
+    assert len(found) + (option.name in FORMS) == 1, f"say what --{option.name} of {name} names: {found}"
+    return found[0] if found else "other"
+
+
+OPTIONS = [
+    (name, option.name, option.opts[0], kind)
+    for name, one in commands_of(cli)
+    for option in one.params
+    if (kind := kind_of(name, option)) not in ("other", "new")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(spark, tmp_path_factory):
+    made = tmp_path_factory.mktemp("names")
+    write_inputs(made)
+    for name in ("mean-ndcg", "the next night"):
+        assert command(*shlex.split(STORY[name].format(f=made))).code == 0
+    return made
+
+
+def asked(name: str, option: str, flag: str, value: str, folder: Path) -> Ended:
+    """Run a command of the story with one option changed."""
+    night = next(text for text in STORY.values() if text.startswith(f"{name} "))
+    words = shlex.split(BASE.get((name, option), night).format(f=folder))
+    if "--run-log" in words:  # which tells a line of its own
+        at = words.index("--run-log")
+        words[at : at + 2] = []
+    if flag in words:
+        words[words.index(flag) + 1] = value
+    else:
+        words += [flag, value]
+    return command(*words)
+
+
+@pytest.mark.parametrize(("name", "option", "flag", "kind"), OPTIONS, ids=[f"{one[0]} {one[2]}" for one in OPTIONS])
+def test_a_name_that_does_not_exist_is_refused(folder, name, option, flag, kind):
+    values = {"table": str(folder / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
+    value = values.get(kind, "nowhere") + (">=0.5" if option == "gate" else "")
+    ended = asked(name, option, flag, value, folder)
+    exists = EXIST.get(kind, "")
+    if kind == "column" and not any(text in ended.err for text in ("leave it out", "is not there", "not given")):
+        exists = "which has: "
+    assert_refused(
+        ended, "2020-02-02" if kind == "night" else flag if "not given" in ended.err else "nowhere", exists
+    )
+
+
+@pytest.mark.parametrize(("metrics", "missing"), [("ndcg@10,ap@10", "'ap'"), ("ndcg@10,ndcg@3", "'ndcg@3'")])
+def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(folder, metrics, missing):
+    ended = command("flag-changes", "--input", folder / "history.parquet", "--metrics", metrics)
+    assert_refused(ended, f"there is no metric {missing} in the metric table; there is ndcg")
