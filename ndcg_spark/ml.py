@@ -224,8 +224,8 @@ class NdcgEvaluator(
         return rows, "unretrieved"
 
     def isLargerBetter(self) -> bool:  # noqa: N802
-        """Whether the best model has the largest value: always true."""
-        return True
+        """Whether the best model has the largest value: so it is but for `rbp_residual`."""
+        return self._metric().metric.larger_is_better
 
     def setPredictionCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
         """Set `predictionCol`."""

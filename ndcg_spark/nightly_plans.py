@@ -85,7 +85,7 @@ class LinkPlan:
 
 
 def check_nights(start: date | None, end: date | None) -> None:
-    """Raise unless one night is not after the other.
+    """Raise unless nights are dates, and one is not after the other.
 
     Parameters
     ----------
@@ -95,6 +95,9 @@ def check_nights(start: date | None, end: date | None) -> None:
     ------
     InvalidParameterError
     """
+    for night in (start, end):
+        if night is not None and type(night) is not date:  # a datetime is one, too
+            raise InvalidParameterError(f"a night is a datetime.date; got {night!r}.")
     if start is not None and end is not None and start > end:
         raise InvalidParameterError(f"the first night, {start}, is after the last, {end}.")
 

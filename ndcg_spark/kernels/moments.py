@@ -138,8 +138,8 @@ def refuse_light(weight_sum: Fraction) -> None:
     """
     if weight_sum < _LIGHTEST_SUM:
         raise InputRefusedError(
-            f"weights of queries sum to {float(weight_sum):.3g}, too small for an exact mean (limit 2^-80); multiply "
-            "all weights by the same number."
+            "weights of queries sum to less than 2^-80, too small for an exact mean; multiply all weights by the "
+            "same number."
         )
 
 

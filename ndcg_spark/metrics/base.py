@@ -60,6 +60,8 @@ class NamedMetric(ABC):
         Whether tied items must stand in some order, so that ties cannot be averaged.
     within_1 : bool
         Whether all values lie between 0 and 1.
+    larger_is_better : bool
+        Whether a better ranking has a larger value.
     """
 
     name: ClassVar[str]
@@ -69,6 +71,7 @@ class NamedMetric(ABC):
     takes_cutoff: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
     within_1: ClassVar[bool] = True
+    larger_is_better: ClassVar[bool] = True
 
     @property
     def needs(self) -> tuple[Need, ...]:

@@ -50,6 +50,7 @@ class RankBiasedPrecisionResidual(Metric):
 
     p: float = 0.8
     name = "rbp_residual"
+    larger_is_better = False
     about = "1 - (1-p) * sum over judged items of p^(rank-1): what rbp could gain from ranks that are not judged"
     source = SOURCE
 

@@ -74,6 +74,12 @@ def test_other_metrics(predictions, name, expected):
     assert evaluator.evaluate(predictions) == pytest.approx(expected, abs=1e-12)
 
 
+def test_a_residual_is_better_the_smaller_it_is():
+    """It is what unjudged items could add: the largest one would choose the lists with the fewest judged items."""
+    assert not NdcgEvaluator(**NAMES, metricName="rbp_residual(p=0.8)").isLargerBetter()
+    assert NdcgEvaluator(**NAMES, metricName="rbp(p=0.8)").isLargerBetter()
+
+
 def test_it_is_copied_saved_and_loaded(predictions, tmp_path):
     evaluator = NdcgEvaluator(**NAMES, queryCol=["query_id"], k="all", ties="worst", itemCol="item_id")
     evaluator.save(str(tmp_path / "evaluator"))
