@@ -49,6 +49,31 @@ class MissingPackageError(NdcgSparkError, ImportError):
     """A package is not installed that only some functions need, or Python workers lack one."""
 
 
+def cannot_import(error: ImportError, use: str, package: str, extra: str) -> MissingPackageError:
+    """Say that a package is not installed, or is and cannot be imported, which installing it again would not mend.
+
+    Parameters
+    ----------
+    error : ImportError
+    use : str
+        Says what needs the package, as `figures need matplotlib`.
+    package : str
+        What the package is called where it is imported.
+    extra : str
+        The extra of this package that brings it.
+
+    Returns
+    -------
+    MissingPackageError
+    """
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == package:
+        return MissingPackageError(f"{use}: pip install 'ndcg-spark[{extra}]'.")
+    return MissingPackageError(
+        f"{use}, and {package} is installed but cannot be imported ({one_line(str(error)).rstrip('.')}): pip install "
+        f"--upgrade {package}, or the packages that it was made for."
+    )
+
+
 def mark_refusal(text: str) -> str:
     """Wrap a message so that it survives the way from a worker through the JVM.
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError, MissingPackageError
+from ndcg_spark.errors import InputRefusedError, cannot_import
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.spark.expressions import columns_of, require_column
 from ndcg_spark.spark.failures import plain_refusals
@@ -106,7 +106,7 @@ def _imported() -> Any:
         import mlflow
         import mlflow.entities
     except ImportError as error:
-        raise MissingPackageError("log_evaluation needs MLflow: pip install 'ndcg-spark[mlflow]'.") from error
+        raise cannot_import(error, "log_evaluation needs MLflow", "mlflow", "mlflow") from error
     return mlflow
 
 

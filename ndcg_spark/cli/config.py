@@ -184,7 +184,7 @@ def check_file(flag: str, path: str) -> None:
     ------
     InvalidParameterError
     """
-    parent = os.path.dirname(os.path.abspath(path))
+    parent = os.path.dirname(os.path.realpath(path))  # a link stays one, and its target is written
     if not os.path.isdir(parent) or os.path.isdir(path):
         raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
     if os.path.exists(path) and not os.path.isfile(path):

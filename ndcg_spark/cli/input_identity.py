@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime, timezone
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.cli.config import Source, source_of, tables_read
+from ndcg_spark.errors import one_line
 from ndcg_spark.redaction import redacted
-from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.spark.formats import guess_format, read_query
 from ndcg_spark.tables import canonical
+from ndcg_spark.tables.catalog import described
 from ndcg_spark.tables.iceberg import IcebergLog
-from ndcg_spark.worker.files.listing import is_hidden
+from ndcg_spark.worker.files.listing import is_hidden, walked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_FILES = 10_000
 """Asking a file system about more of them takes longer than a second on some."""
+_FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -41,8 +43,8 @@ def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[di
     list of dict
         `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one of
         them; for remote files and for queries `files` and `digest`, a hash of the sorted names that Spark lists, as
-        those of files that it writes never come again; for Delta and Iceberg tables `version`. What is not known is
-        left out.
+        those of files that it writes never come again; for Delta and Iceberg tables `version`. What such inputs do
+        not have is left out; `unknown` says why the state of an input could not be found out.
     """
     return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
 
@@ -54,16 +56,21 @@ def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
         "reference": redacted(source.reference),
         "format": kind,
     }
-    with suppress(OSError, *SPARK_ERRORS):  # a job that cannot read its input says so itself
-        if kind == "sql":
-            return found | _digest_of_names(read_query(spark, source.reference))
-        if kind == "table":
-            return found | _table_facts(spark, source.reference)
-        here = file_facts(source.reference)
-        remote = not here and "://" in source.reference and not source.reference.startswith("file:")
-        # As text no file is opened to find out its columns.
-        return found | (_digest_of_names(spark.read.format("text").load(source.reference)) if remote else here)
-    return found
+    try:
+        return found | _state(spark, source.reference, kind)
+    except _FAILURES as error:  # a job that cannot read its input says so itself
+        return found | {"unknown": one_line(redacted(first_line(error)))}
+
+
+def _state(spark: SparkSession, reference: str, kind: str) -> dict[str, Any]:
+    if kind == "sql":
+        return _digest_of_names(read_query(spark, reference))
+    if kind == "table":
+        return _table_facts(spark, reference)
+    here = file_facts(reference)
+    remote = not here and "://" in reference and not reference.startswith("file:")
+    # As text no file is opened to find out its columns.
+    return _digest_of_names(spark.read.format("text").load(reference)) if remote else here
 
 
 def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
@@ -99,7 +106,7 @@ def _files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
         return
-    for folder, inner, names in os.walk(place):
+    for folder, inner, names in walked(place):
         inner[:] = [name for name in inner if not is_hidden(name)]
         yield from (Path(folder, name) for name in names if not is_hidden(name))
 
@@ -114,14 +121,13 @@ def _delta_version(place: Path) -> dict[str, Any]:
 
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
-    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
-    described = {(row[0] or "").strip().lower(): row[1] for row in rows}
-    provider = (described.get("provider") or "").strip().lower()
+    facts = described(spark, table)
+    provider = facts.get("provider", "").lower()
     if provider == "delta":
         latest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").first()
         return {"version": latest[0]} if latest else {}
     if provider == "iceberg":
         current = IcebergLog(spark, table, ()).version()
         return {} if current is None else {"version": current}
-    location = described.get("location")
+    location = facts.get("location")
     return file_facts(location) if location else {}

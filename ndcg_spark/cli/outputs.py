@@ -125,7 +125,8 @@ def refuse_outputs(
             readings.append(found)
     if json_path not in (None, "-"):
         refuse_nested(canonical(os.path.abspath(str(json_path))), str(json_path), readings)
-        refuse_inside_table(str(json_path))
+        with refusing(str(json_path)):
+            refuse_inside_table(str(json_path))
 
 
 def _readings(spark: SparkSession, inputs: Inputs, config: JobConfig) -> list[Reading]:

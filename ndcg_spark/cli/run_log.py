@@ -222,8 +222,9 @@ def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Readin
     for name in tables_read(options):
         source = source_of(dict(options), name)
         kind = source.kind or guess_format(source.reference)
-        with suppress(*SPARK_ERRORS):  # a query that fails is refused by the job
-            frame = read_query(spark, source.reference) if kind == "sql" else None
+        with suppress(*SPARK_ERRORS):  # what cannot be opened is refused by the job
+            frame = spark.table(source.reference) if kind == "table" else None
+            frame = read_query(spark, source.reference) if kind == "sql" else frame
             found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
     for name in tables_written(options):
         reference = options[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ndcg_spark.errors import MissingPackageError
+from ndcg_spark.errors import cannot_import
 
 POWER = 0.8
 """The power that a minimal detectable effect and a required number of queries are stated for."""
@@ -15,9 +15,8 @@ def _scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:
-        raise MissingPackageError(
-            "distributions come from SciPy, on the driver and on workers: pip install 'ndcg-spark[compare]'."
-        ) from error
+        use = "distributions come from SciPy, on the driver and on workers"
+        raise cannot_import(error, use, "scipy", "compare") from error
     return stats
 
 

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
 
-from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.errors import cannot_import
 from ndcg_spark.reporting.contents import Comparison, Contents, Mean, Night, run_name
 from ndcg_spark.reporting.palette import LIGHT, LINES, MARKERS, run_colour
 from ndcg_spark.reporting.wording import cutoff_name, shortened
@@ -22,8 +22,8 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-except ImportError:
-    raise NdcgSparkError("figures need matplotlib: pip install 'ndcg-spark[report]'.") from None
+except ImportError as error:
+    raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
 
 MOST_DIFFERENCES = 24
 """Rows of the forest plot; the table beside it has all."""

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from ndcg_spark._version import __version__
-from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.errors import cannot_import
 from ndcg_spark.reporting import sentences, wording
 from ndcg_spark.reporting.contents import SMALL, Contents, Mean, run_name
 from ndcg_spark.reporting.palette import DARK, LIGHT, css_variables
@@ -22,8 +22,8 @@ from ndcg_spark.reporting.palette import DARK, LIGHT, css_variables
 try:
     from jinja2 import Environment, StrictUndefined, Template
     from markupsafe import Markup
-except ImportError:
-    raise NdcgSparkError("pages need Jinja2: pip install 'ndcg-spark[report]'.") from None
+except ImportError as error:
+    raise cannot_import(error, "pages need Jinja2", "jinja2", "report") from None
 
 MARKER_PATHS = (
     "M8 4a4 4 0 1 1-8 0a4 4 0 1 1 8 0z",

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
-from ndcg_spark.spark.settings import setting
+from ndcg_spark.spark.settings import is_on
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
@@ -115,7 +115,7 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
 def same_names(frame: DataFrame, column: str) -> list[str]:
     """Find the columns that Spark takes a name for: more than one is an error wherever the name is used."""
     same = [name for name in frame.columns if name.lower() == column.lower()]
-    if len(same) < 2 or setting(frame.sparkSession, "spark.sql.caseSensitive", "false").lower() != "true":
+    if len(same) < 2 or not is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
         return same
     return [name for name in same if name == column]
 

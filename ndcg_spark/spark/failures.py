@@ -75,6 +75,18 @@ _CRASH = re.compile(
     r"|Answer from Java side is empty|StatusCode\.UNAVAILABLE|INVALID_HANDLE\.SESSION"
 )
 """What is said of a worker, an executor or a session that is gone, or of code that failed."""
+_UNSUPPORTED = re.compile(
+    r"\bUNIMPLEMENTED\b|NOT_IMPLEMENTED|NOT_SUPPORTED|\[UNSUPPORTED_|UnsupportedOperationException"
+    r"|\bnot (?:yet )?(?:implemented|supported)\b|Py4JSecurityException",
+    re.IGNORECASE,
+)
+"""What Spark, servers of Connect, Sail and Databricks (the last) say of what they do not do."""
+_DENIED = re.compile(
+    r"Access ?(?:is )?denied|AccessControlException|Permission ?denied|\b403\b|Forbidden|not authori[sz]ed"
+    r"|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS",
+    re.IGNORECASE,
+)
+"""What file systems, stores and catalogs say of a place that a user may not see."""
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
@@ -100,11 +112,12 @@ def first_line(error: Exception) -> str:
     Parameters
     ----------
     error : Exception
-        One of `SPARK_ERRORS`.
+        One of `SPARK_ERRORS`, or any other.
 
     Returns
     -------
     str
+        The class of an error without text.
     """
     if isinstance(error, PySparkException):
         message = getattr(error, "getMessage", None)  # it came with Spark 4.0
@@ -112,7 +125,7 @@ def first_line(error: Exception) -> str:
     else:
         found = _JAVA_LINE.search(str(error))
         text = found.group(1) if found else str(error)
-    line = text.strip().splitlines()[0]
+    line = next(iter(text.strip().splitlines()), type(error).__name__)
     if not _UNEXPLAINED.search(line):
         return _SQLSTATE.sub("", line).strip()
     in_python = _PYTHON_CAUSE.search(str(error))
@@ -135,6 +148,37 @@ def is_crash(error: Exception) -> bool:
     """
     text = str(error)
     return _CRASH.search(text) is not None and not _NO_ROOM.search(text)
+
+
+def is_unsupported(error: Exception) -> bool:
+    """Whether an error says that a platform does not do what it was asked for, whatever it was asked about.
+
+    Parameters
+    ----------
+    error : Exception
+        One of `SPARK_ERRORS`.
+
+    Returns
+    -------
+    bool
+        False for every other failure, as of the network or of permissions: it says nothing about the platform.
+    """
+    return _UNSUPPORTED.search(str(error)) is not None
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether an error says that this user may not see a place.
+
+    Parameters
+    ----------
+    error : Exception
+        One of `SPARK_ERRORS`.
+
+    Returns
+    -------
+    bool
+    """
+    return _DENIED.search(str(error)) is not None
 
 
 def no_file_system(error: Exception, reference: str) -> str | None:

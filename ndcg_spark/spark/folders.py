@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.redaction import redacted
-from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.spark.failures import SPARK_ERRORS, is_unsupported
 from ndcg_spark.spark.settings import session_time_zone
 from ndcg_spark.worker.files.listing import below_common_folder, data_files, is_hidden, two_levels
 
@@ -125,7 +125,9 @@ def read_files(
         raise
     try:
         read = visible_files(frame) if of_files else []
-    except SPARK_ERRORS:
+    except SPARK_ERRORS as error:
+        if not is_unsupported(error):
+            raise
         return frame  # the platform does not say which files it reads
     if of_files:
         _refuse_lost_files(spark, path, read, options, called or kind)
@@ -176,7 +178,9 @@ def _refuse_lost_files(
     if len({name.rpartition("/")[0] for name in found}) < 2 or is_pattern(path):
         try:  # options may leave out files by name or time
             found = files_below(spark.read.options(**options), path)
-        except SPARK_ERRORS:
+        except SPARK_ERRORS as error:
+            if not is_unsupported(error):
+                raise
             return  # the platform does not list files
     data = data_files(found, lambda name: format_of_ending(name) == kind)
     levels = None if is_pattern(path) else two_levels(data)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of
 
 PROVIDED = (
     "PYSPARK_GATEWAY_PORT",
@@ -65,6 +65,11 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
     return default if found is None else str(found)
 
 
+def is_on(spark: SparkSession, name: str, default: str) -> bool:
+    """Whether a setting is true; Spark takes `TRUE` and `True`, too, and hands them out as they were written."""
+    return setting(spark, name, default).strip().lower() == "true"
+
+
 def session_time_zone(spark: SparkSession) -> str:
     """Return the time zone of a session; if none is set it is that of Java."""
     return setting(spark, "spark.sql.session.timeZone", "UTC")
@@ -88,8 +93,11 @@ def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
 
 def session_here() -> SparkSession:
     """Return the session that is active, or start one; workers of a new one on this machine run this Python."""
-    with suppress(PySparkException):  # there is none
+    try:
         return SparkSession.active()  # knows sessions of Spark Connect, too
+    except PySparkException as error:
+        if condition_of(error) != "NO_ACTIVE_OR_DEFAULT_SESSION":
+            raise
     if _would_be_local():
         use_this_python()
     return SparkSession.builder.getOrCreate()
@@ -102,8 +110,15 @@ def _would_be_local() -> bool:
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf")) / "spark-defaults.conf"
     said = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    with suppress(OSError):
+    try:
         said += "\n" + defaults.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):  # there are none
+        pass
+    except OSError as error:
+        raise NdcgSparkError(
+            f"Spark's defaults {str(defaults)!r} cannot be read ({error.strerror}): let this user read the file, or "
+            "name another folder by SPARK_CONF_DIR."
+        ) from error
     masters = _MASTER.findall(said)
     return all(master.startswith("local") for master in masters)
 

@@ -21,7 +21,7 @@ from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import item_needed
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.folders import is_pattern
-from ndcg_spark.spark.settings import runs_locally, setting, shuffle_partitions
+from ndcg_spark.spark.settings import is_on, runs_locally, shuffle_partitions
 from ndcg_spark.spark.tasks import BYTES_OF_A_PARTITION
 from ndcg_spark.spark.workers import as_shipped
 from ndcg_spark.worker.files.footers import (
@@ -207,7 +207,7 @@ def _parquet_source(
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
     in_store = address_of(path) is not None
-    listed = _objects(frame, path) if in_store else list_files(local_path(path))
+    listed = _objects(frame, path) if in_store else _local_files(frame, path)
     if isinstance(listed, str):
         return listed
     in_folders = column_of_folders(path if in_store else local_path(path), listed, columns.values())
@@ -234,6 +234,16 @@ def _parquet_source(
         reason=f"{len(listed):,} {what}{in_order}",
         n_tasks=n_tasks,
     )
+
+
+def _local_files(frame: DataFrame, path: str) -> list[str] | str:
+    """Files below a path of this machine, if that is where Spark has found them, too.
+
+    Any setting or file of Hadoop may say that paths are on another file system by default.
+    """
+    listed = list_files(local_path(path))
+    elsewhere = [] if isinstance(listed, str) else [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
+    return f"Spark finds the path on another file system, as {elsewhere[0]}" if elsewhere else listed
 
 
 def _objects(frame: DataFrame, path: str) -> list[str] | str:
@@ -263,7 +273,7 @@ def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> s
     if "connect" in type(spark).__module__:
         return "on Spark Connect, files lie with the server"
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
-        if setting(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false") == "true":
+        if is_on(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false"):
             return f"{name} is set"
     here = runs_locally(spark)
     if address_of(path) is not None:
@@ -273,8 +283,6 @@ def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> s
         return None
     if not here or _SCHEME.match(path):
         return "the path is not one of this machine (file:/... says that it is one of every worker)"
-    if setting(spark, "spark.hadoop.fs.defaultFS", "") not in ("", "file:///"):
-        return "paths are on another file system by default"
     return None
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from glob import escape, glob
-from itertools import product
+from fnmatch import fnmatchcase
+from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of
+from ndcg_spark.redaction import redacted
+from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.worker.files.listing import MARKS
 
+_log = logging.getLogger(__name__)
 DATA_FORMATS = ("parquet", "orc", "avro")
 """Formats of the files of such tables."""
+_FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
+"""Of a file system, here or where only Spark reaches it."""
 _GLOB = re.compile(r"[*?\[{]")
 
 
@@ -60,12 +66,21 @@ def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
     fixed = _GLOB.split(rest)[0]
     base = (fixed if fixed == rest else fixed.rpartition("/")[0]).rstrip("/")
     base = base or ("/" if rest.startswith("/") else ".")
-    for root, kind in [] if scheme else product(_folders_above(base), MARKS):
-        if glob(os.path.join(escape(root), MARKS[kind])):
-            return TableFolder(kind, root, whole=root == rest.rstrip("/"))
-    for root, kind in product(_likely_roots(base), MARKS) if scheme or not os.path.exists(base) else []:
-        if _has(spark, f"{scheme}{root}", MARKS[kind]):
-            return TableFolder(kind, f"{scheme}{root}", whole=root == rest.rstrip("/"))
+    roots: list[tuple[str, Callable[[str, str], bool]]] = []
+    if not scheme:
+        roots += [(root, _is_marked) for root in _folders_above(base)]
+    if scheme or not os.path.exists(base):
+        roots += [(f"{scheme}{root}", partial(_has, spark)) for root in _likely_roots(base)]
+    for root, has in roots:
+        try:
+            kind = next((kind for kind in MARKS if has(root, MARKS[kind])), None)
+        except _FAILURES as error:
+            if not isinstance(error, OSError) and not _is_reached(spark, f"{scheme}{base}"):
+                return None  # whoever reads it says so
+            _tell_unknown(root, error)
+            continue
+        if kind is not None:
+            return TableFolder(kind, root, whole=root == f"{scheme}{rest.rstrip('/')}")
     return None
 
 
@@ -99,12 +114,39 @@ def _likely_roots(base: str) -> list[str]:
     return list(dict.fromkeys("/".join(parts[:cut]) for cut in cuts if cut))
 
 
-def _has(spark: SparkSession, root: str, mark: str) -> bool:
+def _tell_unknown(root: str, error: Exception) -> None:
+    """Warn that a folder may be a table for all that is known, and what follows for its files."""
+    _log.warning(
+        "whether %s is a Delta, Iceberg or Hudi table is unknown (%s): files below it are read as they are, and "
+        "deleted rows would be read, too",
+        redacted(root),
+        error.strerror if isinstance(error, OSError) else first_line(error).rstrip("."),
+    )
+
+
+def _is_marked(root: str, mark: str) -> bool:
+    """Whether a folder of this machine has a mark. An OSError says that its metadata cannot be listed."""
+    folder, _, pattern = mark.rpartition("/")
+    if not folder:
+        return os.path.lexists(os.path.join(root, mark))  # also a link that leads nowhere now
     try:
-        # Some engines find whatever they are asked for, so that a find says nothing.
-        return is_there(spark, f"{root}/{mark}") and not is_there(spark, f"{root}/{mark}-{uuid.uuid4().hex}")
+        return any(fnmatchcase(name, pattern) for name in os.listdir(os.path.join(root, folder)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _is_reached(spark: SparkSession, uri: str) -> bool:
+    """Whether Spark can say if a path is there."""
+    try:
+        is_there(spark, uri)
     except SPARK_ERRORS:
-        return False  # it cannot be reached: reading it will say why
+        return False
+    return True
+
+
+def _has(spark: SparkSession, root: str, mark: str) -> bool:
+    # Some engines find whatever they are asked for, so that a find says nothing.
+    return is_there(spark, f"{root}/{mark}") and not is_there(spark, f"{root}/{mark}-{uuid.uuid4().hex}")
 
 
 def is_there(spark: SparkSession, uri: str) -> bool:

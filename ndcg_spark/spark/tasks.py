@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.spark.settings import setting, shuffle_partitions
+from ndcg_spark.spark.settings import is_on, setting, shuffle_partitions
 
 BYTES_OF_A_PARTITION = 2**25
 _STATISTICS = re.compile(r"([ :+-]*)(.+), Statistics\(sizeInBytes=([\d.]+(?:E\+\d+)?) ([KMGTPE]i)?B(, rowCount=)?")
@@ -42,7 +42,7 @@ def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
         execution, or if Spark does not know how much is read.
     """
     spark = frame.sparkSession
-    if setting(spark, "spark.sql.adaptive.enabled", "true") == "true":
+    if is_on(spark, "spark.sql.adaptive.enabled", "true"):
         return None
     most = shuffle_partitions(spark)
     n_cores = _cores(spark) if most > 1 else None

@@ -76,6 +76,11 @@ class TableFacts:
         return self.location
 
 
+def described(spark: SparkSession, table: str) -> dict[str, str]:
+    """Facts of a table by their lower-case names, as `provider` and `location`; a view has neither."""
+    return _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+
+
 def location_of(spark: SparkSession, table: str) -> str | None:
     """Find where the files of a table are.
 
@@ -89,7 +94,7 @@ def location_of(spark: SparkSession, table: str) -> str | None:
     str or None
         None for a view.
     """
-    return _described(spark, f"DESCRIBE TABLE EXTENDED {table}").get("location")
+    return described(spark, table).get("location")
 
 
 def place_of_table(spark: SparkSession, table: str) -> str:
@@ -112,7 +117,7 @@ def place_of_table(spark: SparkSession, table: str) -> str:
     """
     try:
         if spark.catalog.tableExists(table):
-            facts = _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+            facts = described(spark, table)
             location = facts.get("location")
             if facts.get("provider", "").lower() not in COMMITTED and not location:
                 raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
@@ -213,14 +218,14 @@ def check_table(
     try:
         if not spark.catalog.tableExists(table):
             return None
-        facts = _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+        facts = described(spark, table)
         schema = spark.table(table).schema
         provider = facts.get("provider", "hive").lower()
         # A commit of Delta replaces any rows, so that such a table may be clustered instead.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
     except SPARK_ERRORS as error:
-        if _GONE in str(error):  # another writer made it, failed, and dropped it again
-            return None
+        if _GONE in str(error) and not spark.catalog.tableExists(table):
+            return None  # another writer made it, failed, and dropped it again; a view may lack its table instead
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
     if kind not in ("table", provider):
         raise OutputRefusedError(f"table {table!r} is of provider {provider!r}, not {kind!r}; name another table.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -15,8 +15,9 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from ndcg_spark.errors import NdcgSparkError, OutputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
+from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
+from ndcg_spark.redaction import redacted
+from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_denied, is_unsupported
 from ndcg_spark.spark.folders import files_below, is_pattern
 from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.spark.table_folders import is_there, table_folder_of
@@ -29,11 +30,12 @@ from ndcg_spark.tables.writing import refusing
 from ndcg_spark.worker.files.listing import is_hidden
 from ndcg_spark.worker.files.stores import address_of
 
+_log = logging.getLogger(__name__)
 PATH_FORMATS = ("parquet", "orc", "json")
 _NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
 _NIGHTS_BELOW = "run_date=*/slice=*"
-_NOT_FILES: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
-"""What asking for the files of a frame may raise when it reads none."""
+_UNREACHED: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
+"""What looking for the place of a table may raise."""
 _SLICES_LOOKED_INTO = 1000
 """The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
 
@@ -87,15 +89,24 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
     kind : str or None
         Its format; None guesses.
     frame : DataFrame or None
-        None where it is not open; single files are then not among the places.
+        None where it is not open; single files are then not among the places, nor is what cannot be reached: whoever
+        opens it says so.
 
     Returns
     -------
     Reading
+        Without files where the platform does not list those of a frame.
+
+    Raises
+    ------
+    OutputRefusedError
+        When none of the places could be found out, so that any output might lie there.
     """
     kind = kind or guess_format(reference)
     folders: set[str] = set()
-    patterns = []
+    patterns: list[str] = []
+    files: frozenset[str] = frozenset()
+    unknown: Exception | None = None
     try:
         if kind == "table":
             location = location_of(spark, reference)
@@ -106,9 +117,17 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
                 patterns.append(place)
             elif not is_local(place) or os.path.isdir(place):
                 folders.add(place)
+    except _UNREACHED as error:
+        unknown = None if frame is None else error
+    try:
         files = frozenset(_real_files(frame.inputFiles())) if frame is not None else frozenset()
-    except _NOT_FILES:
-        files = frozenset()
+    except SPARK_ERRORS as error:
+        unknown = unknown or (None if is_unsupported(error) else error)
+    if unknown is not None and not (folders or patterns or files):
+        why = text_of(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
+        raise OutputRefusedError(
+            f"cannot find out where {name} lies, which no output may replace: {why.rstrip('.')}."
+        ) from unknown
     if folders <= files:  # remote, and a file itself
         folders = set()
     return Reading(name=name, folders=frozenset(folders), files=files, patterns=tuple(patterns))
@@ -192,7 +211,7 @@ def check_output(
         Whether a table that is there gets the columns of the rows that it does not have, and the rows get nulls for
         the columns that only the table has. False: such rows are refused.
     tell : callable or None
-        Gets a line for such columns.
+        Gets a line for such columns, and for what could not be checked.
 
     Returns
     -------
@@ -204,7 +223,9 @@ def check_output(
     OutputRefusedError
     """
     with refusing(reference):  # folders may be closed to whoever looks
-        place, growth = _checked_place(spark, reference, kind or guess_format(reference), schema, readings, grow)
+        place, growth = _checked_place(
+            spark, reference, kind or guess_format(reference), schema, readings, grow, tell or _log.warning
+        )
     if tell is not None:
         for line in growth.lines(reference):
             tell(line)
@@ -212,7 +233,13 @@ def check_output(
 
 
 def _checked_place(
-    spark: SparkSession, reference: str, kind: str, schema: T.StructType, readings: Sequence[Reading], grow: bool
+    spark: SparkSession,
+    reference: str,
+    kind: str,
+    schema: T.StructType,
+    readings: Sequence[Reading],
+    grow: bool,
+    tell: Tell,
 ) -> tuple[str, Growth]:
     """Check an output; return its canonical place, and how its columns differ."""
     if kind not in (*TABLE_KINDS, *PATH_FORMATS):
@@ -235,7 +262,9 @@ def _checked_place(
     folder = shared_folder(spark, place, reference)
     if not in_catalog:
         _refuse_table_folder(spark, reference)
-        _refuse_inside(reference, _table_above(folder) if folder is not None else _remote_table_above(spark, place))
+        _refuse_inside(
+            reference, _table_above(folder) if folder is not None else _remote_table_above(spark, place, tell)
+        )
         try:
             slices = _slices_of(spark, place, folder, reference, kind)
             if slices:
@@ -297,22 +326,38 @@ def _refuse_inside(reference: str, table: str | None) -> None:
 
 def _table_above(place: Path) -> str | None:
     """The folder above a place that holds nights of a table, which what is written there would break."""
-    for folder in place.parents:
-        with suppress(OSError):  # a folder that is closed to us
-            if any(folder.glob(_NIGHTS_BELOW)):
-                return str(folder)
-    return None
+    return next((str(folder) for folder in place.parents if _holds_nights(folder)), None)
 
 
-def _remote_table_above(spark: SparkSession, place: str) -> str | None:
+def _holds_nights(folder: Path) -> bool:
+    nights = (name for name in _listed(folder) if name.startswith("run_date="))
+    return any(name.startswith("slice=") for night in nights for name in _listed(folder / night))
+
+
+def _listed(folder: Path) -> list[str]:
+    """Names in a folder; none where there is no such folder, or it is closed to us. Another failure is an OSError."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
     """As `_table_above`, by globs of Spark, which list each folder above the place once."""
     root = re.match(r"(?:[^/:]+:(?://[^/]*)?)?", place)[0]  # type: ignore[index]  # matches anything
     path = place.removeprefix(root)
     while "/" in path:
         path = path.rpartition("/")[0]
-        with suppress(*SPARK_ERRORS):  # a folder that may not be listed
+        try:
             if is_there(spark, f"{root or 'file:'}{path}/{_NIGHTS_BELOW}"):
                 return f"{root}{path}"
+        except SPARK_ERRORS as error:
+            if not is_denied(error):  # folders above that may not be listed are usual
+                tell(
+                    f"warning: whether {redacted(place)!r} lies inside another table is unknown, as "
+                    f"{redacted(root + path)!r} cannot be listed: {first_line(error)}"
+                )
+                return None
     return None
 
 

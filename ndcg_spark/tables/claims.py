@@ -220,16 +220,27 @@ def _clear(entry: Path, root: Path) -> str:
     except (OSError, ValueError, KeyError):
         who = "an unknown process"
     shutil.rmtree(entry, ignore_errors=True)
+    if os.path.lexists(entry):
+        return f"could not remove what a killed writer left in {entry}, which holds no row of the table: {who}"
     return f"removed what a killed writer left in {root}: {who}"
 
 
 def _put_back(entry: Path, root: Path) -> None:
     """Put back old rows that a writer has moved away and not replaced."""
-    for old in sorted((entry / REPLACED).glob("*/*")):
-        place = root / old.relative_to(entry / REPLACED)
-        if not place.exists():
-            place.parent.mkdir(exist_ok=True)
-            old.rename(place)
+    for night in _entries(entry / REPLACED):
+        for old in _entries(night):
+            place = root / night.name / old.name
+            if not place.exists():
+                place.parent.mkdir(exist_ok=True)
+                old.rename(place)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What lies in a folder, if it is there; an OSError says that it cannot be listed."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except FileNotFoundError:
+        return []
 
 
 def _occupied(root: Path, slices: Sequence[str], holder: dict[str, Any]) -> str:

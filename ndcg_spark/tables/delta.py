@@ -64,8 +64,14 @@ class DeltaLog:
         self._files = None if root is None else root / "_delta_log"
 
     def version(self) -> int | None:
-        """Version of the table now."""
-        return next(self._since(None)).version
+        """Version of the table now. A log without commits is refused: a table has one from the start."""
+        newest = next(self._since(None), None)
+        if newest is None:
+            raise OutputRefusedError(
+                f"the log of {self._table!r} shows no commit, of which a table has one from the start: look whether "
+                "its _delta_log is whole, or name another table."
+            )
+        return newest.version
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
         """Run an action: replace the slices, unless somebody else has since the version `since`."""

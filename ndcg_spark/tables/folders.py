@@ -19,7 +19,7 @@ from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.settings import runs_locally
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
 from ndcg_spark.tables.slices import PARTITIONS, check_staged
-from ndcg_spark.worker.files.listing import is_hidden
+from ndcg_spark.worker.files.listing import is_hidden, walked
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
@@ -117,7 +117,7 @@ class FolderWrite:
 
 def _settle(folder: Path) -> None:
     """Have files written to disk: after a loss of power new names must not stand for files without content."""
-    for parent, _, names in os.walk(folder):
+    for parent, _, names in walked(folder):
         for place in (parent, *(os.path.join(parent, name) for name in names)):
             descriptor = os.open(place, os.O_RDONLY)
             try:

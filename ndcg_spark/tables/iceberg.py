@@ -67,7 +67,9 @@ class IcebergLog:
         ).first()
         if row is None:
             return None
-        return Commit(version=row[0], before=row[1], alone=int(row[2] or 0) <= len(self._folders))
+        # A snapshot need not say how many partitions it changed; then nobody knows that it was these alone.
+        alone = row[2] is not None and int(row[2]) <= len(self._folders)
+        return Commit(version=row[0], before=row[1], alone=alone)
 
     def rows_at(self, version: int) -> DataFrame:
         """Rows of an earlier snapshot."""

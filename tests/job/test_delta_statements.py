@@ -333,6 +333,13 @@ def test_no_history_and_no_files_are_a_refusal():
         DeltaLog(History(None), TABLE, [OURS], None).version()
 
 
+def test_a_log_without_a_commit_is_refused(spark, tmp_path):
+    """As where the files of the log were lost. A Spark without Delta has no DESCRIBE HISTORY."""
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(OutputRefusedError, match="shows no commit"):
+        DeltaLog(spark, TABLE, [OURS], tmp_path).version()
+
+
 def test_conditions_have_a_clause_for_each_night():
     folders = ["run_date=2026-01-30/slice=b", "run_date=2026-01-31/slice=b", "run_date=2026-01-31/slice=a"]
     assert slices_condition(folders) == (

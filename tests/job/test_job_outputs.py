@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.elsewhere import elsewhere
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 
 from ndcg_spark.cli.config import check_file
-from ndcg_spark.cli.job import evaluate_and_write
 from ndcg_spark.cli.outputs import write_text
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
-from ndcg_spark.tables import checks
+from ndcg_spark.spark.ranking.rank import Ranking
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
@@ -154,14 +153,13 @@ def test_a_file_inside_a_table(logs, metrics):
     done("--input", logs, "--output", metrics, "--run-date", "2026-02-01", *NIGHT[2:])
 
 
-def test_a_place_inside_another_table_that_only_spark_reaches(logs, metrics, monkeypatch):
+def test_a_place_inside_another_table_that_only_spark_reaches(logs, metrics):
     """As of a store: this process looks at no folder itself."""
-    monkeypatch.setattr(checks, "shared_folder", lambda *_: None)
     before = files_below(logs.parent)
-    ended = mean_ndcg("--input", logs, "--output", metrics / "run_date=2026-01-09", *NIGHT)
-    assert_refused(ended, "lies inside", f"{metrics}', which holds nights of another table")
+    ended = mean_ndcg("--input", logs, "--output", elsewhere(metrics / "run_date=2026-01-09"), *NIGHT)
+    assert_refused(ended, "lies inside", f"{elsewhere(metrics)}', which holds nights of another table")
     assert files_below(logs.parent) == before
-    done("--input", logs, "--output", metrics.parent / "new" / "run_date=2026-01-09", *NIGHT)
+    done("--input", logs, "--output", elsewhere(metrics.parent / "new" / "run_date=2026-01-09"), *NIGHT)
 
 
 def test_a_table_beside_others_is_inside_none(logs, metrics):
@@ -287,18 +285,19 @@ def test_when_a_table_is_being_written_no_output_is(spark, logs):
     assert sorted(os.listdir(root)) == ["link", "logs"]
 
 
-def test_rows_that_were_kept_are_let_go_of_whatever_fails_next():
-    calls: list[str] = []
+@pytest.mark.classic("asks Java what it keeps")
+def test_rows_that_were_kept_are_let_go_of_whatever_fails_next(spark, logs, monkeypatch):
+    kept = spark._jsparkSession.sharedState().cacheManager()
+    nothing_kept = [kept.isEmpty()]
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
+        nothing_kept.append(kept.isEmpty())
         raise RuntimeError("no means")
 
-    rows = SimpleNamespace(persist=lambda: calls.append("kept"), unpersist=lambda: calls.append("let go"))
-    ranking = SimpleNamespace(fell_back=False, per_query=lambda rejected: rows, summary=fail)
-    inputs, config = SimpleNamespace(plan=None, ranking=ranking), SimpleNamespace(per_query_output="queries")
-    with pytest.raises(RuntimeError, match="no means"):
-        evaluate_and_write(None, inputs, config, Progress())
-    assert calls == ["kept", "let go"]
+    monkeypatch.setattr(Ranking, "summary", fail)
+    ended = mean_ndcg("--input", logs, "--per-query-output", logs.parent / "q", *NIGHT)
+    assert (ended.code, ended.err.splitlines()[-1]) == (1, "RuntimeError: no means")
+    assert [*nothing_kept, kept.isEmpty()] == [True, False, True]
 
 
 def test_what_killed_jobs_left_of_a_json_file_is_removed_after_a_while(tmp_path):
@@ -338,3 +337,12 @@ def test_a_device_is_no_file_to_write(tmp_path):
     with pytest.raises(InvalidParameterError, match="is a device or a pipe; name a file"):
         check_file("--json", "/dev/null")
     check_file("--json", str(tmp_path / "new.json"))
+
+
+def test_a_link_to_a_file_in_a_folder_that_is_not_there_is_found_before_anything_is_read(logs):
+    """It is a link that stays, and its target that is written."""
+    link = logs.parent / "latest.json"
+    link.symlink_to(logs.parent / "nothing" / "night.json")
+    ended = mean_ndcg("--input", logs, "--json", link, *NIGHT)
+    assert_refused(ended, f"--json {str(link)!r} is no file in a folder that is there")
+    assert "ranking and scoring" not in ended.err

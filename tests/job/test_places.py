@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
+from support.elsewhere import elsewhere
 
+from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
-from ndcg_spark.tables.checks import Reading
+from ndcg_spark.tables.checks import Reading, _remote_table_above, check_output, reading_of
+from ndcg_spark.tables.commits import Commit
 from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.places import canonical, is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -65,18 +75,13 @@ def test_the_schema_of_a_table_keeps_its_quotes(table: str, schema: str, name: s
     assert split_name(table) == (schema, name)
 
 
-def test_the_place_of_a_new_table_in_a_schema_with_quotes() -> None:
-    asked = []
-
-    def sql(statement: str) -> SimpleNamespace:
-        asked.append(statement)
-        return SimpleNamespace(collect=lambda: [("Location", "s3://lake/my-schema/")])
-
-    catalog = SimpleNamespace(tableExists=lambda _: False, databaseExists=lambda name: asked.append(name) or True)
-    session = SimpleNamespace(catalog=catalog, sql=sql)
-    table = "`my-catalog`.`my-schema`.Metrics"
-    assert place_of_table(session, table) == "s3://lake/my-schema/metrics"
-    assert asked == ["`my-catalog`.`my-schema`", "DESCRIBE SCHEMA `my-catalog`.`my-schema`"]
+@pytest.mark.parametrize("schema", ["`2027`", "spark_catalog.`2027`", "`spark_catalog`.`2027`"])
+def test_the_place_of_a_new_table_in_a_schema_with_quotes(spark: SparkSession, tmp_path: Path, schema: str) -> None:
+    spark.sql(f"CREATE SCHEMA `2027` LOCATION '{elsewhere(tmp_path)}/'")
+    try:
+        assert place_of_table(spark, f"{schema}.Metrics") == f"{elsewhere(tmp_path)}/metrics"
+    finally:
+        spark.sql("DROP SCHEMA `2027`")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +96,7 @@ def test_the_place_of_a_new_table_in_a_schema_with_quotes() -> None:
     ],
 )
 def test_the_current_schema_is_named_as_sql_takes_it(current: str, named: str) -> None:
+    # stands in for: a session in a schema of Unity Catalog, because Spark's own catalog takes no such names
     session = SimpleNamespace(catalog=SimpleNamespace(currentDatabase=lambda: current))
     assert current_schema(session) == named
     assert IcebergLog(session, "`my.metrics`", [])._table == f"{named}.`my.metrics`"
@@ -113,3 +119,86 @@ def test_files_of_this_machine_are_real_paths(tmp_path: Path) -> None:
     expected = str(tmp_path / "a b%20é")
     for spelling in (f"{tmp_path}/link/", f"file:{tmp_path}/a b%20é", f"file://{tmp_path}//link/../link"):
         assert canonical(spelling) == expected
+
+
+@pytest.fixture
+def iceberg(spark: SparkSession) -> Iterator[str]:
+    """A name whose tables of metadata are views in a schema of that name, so that real SQL reads them."""
+    # stands in for: a table of Iceberg, because no release of it runs on this Spark
+    spark.sql("CREATE SCHEMA ranking_log")
+    spark.sql(
+        "CREATE VIEW ranking_log.refs AS SELECT * FROM VALUES ('main', 7L, 'BRANCH'), ('audit', 8L, 'BRANCH'), "
+        "('kept', 6L, 'TAG') AS t(name, snapshot_id, type)"
+    )
+    spark.sql(
+        "CREATE VIEW ranking_log.snapshots AS SELECT * FROM VALUES "
+        "(7L, 6L, map('ndcg-spark-write', 'whole', 'changed-partition-count', '1')), "
+        "(8L, 7L, map('ndcg-spark-write', 'wide', 'changed-partition-count', '2')), "
+        "(9L, 8L, map('ndcg-spark-write', 'silent')) AS t(snapshot_id, parent_id, summary)"
+    )
+    yield "spark_catalog.ranking_log"
+    spark.sql("DROP SCHEMA ranking_log CASCADE")
+
+
+@pytest.mark.parametrize(("mark", "at", "alone"), [("whole", 7, True), ("wide", 8, False), ("silent", 9, False)])
+def test_a_snapshot_that_does_not_say_what_it_changed_may_have_changed_more(
+    spark: SparkSession, iceberg: str, mark: str, at: int, alone: bool
+) -> None:
+    log = IcebergLog(spark, iceberg, ["run_date=2026-01-31/slice=a"])
+    assert log.version() == 7
+    assert log.find(mark, 6) == Commit(version=at, before=at - 1, alone=alone)
+    assert log.find("of nobody", 6) is None
+
+
+# --- Places that cannot be found out
+
+
+def test_a_table_that_cannot_be_found_any_more_is_not_nowhere(spark: SparkSession) -> None:
+    """An output might lie in its place. The view was there when its rows were opened."""
+    spark.sql("CREATE VIEW places_gone AS SELECT 1 AS x")
+    frame = spark.table("places_gone")
+    assert reading_of(spark, "--input 'places_gone'", "places_gone", None, frame) == Reading(
+        name="--input 'places_gone'"
+    )
+    spark.sql("DROP VIEW places_gone")
+    with pytest.raises(
+        OutputRefusedError, match=r"cannot find out where --input 'places_gone' lies, which no output"
+    ):
+        reading_of(spark, "--input 'places_gone'", "places_gone", None, frame)
+
+
+def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
+    said = ["[NOT_IMPLEMENTED] inputFiles"]
+
+    def fail(_: object) -> None:
+        raise AnalysisException(said[-1])
+
+    monkeypatch.setattr(type(spark.range(1)), "inputFiles", fail)
+    frame = spark.range(1)
+    assert reading_of(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
+    assert reading_of(spark, "--input", "SELECT 1", "sql", frame) == Reading(name="--input")
+    said.append("Read timed out")
+    assert reading_of(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
+    with pytest.raises(OutputRefusedError, match=r"where --input lies.*Read timed out"):
+        reading_of(spark, "--input", "SELECT 1", "sql", frame)
+
+
+def test_a_folder_above_that_cannot_be_listed_is_told(spark: SparkSession) -> None:
+    """Unless it is closed to this user, as the upper folders of a store often are. Here Spark has no such store."""
+    told: list[str] = []
+    assert _remote_table_above(spark, "foo://bucket/a/b", told.append) is None
+    (line,) = told
+    assert line.startswith(
+        "warning: whether 'foo://bucket/a/b' lies inside another table is unknown, as 'foo://bucket/a'"
+    )
+
+
+def test_a_folder_above_that_the_disk_does_not_list_is_no_folder_without_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "listdir", fail)
+    with pytest.raises(OutputRefusedError, match="Input/output error"):
+        check_output(spark, str(tmp_path / "new"), "parquet", spark.range(1).schema)

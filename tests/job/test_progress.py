@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.cli.input_identity import file_facts, input_identities
 from ndcg_spark.cli.progress import Progress
@@ -124,6 +125,29 @@ def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None
     for name in ("00000000000000000009.json", "00000000000000000010.json", "00000000000000000010.checkpoint.parquet"):
         write(tmp_path / "_delta_log" / name, "{}", 1)
     assert file_facts(str(tmp_path))["version"] == 10
+
+
+def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spark: SparkSession) -> None:
+    """Neither are they unknown in silence."""
+    write(public_folder / "a.parquet", "abc", 1)
+    closed(public_folder / "more")
+    options = {"input": str(public_folder), "input_format": "parquet", "input_option": ()}
+    with bound_by_permissions():
+        (found,) = input_identities(spark, options)
+    assert found.pop("unknown") == f"[Errno 13] Permission denied: '{public_folder}/more'"
+    assert found == {"option": "input", "reference": str(public_folder), "format": "parquet"}
+
+
+def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
+    """A view has neither location nor provider; the type of the column is no path."""
+    write(tmp_path / "string" / "a.parquet", "abc", 1)
+    monkeypatch.chdir(tmp_path)
+    spark.sql("CREATE VIEW identity_view AS SELECT 'x' AS location, 'y' AS provider")
+    try:
+        (found,) = input_identities(spark, {"input": "identity_view", "input_format": None, "input_option": ()})
+    finally:
+        spark.sql("DROP VIEW identity_view")
+    assert found == {"option": "input", "reference": "identity_view", "format": "table"}
 
 
 @pytest.mark.parametrize("reference", ["s3://bucket/t", "none", "in*.parquet", "hdfs://name/t"])

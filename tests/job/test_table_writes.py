@@ -13,16 +13,18 @@ from contextlib import closing
 from datetime import date
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from support.elsewhere import elsewhere
 from support.main_job import files_below, stored_rows
+from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError
 from ndcg_spark.spark.formats import read_table
 from ndcg_spark.tables import (
     ManyNights,
     RunPartition,
+    claims,
     folders,
     replace_partition,
     slice_name,
@@ -54,7 +56,12 @@ class Table:
     def __init__(self, spark, kind, path):
         self.spark, self.kind, self.path = spark, kind, path
         self.is_table = kind.endswith("table")
-        self.reference = f"writes_{path.name.replace('-', '_')}" if self.is_table else str(path)
+        self.reference = elsewhere(path) if kind == "remote folder" else str(path)
+        if self.is_table:
+            self.reference = f"writes_{path.name.replace('-', '_')}"
+        if kind == "remote table":
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS writes_elsewhere LOCATION '{elsewhere(path.parent / 'schema')}'")
+            self.reference = f"writes_elsewhere.{self.reference}"
 
     def write(self, frame, runs=("",), partition=NIGHT, **more):
         replace_partition(frame, self.reference, None, partition, list(runs), **more)
@@ -70,13 +77,12 @@ class Table:
 
 
 @pytest.fixture(params=KINDS)
-def table(request, spark, tmp_path, monkeypatch):
-    if request.param.startswith("remote"):  # as if this process could not reach the files
-        monkeypatch.setattr(writing, "shared_folder", lambda *_: None)
+def table(request, spark, tmp_path):
     made = Table(spark, request.param, tmp_path / f"t{abs(hash(request.node.name)) % 10**9}")
     yield made
     if made.is_table:
         spark.sql(f"DROP TABLE IF EXISTS {made.reference}")
+    spark.sql("DROP SCHEMA IF EXISTS writes_elsewhere CASCADE")
 
 
 @pytest.fixture
@@ -158,6 +164,7 @@ def test_a_committer_that_adds_rows_is_told(table, spark, monkeypatch):
     writers = type(spark.range(1).write)
     mode = writers.mode
     with monkeypatch.context() as broken:
+        # stands in for: a committer of a cloud that adds rows, because none is among the jars of Spark
         broken.setattr(writers, "mode", lambda writer, _: mode(writer, "append"))
         with pytest.raises(PartlyWrittenError, match="beside the old ones: its output committer"):
             table.write(rows(spark, 2))
@@ -200,7 +207,8 @@ def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_o
     def late(*_):
         with monkeypatch.context() as first:
             first.setattr(table_writes, "add_partitions", add)
-            first.setattr(table_writes, "ThreadClaim", lambda *_: SimpleNamespace(release=lambda: None))
+            # stands in for: the claims of another process, because a catalog in memory has one process
+            first.setattr(claims, "_claimed", set())
             table.write(rows(spark, 2))
 
     monkeypatch.setattr(table_writes, "add_partitions", late)
@@ -235,6 +243,18 @@ def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monk
     table.write(rows(spark, 1))
     assert dropped
     assert table.values() == [("shop", "", 1, 5)]
+
+
+def test_a_view_whose_table_is_gone_is_named(spark):
+    """Spark says of the view that a table cannot be found; the view is there."""
+    spark.sql("CREATE TABLE writes_base (run STRING, value INT) USING parquet")
+    spark.sql("CREATE VIEW writes_view AS SELECT * FROM writes_base")
+    try:
+        spark.sql("DROP TABLE writes_base")
+        with pytest.raises(OutputRefusedError, match=r"cannot write to table 'writes_view'.*writes_base"):
+            stage_partition(rows(spark, 1), "writes_view", "table", NIGHT, [""])
+    finally:
+        spark.sql("DROP VIEW writes_view")
 
 
 @pytest.mark.parametrize("table", ["table"], indirect=True)
@@ -478,6 +498,21 @@ def test_leftovers_are_invisible(spark, folder, writer):
     assert folder.values() == [("app", "", 1, 5)]
 
 
+@pytest.mark.parametrize("what", ["rows", "replaced"])
+def test_leftovers_that_are_closed_to_the_next_writer_are_not_said_to_be_removed(public_folder, what):
+    """Old rows that wait there may be the only ones: they are not passed over."""
+    entry = public_folder / ".ndcg-spark" / "write-1"
+    closed(entry / what / "run_date=2026-01-31")
+    with bound_by_permissions():
+        if what == "rows":
+            said = claims._clear(entry, public_folder)
+            assert said.startswith(f"could not remove what a killed writer left in {entry}")
+        else:
+            with pytest.raises(PermissionError):
+                claims._clear(entry, public_folder)
+    assert entry.exists()
+
+
 @pytest.fixture
 def moved(spark, folder):
     """A folder with old rows, which the writer will move away: ask for this before the writer."""
@@ -494,6 +529,7 @@ def test_old_rows_that_a_killed_writer_moved_away_come_back(spark, folder, moved
 
 
 def test_without_exchange_a_slice_is_replaced_by_two_renames(spark, folder, monkeypatch):
+    # stands in for: a file system that cannot exchange names, because none of this machine is one
     monkeypatch.setattr(folders, "exchange", lambda *_: False)
     folder.write(rows(spark, 1))
     folder.write(rows(spark, 2))
@@ -567,6 +603,18 @@ def test_one_output_that_cannot_be_taken_back_does_not_keep_others(caplog):
     assert "could not take back b" in caplog.text
 
 
+def test_an_output_that_fails_without_a_word_does_not_keep_others_either(caplog):
+    class Silent(Output):
+        def undo(self):
+            raise TimeoutError
+
+    first, second, third = Output("a"), Silent("b"), Output("c", ["swap"])
+    with pytest.raises(PartlyWrittenError, match=r"c was not written, or not whole, and b could not be taken back"):
+        swap_in([first, second, third])
+    assert first.calls == ["swap", "undo"]
+    assert "could not take back b: TimeoutError" in caplog.text
+
+
 def test_all_outputs_are_finished_though_one_cannot_be():
     outputs = [Output("a", ["finish"]), Output("b"), Output("c")]
     with pytest.raises(OSError, match="finish of a"):
@@ -595,6 +643,7 @@ def test_a_failed_write_does_not_empty_what_may_be_empty(table, spark):
 def test_old_rows_come_back_when_no_rename_works_any_more(spark, folder, monkeypatch):
     """The old slice was moved away; neither the new one nor the old one could be moved in."""
     folder.write(rows(spark, 1))
+    # stands in for: a file system that cannot exchange names, because none of this machine is one
     monkeypatch.setattr(folders, "exchange", lambda *_: False)
     rename, count = os.rename, iter(range(9))
 
@@ -609,7 +658,8 @@ def test_old_rows_come_back_when_no_rename_works_any_more(spark, folder, monkeyp
     assert folder.values() == [("shop", "", 1, 5)]
 
 
-def test_two_runs_of_one_slice_name_are_refused(spark, folder, monkeypatch):
-    monkeypatch.setattr("ndcg_spark.tables.slices.slice_name", lambda *_: "same-12345678")
+def test_two_runs_of_one_slice_name_are_refused(spark, folder):
+    runs = ("\u4ee3\u4f61", "\u4f52\u4e53")  # the first two of 135,283 whose hashes begin alike
+    assert [slice_name("shop", run) for run in runs] == ["shop.--646f1f33"] * 2
     with pytest.raises(OutputRefusedError, match="the same slice name"):
-        folder.write(rows(spark, 1, "ab"), "ab")
+        folder.write(rows(spark, 1, runs), runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -86,3 +87,32 @@ def test_a_known_vulnerability_is_named(monkeypatch):
     assert checks.check_vulnerabilities({}) == (None, "the service knows none of the packages")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="ServiceError"))
     assert checks.check_vulnerabilities({}) == (None, "pip-audit had no answer from its service")
+
+
+def test_a_package_that_is_broken_is_not_called_missing(tmp_path):
+    """As SciPy that was made for another NumPy: to install it would change nothing."""
+    broken = ("scipy", "jinja2", "matplotlib", "mlflow")
+    for name in broken:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('raise ImportError("numpy.core.multiarray failed to import")')
+    script = """if True:
+        from importlib import import_module
+        from ndcg_spark.errors import MissingPackageError
+        def says(call):
+            try:
+                call()
+            except MissingPackageError as error:
+                print(error)
+        says(lambda: import_module("ndcg_spark.kernels.student").require_scipy())
+        says(lambda: import_module("ndcg_spark.reporting.page"))
+        says(lambda: import_module("ndcg_spark.reporting.figures"))
+        says(lambda: import_module("ndcg_spark.mlflow")._imported())
+    """
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2])])
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    lines = ended.stdout.splitlines()
+    assert len(lines) == 4
+    for name, line in zip(broken, lines, strict=True):
+        assert f"{name} is installed but cannot be imported (numpy.core.multiarray failed to import)" in line
+        assert f"pip install --upgrade {name}" in line

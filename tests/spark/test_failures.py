@@ -16,7 +16,14 @@ from ndcg_spark.errors import (
     OutputRefusedError,
     mark_refusal,
 )
-from ndcg_spark.spark.failures import condition_of, first_line, plain_refusals, unfit_surroundings
+from ndcg_spark.spark.failures import (
+    condition_of,
+    first_line,
+    is_denied,
+    is_unsupported,
+    plain_refusals,
+    unfit_surroundings,
+)
 from ndcg_spark.tables import refusing
 
 Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError
@@ -229,3 +236,25 @@ def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
 
 def test_another_error_of_spark_is_a_crash() -> None:
     assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), Mock()) is None
+
+
+@pytest.mark.parametrize("error", [Py4JError(""), OldError("", None), OldError("\n", None), TimeoutError()], ids=repr)
+def test_an_error_without_text_is_called_by_its_class(error: Exception) -> None:
+    assert first_line(error) == type(error).__name__
+
+
+@pytest.mark.parametrize(
+    ("text", "unsupported", "denied"),
+    [
+        ("[NOT_IMPLEMENTED] inputFiles() is not implemented.", True, False),
+        ("not supported: unresolved analyze_plan InputFiles", True, False),
+        ("py4j.security.Py4JSecurityException: Method inputFiles() is not whitelisted on class Dataset", True, False),
+        ("x\n: org.apache.hadoop.fs.s3a.AWSBadRequestException: AccessDenied", False, True),
+        ("org.apache.hadoop.security.AccessControlException: Permission denied: user=etl", False, True),
+        ("[INSUFFICIENT_PERMISSIONS] User does not have permission", False, True),
+        ("java.net.SocketTimeoutException: Read timed out", False, False),
+    ],
+)
+def test_what_a_platform_does_not_do_and_what_it_does_not_allow(text: str, unsupported: bool, denied: bool) -> None:
+    for error in (Py4JError(text), OldError(text, None)):
+        assert (is_unsupported(error), is_denied(error)) == (unsupported, denied)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
 from support.main_job import assert_refused, mean_ndcg
 from support.spark_rankings import session_settings
 
@@ -277,3 +278,19 @@ def test_other_formats_keep_names_of_folders_too(spark: SparkSession, tmp_path: 
             (place / f"a.{kind}").write_text("x\n1\n" if kind == "csv" else '{"x": "1"}\n')
     rows = read_table(spark, str(tmp_path / "f"), kind).frame.select("x", "run").collect()
     assert sorted(tuple(row) for row in rows) == [("1", "007"), ("1", "7")]
+
+
+@pytest.mark.parametrize(("said", "passes"), [("Read timed out", False), ("[NOT_IMPLEMENTED] inputFiles", True)])
+def test_files_that_a_session_does_not_list(spark: SparkSession, tmp_path: Path, monkeypatch, said, passes) -> None:
+    """A platform that never lists files is no reason to refuse a table; any other failure is one."""
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+
+    def fail(_: object) -> None:
+        raise AnalysisException(said)
+
+    monkeypatch.setattr(type(spark.range(1)), "inputFiles", fail)
+    if passes:
+        assert read_table(spark, str(tmp_path)).frame.columns == ["a"]
+    else:
+        with pytest.raises(InputRefusedError, match=said):
+            read_table(spark, str(tmp_path))

@@ -343,8 +343,34 @@ def test_columns_of_folders_are_read_by_spark(spark: SparkSession, tmp_path: Pat
 def test_settings_that_workers_do_not_know_leave_reading_to_spark(
     spark: SparkSession, folder: str, setting: str
 ) -> None:
-    with session_settings(spark, **{setting: "true"}):
-        assert "is set" in ndcg_spark.evaluate(folder).ranking.reason
+    for text in ("true", "TRUE"):  # which Spark hands out as it was written
+        with session_settings(spark, **{setting: text}):
+            assert "is set" in ndcg_spark.evaluate(folder).ranking.reason
+
+
+def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: SparkSession, tmp_path: Path) -> None:
+    """The files of Hadoop may say which file system a path is of; here a setting of the session does."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, relevances in ((ours, (1, 0)), (theirs, (0, 1))):
+        write(folder, file_rows([Row(query="q", item=n, score=-n, relevance=r) for n, r in enumerate(relevances)]))
+    name = f"fs.viewfs.mounttable.there.link.{ours}"
+    before = ndcg_spark.evaluate(str(ours), k=1)
+    spark.conf.set("fs.defaultFS", "viewfs://there/")
+    spark.conf.set(name, f"file://{theirs}")
+    try:
+        there = ndcg_spark.evaluate(str(ours), k=1)
+        assert "another file system, as viewfs://there" in there.ranking.reason
+        assert summary_of_ndcg(there) == 0.0  # the item on rank 1 is not relevant there
+    finally:
+        spark.conf.unset("fs.defaultFS")
+        spark.conf.unset(name)
+    assert before.ranking.source == "parquet"
+    assert summary_of_ndcg(before) == 1.0
+
+
+def summary_of_ndcg(found: ndcg_spark.Evaluation) -> float:
+    """The only mean of NDCG."""
+    return found.summary.where("metric = 'ndcg'").collect()[0]["value"]
 
 
 def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:

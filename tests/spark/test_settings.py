@@ -6,9 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
-from ndcg_spark.spark.settings import has_own_catalog, runs_locally, session_time_zone, setting, shuffle_partitions
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.spark import settings
+from ndcg_spark.spark.settings import (
+    has_own_catalog,
+    is_on,
+    runs_locally,
+    session_here,
+    session_time_zone,
+    setting,
+    shuffle_partitions,
+)
 from ndcg_spark.tables.catalog import provider_of_new
 
 
@@ -72,3 +83,31 @@ def test_a_local_session_runs_locally(spark):
 def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, told, expected):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4")
     assert provider_of_new(on_databricks(told), "table") == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", True), (" TRUE ", True), ("False", False), ("", False)])
+def test_a_setting_is_on_however_it_is_written(spark, text, expected):
+    with session_settings(spark, ours__own=text):
+        assert is_on(spark, "ours.own", "true") is expected
+    assert is_on(spark, "ours.own", "true")
+
+
+def test_a_session_that_cannot_be_asked_for_is_not_none(spark, monkeypatch):
+    def fail():
+        raise PySparkException(errorClass="NO_ACTIVE_SESSION", messageParameters={})
+
+    assert session_here() is spark
+    monkeypatch.setattr(SparkSession, "active", fail)
+    with pytest.raises(PySparkException, match="NO_ACTIVE_SESSION"):
+        session_here()
+
+
+def test_defaults_that_cannot_be_read_are_not_none(tmp_path, monkeypatch):
+    """They may name a cluster, whose workers do not have this Python. Here a folder is in their place."""
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert settings._would_be_local()
+    (tmp_path / "spark-defaults.conf").mkdir()
+    with pytest.raises(NdcgSparkError, match=r"spark-defaults\.conf' cannot be read \(Is a directory\)"):
+        settings._would_be_local()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.worker.files import stores
@@ -168,6 +169,24 @@ def test_files_that_spark_may_not_all_read_are_not_listed(tmp_path: Path, files:
         (tmp_path / name).touch()
     for path in (str(tmp_path), f"{tmp_path}/"):
         assert why in str(list_files(path))
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path) -> None:
+    """Nor is a link into it one that leads nowhere."""
+    for day in (1, 2):
+        (public_folder / f"day={day}").mkdir()
+        (public_folder / f"day={day}" / "a.parquet").touch()
+    (public_folder / "day=1" / "gone.parquet").symlink_to(public_folder / "nothing")
+    assert len(list_files(str(public_folder))) == 2
+    closed(public_folder / "day=2")
+    with bound_by_permissions():
+        found = list_files(str(public_folder))
+    assert found == f"the files cannot be listed (Permission denied: {public_folder}/day=2)"
+    (public_folder / "links").mkdir()
+    (public_folder / "links" / "b.parquet").symlink_to(public_folder / "day=2" / "a.parquet")
+    with bound_by_permissions():
+        found = list_files(str(public_folder / "links"))
+    assert found == f"the files cannot be listed (Permission denied: {public_folder}/links/b.parquet)"
 
 
 @pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from pyarrow import fs
@@ -78,21 +79,40 @@ def column_of_folders(path: str, files: Sequence[str], columns: Iterable[str]) -
     return next((one for one in columns if any(f"/{one.lower()}=" in f"/{folder}" for folder in below)), None)
 
 
+def walked(path: str | os.PathLike[str], *, follow_links: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a folder as `os.walk` does, but raise an OSError where a folder cannot be listed: it is not empty."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return os.walk(path, onerror=fail, followlinks=follow_links)
+
+
 def _below_folder(path: str) -> list[str] | str:
     if os.path.isfile(path):
         return fitting([path])
     if not os.path.isdir(path):
         return "the path is not a file or folder of this machine"
     found: list[str] = []
-    for folder, folders, files in os.walk(path, followlinks=True):
-        if any(map(_MARKED.search, folders)):
-            return _NOT_ALL
-        folders[:] = sorted(name for name in folders if not is_hidden(name))
-        seen = [os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)]
-        found += filter(os.path.isfile, seen)  # like Spark, without links that lead nowhere
-        if len(found) > MAX_FILES:
-            break
+    try:
+        for folder, folders, files in walked(path, follow_links=True):
+            if any(map(_MARKED.search, folders)):
+                return _NOT_ALL
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            found += filter(_is_file, (os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)))
+            if len(found) > MAX_FILES:
+                break
+    except OSError as error:
+        return f"the files cannot be listed ({error.strerror}: {error.filename})"
     return _placed(found, path)
+
+
+def _is_file(path: str) -> bool:
+    """Whether a name leads to a file. Like Spark, this passes over links that lead nowhere."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
