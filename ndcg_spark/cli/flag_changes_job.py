@@ -86,7 +86,8 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         finally:
             if kept:
                 judged.unpersist()
-    if config.plan.end is None and is_behind(end, today := datetime.now(timezone.utc).date()):
+    today = datetime.now(timezone.utc).date()
+    if config.plan.end is None and is_behind(end, today):
         print(f"the last night in the table is {end}{_nights_before(end, today)}; it is the one that is judged")
     _show(outcome, plan)
     if pairs is not None:

@@ -135,6 +135,8 @@ def test_the_baseline_did_not_run(folder):
         f"The table of flags has no rows of {BAD_DAY}: it was not judged; its last night is {GOOD_DAY}.",
         f"The comparison table has no rows of {BAD_DAY}; its last night is {GOOD_DAY}.",
     ]
+    alone = command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
+    assert_refused(alone, f"run 'old' has no rows of data set 'shop' on {BAD}; its last night is {GOOD}.")
     code, said = flags(folder)
     assert (code, said[0]) == (3, f"nights from {BAD} to {BAD}: 1 missing, 3 short history")
     its_last = f"0.415385 over 390 queries on {GOOD}"
