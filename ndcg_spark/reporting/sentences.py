@@ -42,6 +42,8 @@ MOST_FLAGS = 5
 """Segments of a run whose flags are sentences; as many without queries, and as many that fell."""
 FEWEST_QUERIES = 5
 """Queries of a segment on both nights from which a fall is news."""
+_AGAIN = "A night that is run again replaces its rows."
+_LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 REJECTED = "rejected as bad"
 """Part of the rows that were read; reasons stand below it."""
@@ -108,19 +110,29 @@ def bad_news(contents: Contents) -> str:
     str
         Empty if there is none.
     """
-    tellers: tuple[Callable[[Contents], str], ...] = (
-        _behind,
-        lambda its: next(iter(_absent_runs(its)), ""),
-        _without_value,
-        lambda its: _worst(_thin(its), its),
-        _missed_gate,
-        lambda its: _flag(its, low=True),
-        _drop,
-        lambda its: _worst(_empty_segments(its), its),
-        _fall,
-        lambda its: _flag(its, low=False),
+    return _first_news(contents)[0]
+
+
+def way_on(contents: Contents) -> str:
+    """Say where to look after the worst news; empty if there is none."""
+    return _first_news(contents)[1]
+
+
+def _first_news(contents: Contents) -> tuple[str, str]:
+    """The worst news, and where to look then."""
+    tellers: tuple[tuple[Callable[[Contents], str], str], ...] = (
+        (_behind, "See in the run log or the scheduler whether the job of the next night ran."),
+        (lambda its: next(iter(_absent_runs(its)), ""), f"See whether its rows are in the input. {_AGAIN}"),
+        (_without_value, f"See what became of its queries, below. {_AGAIN}"),
+        (lambda its: _worst(_thin(its), its), f"See what became of rows and queries, below. {_AGAIN}"),
+        (_missed_gate, _LOOK),
+        (lambda its: _flag(its, low=True), _LOOK),
+        (_drop, _LOOK),
+        (lambda its: _worst(_empty_segments(its), its), f"See whether its queries are in the input. {_AGAIN}"),
+        (_fall, _LOOK),
+        (lambda its: _flag(its, low=False), _LOOK),
     )
-    return next(filter(None, (tell(contents) for tell in tellers)), "")
+    return next(((text, way) for tell, way in tellers if (text := tell(contents))), ("", ""))
 
 
 Told = list[tuple[str, str]]

@@ -39,7 +39,7 @@ from ndcg_spark.reporting.building import (
     trend_of,
 )
 from ndcg_spark.reporting.contents import Change
-from ndcg_spark.reporting.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit
+from ndcg_spark.reporting.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit, way_on
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,8 @@ def test_the_headline_says_so_in_words(whole):
         "new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 "
         "[\u22120.0255, \u22120.0145], most of it in country = DE, from 0.4510 to 0.4310"
     )
+    assert way_on(whole.contents).startswith("See segments and queries below")
+    assert "See segments and queries below" in whole.html
     assert attention(whole.contents) == [
         "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
         "new is flagged tonight: low, \u22127.1 spreads from the usual value, limit 4.5.",
