@@ -113,7 +113,7 @@ def commands(folder: Path, wrong: str) -> list[list[str]]:
         ["flag-changes", *of_table, "--from", last, "--to", last, "--fewest-any-day", "8", "--output", flags]
     )
     tables = ["--metrics", metrics, "--per-query", per_query]
-    page = ["--gate", "ndcg@10>=0.8", "--output", f"{folder}/report.html"]
+    page = ["--gate", "ndcg@10>=0.88", "--output", f"{folder}/report.html"]
     if wrong == "missing":
         # Named, the night is refused; without a name the page is of the night before, and says so first.
         typed.append(["report", *tables, "--run-date", last, *page])
