@@ -13,6 +13,8 @@ PERIODS = ("week", "month", "rolling_7")
 INDEPENDENCE = ("query_day", "query", "day")
 LONGEST_PERIOD = 31
 """Days."""
+MANY_REJECTED = 0.1
+"""Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +216,25 @@ class FlagPlan:
         limits = " ".join(f"{nights}:{limit:g}" for nights, limit in self.limits)
         lookback = "all" if self.lookback is None else self.lookback
         return f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={lookback}"
+
+
+def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
+    """Tell whether a table should have a later night by now.
+
+    Parameters
+    ----------
+    last : date
+        Last night of the table.
+    today : date
+    apart : int
+        Days from one night to the next.
+
+    Returns
+    -------
+    bool
+        A night may be a day late: many jobs date it by the day before they run.
+    """
+    return (today - last).days > apart
 
 
 def check_margin(margin: float) -> None:

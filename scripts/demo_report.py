@@ -2,10 +2,16 @@
 
 Every night a tenth of the 1,797 images of handwritten digits that scikit-learn ships are queries, and two rankers
 order all other images: `pixels`, by the cosine similarity of the 64 pixels, and `thumbnail`, by that of 16 pixels,
-each the mean of four. On the last night the lower third of every query of `pixels` is missing, as if its scanner had
-broken. Grades come from the labels, as in demo_data.py.
+each the mean of four. Something is wrong with the last night; `--night` says what:
 
-The commands that are printed are those that a person would type; here they share one Spark session.
+    segment   the lower half of the straight digits of `pixels` is missing, as if a scanner had broken
+    empty     no image of a 7 was asked for
+    baseline  `thumbnail` did not run
+    rejected  half of the queries have no scores
+    missing   the job did not run at all
+
+Grades come from the labels, as in demo_data.py. The commands that are printed are those that a person would type;
+here they share one Spark session. Where the baseline or the night is missing, some are refused, as on a real night.
 """
 
 from __future__ import annotations
@@ -25,6 +31,8 @@ from sklearn.datasets import load_digits
 
 N_NIGHTS = 10
 LAST_NIGHT = date(2026, 1, 31)
+NIGHTS = ("segment", "empty", "baseline", "rejected", "missing")
+"""What may be wrong with the last night."""
 STYLUS = {0: "round", 6: "round", 8: "round", 9: "round", 3: "round", 1: "straight", 4: "straight", 7: "straight"}
 """How a digit is drawn, for a second segment column; the others are mixed."""
 
@@ -34,28 +42,37 @@ def thumbnails(pixels: FloatArray) -> FloatArray:
     return pixels.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(len(pixels), 16)
 
 
-def without_lower_third(pixels: FloatArray) -> FloatArray:
-    """Images whose last three lines are empty."""
+def without_lower_half(pixels: FloatArray) -> FloatArray:
+    """Images whose last four lines are empty."""
     lines = pixels.reshape(-1, 8, 8).copy()
-    lines[:, 5:] = 0
+    lines[:, 4:] = 0
     return lines.reshape(len(pixels), 64)
 
 
-def rankings_of_night(night: int) -> pa.Table:
-    """Both rankers on one night: query_id, item_id, run, score, relevance, digit, shape."""
+def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
+    """Both rankers on one night: query_id, item_id, run, score, relevance, digit, shape; `wrong` is one of NIGHTS."""
     digits = load_digits()
     image: IntArray = np.arange(len(digits.target))
     query, item = image[night::N_NIGHTS], image[image % N_NIGHTS != night]
+    if wrong == "empty":
+        query = query[digits.target[query] != 7]
+    shape = np.array([STYLUS.get(digit, "mixed") for digit in range(10)])
     asked = digits.data[query]
-    broken = night == N_NIGHTS - 1
+    if wrong == "segment":
+        broken = shape[digits.target[query]] == "straight"
+        asked = np.where(broken[:, None], without_lower_half(asked), asked)
     scores = {
-        "pixels": cosine_similarity(without_lower_third(asked) if broken else asked, digits.data[item]),
-        "thumbnail": cosine_similarity(thumbnails(asked), thumbnails(digits.data[item])),
+        "pixels": cosine_similarity(asked, digits.data[item]),
+        "thumbnail": cosine_similarity(thumbnails(digits.data[query]), thumbnails(digits.data[item])),
     }
+    if wrong == "rejected":
+        for its in scores.values():
+            its[::2] = np.nan
+    if wrong == "baseline":
+        del scores["thumbnail"]
     query_of_row, item_of_row = np.repeat(query, len(item)), np.tile(item, len(query))
     label = digits.target[query_of_row]
     name = np.array([f"img-{number:04d}" for number in image])
-    shape = np.array([STYLUS.get(digit, "mixed") for digit in range(10)])
     columns = {
         "query_id": name[query_of_row],
         "item_id": name[item_of_row],
@@ -69,53 +86,73 @@ def rankings_of_night(night: int) -> pa.Table:
     )
 
 
-def commands(folder: Path) -> list[list[str]]:
+def day_of(night: int) -> date:
+    """Date of a night."""
+    return LAST_NIGHT - timedelta(days=N_NIGHTS - 1 - night)
+
+
+def commands(folder: Path, wrong: str) -> list[list[str]]:
     """What to type: the nightly job on every night, then what is made of its tables."""
     metrics, per_query, summary = f"{folder}/metrics", f"{folder}/per_query", f"{folder}/summary.json"
     typed = []
-    for night in range(N_NIGHTS):
-        when = LAST_NIGHT - timedelta(days=N_NIGHTS - 1 - night)
+    for night in range(N_NIGHTS - (wrong == "missing")):
         typed.append(
-            ["mean-ndcg", "--input", f"{folder}/rankings/{when}", "--run-col", "run", "--segment-cols",
-             "digit,shape,digit+shape", "--k", "1,3,5,10,100", "--run-date", f"{when}", "--dataset", "digits",
-             "--output", metrics, "--per-query-output", per_query, "--json", summary]
+            ["mean-ndcg", "--input", f"{folder}/rankings/{day_of(night)}", "--run-col", "run", "--segment-cols",
+             "digit,shape,digit+shape", "--k", "1,3,5,10,100", "--on-invalid", "reject", "--run-date",
+             f"{day_of(night)}", "--dataset", "digits", "--output", metrics, "--per-query-output", per_query,
+             "--json", summary]
         )  # fmt: skip
     compared, weeks, flags = f"{folder}/comparison", f"{folder}/weeks", f"{folder}/flags"
     of_table, last = ["--input", metrics, "--metrics", "ndcg@10"], str(LAST_NIGHT)
     typed.append(
-        ["compare-runs", "--per-query", f"{per_query}/run_date={last}", "--baseline", "thumbnail",
-         "--metrics", "ndcg@10", "--segment-cols", "shape", "--run-date", last, "--dataset", "digits",
-         "--output", compared]
+        ["compare-runs", "--per-query", per_query, "--baseline", "thumbnail", "--metrics", "ndcg@10",
+         "--segment-cols", "shape", "--run-date", last, "--dataset", "digits", "--output", compared]
     )  # fmt: skip
     typed.append(["roll-up", *of_table, "--periods", "week,month", "--output", weeks])
-    typed.append(["flag-changes", *of_table, "--fewest-any-day", "8", "--output", flags])
-    diagnosis = f"{folder}/diagnosis.json"
     typed.append(
-        ["diagnose", "runs", "--input", f"{folder}/rankings/{last}", "--run-col", "run", "--k", "10", "--baseline",
-         "thumbnail", "--run", "pixels", "--top", "5", "--json", diagnosis]
-    )  # fmt: skip
-    tables = ["--metrics", metrics, "--per-query", per_query, "--comparison", compared, "--flags", flags]
-    tables += ["--summary", summary, "--diagnosis", diagnosis]
-    shown = ["--baseline", "thumbnail", "--gate", "ndcg@10>=0.8"]
-    typed.append(["report", *tables, *shown, "--output", f"{folder}/report.html"])
-    typed.append(["report", "--metrics", metrics, "--run", "pixels", "--format", "text"])
+        ["flag-changes", *of_table, "--from", last, "--to", last, "--fewest-any-day", "8", "--output", flags]
+    )
+    tables = ["--metrics", metrics, "--per-query", per_query]
+    page = ["--gate", "ndcg@10>=0.88", "--output", f"{folder}/report.html"]
+    if wrong == "missing":
+        # Named, the night is refused; without a name the page is of the night before, and says so first.
+        typed.append(["report", *tables, "--run-date", last, *page])
+        typed.append(["report", *tables, *page])
+        return typed
+    tables += ["--flags", flags, "--summary", summary]
+    if wrong != "baseline":
+        diagnosis = f"{folder}/diagnosis.json"
+        typed.append(
+            ["diagnose", "runs", "--input", f"{folder}/rankings/{last}", "--run-col", "run", "--k", "10",
+             "--baseline", "thumbnail", "--run", "pixels", "--top", "5", "--json", diagnosis,
+             "--on-invalid", "reject"]
+        )  # fmt: skip
+        tables += ["--comparison", compared, "--diagnosis", diagnosis]
+    typed.append(["report", *tables, "--baseline", "thumbnail", "--run-date", last, *page])
+    typed.append(["report", "--metrics", metrics, "--run", "pixels", "--run-date", last, "--format", "text"])
     return typed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make ten nights of metrics of real data, and their report.")
-    parser.add_argument("--output", type=Path, default=Path(".demo/report"), help="folder for tables and report")
-    folder: Path = parser.parse_args(argv).output
+    parser.add_argument("--output", type=Path, help="folder for tables and report  [default: .demo/report-NIGHT]")
+    parser.add_argument("--night", choices=NIGHTS, default=NIGHTS[0], help="what is wrong with the last night")
+    options = parser.parse_args(argv)
+    folder: Path = options.output or Path(f".demo/report-{options.night}")
     for night in range(N_NIGHTS):
-        place = folder / "rankings" / str(LAST_NIGHT - timedelta(days=N_NIGHTS - 1 - night))
-        place.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rankings_of_night(night), place / "part-00000.parquet")
-    print(f"Wrote the rankings of {N_NIGHTS} nights to {folder}/rankings.", flush=True)
-    return run_all(commands(folder))
+        wrong = options.night if night == N_NIGHTS - 1 else ""
+        if wrong != "missing":
+            place = folder / "rankings" / str(day_of(night))
+            place.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rankings_of_night(night, wrong), place / "part-00000.parquet")
+    print(f"Wrote rankings to {folder}/rankings.", flush=True)
+    status = run_all(commands(folder, options.night), refusals=options.night in ("baseline", "missing"))
+    print(f"\nThe page: {folder}/report.html\nOther bad nights: --night {', '.join(NIGHTS)}")
+    return status
 
 
-def run_all(typed: list[list[str]]) -> int:
-    """Print and run commands in one local Spark session; a gate that is not met does not stop them."""
+def run_all(typed: list[list[str]], *, refusals: bool) -> int:
+    """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0."""
     from pyspark.sql import SparkSession
 
     from ndcg_spark.cli.main import main as ndcg_spark
@@ -128,7 +165,9 @@ def run_all(typed: list[list[str]]) -> int:
         for one in typed:
             print(f"\n$ ndcg-spark {shlex.join(one)}\n", flush=True)
             ended = ndcg_spark(one)
-            if ended not in (0, 3):
+            if ended:
+                print(f"(exit code {ended})", flush=True)
+            if ended not in (0, 3) and not (refusals and ended == 2):
                 return ended
     finally:
         spark.stop()

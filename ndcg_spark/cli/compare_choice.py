@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -67,13 +68,13 @@ def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
         require_column(frame, config.run_column, option("run"), "per-query table")
         table, held = _listed(frame, config.run_column, "")
         names = config.runs or tuple(held)
-        _require(names, held, PER_QUERY)
+        _require([*names, *([] if config.baseline is None else [config.baseline])], held, PER_QUERY, config.night)
         return Chosen(runs=table, names=names, weight=_weight(config, {run: held[run] for run in names}))
     baseline, (its_rows, has_weight) = str(config.baseline), _baseline(others[0], config)
     asked = tuple(run for run in config.runs or () if run != baseline) or config.runs or ()
     table, held = _listed(frame, config.run_column, asked[0] if len(asked) == 1 else "")
     names = asked or tuple(held)
-    _require(names, held, PER_QUERY)
+    _require(names, held, PER_QUERY, config.night)
     if baseline in names:
         raise InvalidParameterError(
             f"{PER_QUERY} has a run {baseline!r}, too, which is the name of the baseline; choose other runs by "
@@ -133,12 +134,15 @@ def _baseline(frame: DataFrame, config: CompareConfig) -> tuple[DataFrame, bool]
     return table.where(named("run") == name), held[name]
 
 
-def _require(names: Sequence[str], held: Mapping[str, bool], flag: str) -> None:
+def _require(names: Sequence[str], held: Mapping[str, bool], flag: str, night: date | None) -> None:
     if not held:
         raise InputRefusedError(f"{flag} has no rows; is the night in it?")
     lacking = [run for run in names if run not in held]
     if lacking:
-        raise InvalidParameterError(f"{flag} has no rows of run {lacking[0]!r}; its runs are {_listing(held)}.")
+        of_night = "" if night is None else f" of the night {night}"
+        raise InvalidParameterError(
+            f"{flag} has no rows of run {lacking[0]!r}{of_night}; its runs are {_listing(held)}."
+        )
 
 
 def _weight(config: CompareConfig, weighted: Mapping[str, bool]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
@@ -14,7 +15,8 @@ from ndcg_spark.cli.nights import check_output, found_nights, refusals, stamped_
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import to_json
 from ndcg_spark.errors import InputRefusedError, printable
-from ndcg_spark.worker.history.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, HIGH, LOW, SHORT, USUAL
+from ndcg_spark.nightly_plans import is_behind
+from ndcg_spark.worker.history.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +75,9 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
             with progress.step("judging nights"):
                 outcome = _outcome(judged)
             if not outcome["slices"]:
-                there = f"its nights are from {nights.first} to {nights.last}"
+                there = (
+                    f"its nights are from {nights.first} to {nights.last}{_nights_before(nights.last, plan.start)}"
+                )
                 raise InputRefusedError(f"{table.name} has no night from {plan.start} to {plan.end}; {there}.")
             outcome |= {"from": str(plan.start), "to": str(plan.end), "dataset": nights.dataset, "limits": plan.text}
             outcome |= {"input": table.name if pairs is None else f"{table.name} with {pairs.name}"}
@@ -82,6 +86,9 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         finally:
             if kept:
                 judged.unpersist()
+    today = datetime.now(timezone.utc).date()
+    if config.plan.end is None and is_behind(end, today):
+        print(f"the last night in the table is {end}{_nights_before(end, today)}; it is the one that is judged")
     _show(outcome, plan)
     if pairs is not None:
         print("held against the night before: {held:,}; query by query: {paired:,}".format(**outcome["night_before"]))
@@ -89,6 +96,14 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         sys.stdout.flush()
         print(to_json(_shown(outcome)), flush=True)
     return EXIT_GATE if outcome["flags"] and config.fail_on_flag else EXIT_DONE
+
+
+def _nights_before(last: date, night: date | None) -> str:
+    """Say how long a table has had no night; empty where it has."""
+    if night is None or last >= night:
+        return ""
+    n = (night - last).days
+    return f", {n:,} {'night' if n == 1 else 'nights'} before {night}"
 
 
 def _of_dataset(frame: DataFrame, dataset: str) -> DataFrame:
@@ -109,7 +124,7 @@ def _outcome(judged: DataFrame) -> dict[str, Any]:
     ]
     counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
     short = {row["status"]: row for row in counted}.get(SHORT)
-    flagged = judged.where(F.col("status").isin(LOW, HIGH))
+    flagged = judged.where(F.col("status").isin(*FLAGGED))
     farthest = F.abs("z").desc_nulls_first()
     flags = flagged.orderBy(farthest, "night", "run", "segment_by", "segment", "metric", "k").limit(MOST_SHOWN)
     return {
@@ -148,7 +163,7 @@ def _show(outcome: dict[str, Any], plan: FlagPlan) -> None:
     print(f"nights from {outcome['from']} to {outcome['to']}: {counts}")
     for row in outcome["flags"]:
         print(printable(f"FLAG {row['status']}: {row['rule']}"))
-    n = sum(outcome["by_status"].get(status, 0) for status in (LOW, HIGH))
+    n = sum(outcome["by_status"].get(status, 0) for status in FLAGGED)
     if n > len(outcome["flags"]):
         print(f"... and {n - len(outcome['flags'])} more; --output has all of them.")
     if not n:

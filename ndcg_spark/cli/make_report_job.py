@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.make_report_config import ReportConfig
 from ndcg_spark.cli.progress import Progress
+from ndcg_spark.cli.report import gate_line
+from ndcg_spark.errors import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ndcg_spark.reporting import Report, ReportLimits
+    from ndcg_spark.reporting.contents import Contents
     from ndcg_spark.spark.formats import Table
 
 EXIT_DONE, EXIT_GATE = 0, 3
@@ -42,7 +46,19 @@ def run_report_job(config: ReportConfig) -> int:
         import ndcg_spark.reporting.page  # noqa: F401  # what is not installed is missed here, before Spark starts
     with job_run("report", config, short_lists=True, run_date=config.run_date, dataset=config.dataset or "") as run:
         found = _read(run.spark, config, limits, run.progress)
+        _answer(found.contents, config)
         return run.exit(EXIT_DONE if all(gate.met for gate in found.contents.gates) else EXIT_GATE)
+
+
+def _answer(contents: Contents, config: ReportConfig) -> None:
+    """Print what the page says first, and how the gates did."""
+    from ndcg_spark.reporting.sentences import headline
+
+    if config.output is None:
+        return  # the plain form has both
+    print(printable(headline(contents)))
+    for gate in contents.gates:
+        print(gate_line({"gate": gate.text, "value": gate.value, "met": gate.met}, gate.run))
 
 
 def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progress: Progress) -> Report:
@@ -71,6 +87,7 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
             baseline=config.baseline,
             production=config.production,
             title=config.title,
+            today=datetime.now(timezone.utc).date() if config.run_date is None else None,
             limits=limits,
         )
     progress.note(night=found.contents.run_date, dataset=found.contents.dataset)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ndcg_spark.cli.cells import cell
 from ndcg_spark.errors import json_printable, printable
+from ndcg_spark.nightly_plans import MANY_REJECTED
 from ndcg_spark.plan import METRICS, TIE_METRICS
 
 MOST_SEGMENTS = 30
@@ -191,13 +192,17 @@ def rejected_lines(outcome: dict[str, Any]) -> list[str]:
     Returns
     -------
     list of str
-        Empty where no row was rejected.
+        Empty where no row was rejected. The last line says if many were.
     """
     lost = outcome["queries"]["lost"]
     queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
     tables = [("", outcome["rows"]["rejected_by_reason"], queries)]
     tables.append(("judgments: ", outcome.get("judgment_rows", {}).get("rejected", {}), ""))
-    return [f"{table}{reasons_text(reasons)}{rest}" for table, reasons, rest in tables if reasons]
+    found = [f"{table}{reasons_text(reasons)}{rest}" for table, reasons, rest in tables if reasons]
+    n_rejected, read = sum(outcome["rows"]["rejected_by_reason"].values()), outcome["rows"].get("read", 0)
+    if read and (share := n_rejected / read) >= MANY_REJECTED:
+        found.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses a night with so many")
+    return found
 
 
 def reasons_text(reasons: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""How far a value lies from what was usual, by medians."""
+"""How far a value lies from what was usual, by medians; and whether a count of 0 is usual."""
 
 from __future__ import annotations
 
@@ -57,3 +57,31 @@ def deviation(value: float, others: FloatArray, floor: float) -> Deviation:
     if scale == 0:
         return Deviation(median, spread, math.copysign(math.inf, distance) if distance else 0.0)
     return Deviation(median, spread, distance / scale)
+
+
+def chance_of_none(n_before: int, n_nights: int) -> float:
+    """Probability that a night has no query at all, given how many the nights before it had together.
+
+    Parameters
+    ----------
+    n_before : int
+        Queries of all earlier nights.
+    n_nights : int
+        Earlier nights, at least 1.
+
+    Returns
+    -------
+    float
+        (n_nights / (n_nights + 1)) ** n_before: if all nights are alike, a query is as likely to be of one of them as
+        of any other. This is the conditional test of two Poisson counts.
+
+    References
+    ----------
+    Przyborowski and Wilenski, Biometrika 31(3/4), 1940, doi:10.1093/biomet/31.3-4.313.
+
+    Examples
+    --------
+    >>> round(chance_of_none(35, 7), 4), chance_of_none(3, 1)
+    (0.0093, 0.125)
+    """
+    return (n_nights / (n_nights + 1)) ** n_before

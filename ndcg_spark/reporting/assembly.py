@@ -15,6 +15,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.gates import find_metric
 from ndcg_spark.reporting import reading
 from ndcg_spark.reporting.building import (
+    absent_of,
     accounting_of,
     changed_query,
     check_summary,
@@ -23,8 +24,10 @@ from ndcg_spark.reporting.building import (
     gap_text,
     gate_results,
     headline_metric,
+    last_seen_of,
     mean_of,
     missing_nights,
+    nights_apart,
     provenance_of,
     query_row,
     segment_flag,
@@ -34,11 +37,12 @@ from ndcg_spark.reporting.building import (
     titled,
     trend_of,
     weight_of,
+    with_absent,
 )
 from ndcg_spark.reporting.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reporting.limits import ReportLimits
 from ndcg_spark.reporting.reading import Rows, Scope
-from ndcg_spark.reporting.wording import day, listed, metric_name, period_name, plain
+from ndcg_spark.reporting.wording import counted, day, listed, metric_name, period_name, plain
 from ndcg_spark.spark.streams import refuses_streams
 
 if TYPE_CHECKING:
@@ -116,6 +120,7 @@ def report(
     baseline: str | None = None,
     production: str | None = None,
     title: str | None = None,
+    today: date | None = None,
     limits: ReportLimits | None = None,
 ) -> Report:
     """Read what a person wants to know about one night out of the tables that jobs have written. Runs actions.
@@ -139,7 +144,8 @@ def report(
     dataset : str or None
         None: the only one.
     runs : sequence of str
-        Runs to show; empty takes those with the highest values.
+        Runs to show; empty takes those with the highest values. One of them may lack the night, which the report then
+        tells first; likewise `baseline` and `production`.
     metric : str or None
         Metric of the headline, as `ndcg@10`. None: NDCG at 10, or at the largest cutoff.
     gates : sequence of str
@@ -149,6 +155,9 @@ def report(
     production : str or None
         The run that the headline is about. None: the run with the worst news.
     title : str or None
+    today : date or None
+        The day on which the newest night is looked for: the headline then tells if that night is older than the day
+        before. None: a night of any age is the newest.
     limits : ReportLimits or None
         How much is shown.
 
@@ -163,26 +172,31 @@ def report(
 
     Notes
     -----
-    Spark cost: an action each for the data sets, the night, its trend and its segments, over rows of the metric
-    table; with queries three more, one of which shuffles the queries of two nights; one each for comparisons, flags
-    and changed queries. Rows are filtered and cut by Spark; what comes to the driver is bounded by `limits`.
+    Spark cost: an action each for the data sets, the night, its trend, its segments, and what it lacks, over rows of
+    the metric table; the last one passes rows of 31 days through Python workers. With queries three more, one of
+    which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
+    and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits = limits or ReportLimits()
     table = reading.metric_table(metrics)
     place = _place(reading.datasets_of(table), dataset, run_date)
-    rows = _night(table, place, runs)
+    rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
-    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=production)
+    here = None if production in seen else production
+    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=here)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
+    if baseline in seen:
+        baseline = None
     reading.check_baseline(baseline, shown)
     if summary is not None:
         hashes = {row["config_hash"] for row in rows if row["config_hash"]}
         check_summary(summary, place.dataset, place.night, hashes)
-    parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production)
+    parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)
+    parts.read_absent(table, runs, seen)
     if per_query is not None:
         parts.read_queries(per_query, baseline)
     if comparison is not None:
@@ -198,7 +212,13 @@ class _Place:
 
     dataset: str
     night: date | None
+    newest: date | None
     n_nights: int
+
+    @property
+    def words(self) -> str:
+        """The place, for messages."""
+        return f"data set {self.dataset!r}" + (f" on {self.night.isoformat()}" if self.night else "")
 
 
 def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
@@ -214,23 +234,41 @@ def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
     if chosen not in names:
         raise InvalidParameterError(f"there is no data set {chosen!r}; there are {listed(map(repr, names))}.")
     (row,) = [row for row in found if row["dataset"] == chosen]
-    return _Place(chosen, night or row["newest"], row["n_nights"])
+    return _Place(chosen, night or row["newest"], row["newest"], row["n_nights"])
 
 
-def _night(table: DataFrame, place: _Place, runs: Sequence[str]) -> Rows:
+def _night(
+    table: DataFrame, place: _Place, runs: Sequence[str], *, baseline: str | None, production: str | None
+) -> tuple[Rows, dict[str, date]]:
+    """Read the means of a night, and find the last nights of runs that are named and that it lacks."""
     rows = reading.means_of_night(table, place.dataset, place.night, runs)
     there = {row["run"] for row in rows}
-    night = f" on {place.night.isoformat()}" if place.night else ""
     if not there and not runs:
-        raise InputRefusedError(f"the metric table has no rows of data set {place.dataset!r}{night}.")
-    missing = [run for run in runs if run not in there]
-    if missing:
+        raise InputRefusedError(f"the metric table has no rows of {place.words}{_last_night(place)}.")
+    named = dict.fromkeys((*runs, *(one for one in (baseline, production) if one and (one in runs or not runs))))
+    lacking = [run for run in named if run not in there]
+    seen = reading.last_seen(table, place.dataset, place.night, lacking)
+    unknown = [run for run in runs if run not in there and run not in seen]
+    if unknown:
         others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
         raise InvalidParameterError(
-            f"there is no run {missing[0]!r} in data set {place.dataset!r}{night}; there are "
+            f"there is no run {unknown[0]!r} in {place.words}; there are "
             f"{listed(map(repr, sorted(others))) or 'none'}."
         )
-    return rows
+    if not there:
+        run, last = next(iter(seen.items()))
+        raise InputRefusedError(f"run {run!r} has no rows of {place.words}; its last night is {last.isoformat()}.")
+    return rows, seen
+
+
+def _last_night(place: _Place) -> str:
+    """Say when the table ends, and how long before the night of the report, if it does."""
+    if place.night is None or place.newest is None:
+        return ""
+    if place.newest >= place.night:
+        return f"; its last night is {place.newest.isoformat()}"
+    n = counted((place.night - place.newest).days, "night", "nights")
+    return f"; its last night is {place.newest.isoformat()}, {n} before"
 
 
 def _runs_to_show(
@@ -270,7 +308,10 @@ class _Parts:
     losses_against: str = ""
     compared_period: str = ""
     n_segment_flags: int = 0
+    n_absent_segments: int = 0
     production: str | None = None
+    today: date | None = None
+    not_covered: list[str] = field(default_factory=list)
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
@@ -300,12 +341,14 @@ class _Parts:
             self.left_out.append(f"Nights without a result, where the line of the trend breaks: {gap_text(missing)}.")
 
     def _read_segment_flags(self, flags: DataFrame) -> None:
-        rows, self.n_segment_flags, n_before = reading.segment_flags_of(flags, self.scope, self.limits.segments)
-        self.found["segment_flags"] = tuple(map(segment_flag, rows))
-        if n_before:
-            self.left_out.append(
-                f"Flags of segments on earlier nights: {n_before:,}; {day(self.scope.run_date)} is shown."
-            )
+        rows, counts = reading.segment_flags_of(flags, self.scope, self.limits.segments)
+        self.found["segment_flags"], self.n_segment_flags = tuple(map(segment_flag, rows)), counts["now"]
+        night = day(self.scope.run_date)
+        if counts["before"]:
+            self.left_out.append(f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown.")
+        if self.scope.run_date is not None and not counts["judged"]:
+            last = f"; its last night is {day(counts['last'])}" if counts["last"] else ""
+            self.not_covered.append(f"The table of flags has no rows of {night}: it was not judged{last}.")
 
     def read_segments(self, table: DataFrame) -> None:
         """Read segments of the night and of the one before."""
@@ -314,6 +357,16 @@ class _Parts:
         self.found["segments"] = segment_rows(rows, self.standings, self.before, self.level, weights)
         if n_all > len(rows):
             self.left_out.append(f"Segments: the {len(rows):,} with the most queries of {n_all:,}.")
+
+    def read_absent(self, table: DataFrame, runs: Sequence[str], seen: Mapping[str, date]) -> None:
+        """Read which runs and segments have no value on the night, and had one on the latest."""
+        absent, segments, self.n_absent_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
+        found = [absent_of(row) for row in absent]
+        has = {one.last.run for one in found}
+        found += [last_seen_of(run, night) for run, night in seen.items() if plain(run) not in has]
+        self.found["absent_runs"] = tuple(found)
+        self.found["absent_segments"] = tuple(absent_of(row) for row in segments)
+        self.found["segments"] = with_absent(self.found["segments"], self.found["absent_segments"])
 
     def read_queries(self, frame: DataFrame, baseline: str | None) -> None:
         """Read how queries are distributed, and which are lowest."""
@@ -338,8 +391,12 @@ class _Parts:
     def read_comparisons(self, frame: DataFrame) -> None:
         """Read differences between runs."""
         table = reading.comparison_table(frame)
-        rows, more = reading.comparisons_of(table, self.scope, self.limits.comparisons)
+        rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
         self.found["comparisons"] = tuple(comparison_of(row) for row in rows)
+        if not rows:
+            night = day(self.scope.run_date)
+            self.not_covered.append(f"The comparison table has no rows of {night}; its last night is {day(last)}.")
+            return
         if rows[0]["period"] is not None:
             self.compared_period = period_name(*(rows[0][name] for name in ("period", "period_start", "period_end")))
         if more:
@@ -375,7 +432,7 @@ class _Parts:
             standings=self.standings,
             means=tuple(means),
             trend=self.trend,
-            gates=gate_results(gates, computed, self.rows),
+            gates=gate_results(gates, computed, self.rows, [one.last.run for one in self.found["absent_runs"]]),
             segments=self.found.get("segments", ()),
             distributions=self.found.get("distributions", ()),
             lowest=self.found.get("lowest", ()),
@@ -390,4 +447,10 @@ class _Parts:
             segment_flags=self.found.get("segment_flags", ()),
             n_segment_flags=self.n_segment_flags,
             production=None if self.production is None else plain(self.production),
+            absent_runs=self.found["absent_runs"],
+            absent_segments=self.found["absent_segments"],
+            n_absent_segments=self.n_absent_segments,
+            today=self.today,
+            nights_apart=nights_apart(self.trend),
+            not_covered=tuple(self.not_covered),
         )

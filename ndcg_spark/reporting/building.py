@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from dataclasses import replace
+from datetime import date, timedelta
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from ndcg_spark.conventions import Convention
@@ -13,6 +15,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.gates import Gate
 from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.reporting.contents import (
+    Absent,
     Accounting,
     Change,
     ChangedQuery,
@@ -37,13 +40,13 @@ from ndcg_spark.worker.history import night_flags
 
 Row = Mapping[str, Any]
 
-_STATUSES = {
-    "n_queries": "in the mean",
+_OUTSIDE = {
     "n_no_relevant": "with nothing relevant",
     "n_missing": "judged, but not answered",
     "n_unjudged": "without any judgment",
+    "n_lost_queries": "whose rows were all rejected",
 }
-LOST = "whose rows were all rejected"
+_STATUSES = {"n_queries": "in the mean", **_OUTSIDE}
 
 
 def mean_of(row: Row, prefix: str = "") -> Mean:
@@ -63,7 +66,32 @@ def mean_of(row: Row, prefix: str = "") -> Mean:
         std_error=of("std_error"),
         low=of("ci_low"),
         high=of("ci_high"),
+        n_read=_read(row, prefix),
+        n_rejected=row.get(f"{prefix}n_rejected"),
+        outside=tuple(
+            (words, row[prefix + name]) for name, words in _OUTSIDE.items() if row.get(prefix + name) is not None
+        ),
     )
+
+
+def _read(row: Row, prefix: str) -> int | None:
+    """Count the rows of a run that were read; None where a table of an older version does not say."""
+    parts = [row.get(prefix + name) for name in ("n_rows", "n_left_out", "n_rejected")]
+    return None if parts[0] is None or parts[2] is None else sum(part or 0 for part in parts)
+
+
+def absent_of(row: Row) -> Absent:
+    """Read a row of `missing_series`: what a run or segment had on its last night."""
+    key = {name: row[name] for name in ("run", "segment_by", "segment", "metric", "k")}
+    numbers = dict.fromkeys(("std_error", "ci_low", "ci_high"))
+    mean = mean_of({**key, **numbers, "value": row["median"], "n_queries": row["last_queries"]})
+    return Absent(last=mean, night=row["last_night"])
+
+
+def last_seen_of(run: str, night: date) -> Absent:
+    """A run of which only the last night is known."""
+    unknown = dict.fromkeys(("segment", "k", "value", "n_queries", "std_error", "ci_low", "ci_high"))
+    return Absent(last=mean_of({**unknown, "run": run, "segment_by": "", "metric": ""}), night=night)
 
 
 def sort_key(metric: str, k: int | None) -> tuple[Any, ...]:
@@ -144,12 +172,27 @@ def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], le
     found = []
     for mean in means:
         nights = trend.get(mean.run, ())
-        change, flag = Change(kind="first"), nights[-1].flag if nights else None
-        if len(nights) > 1:
-            now, before = nights[-1], nights[-2]
+        if not nights:
+            found.append(Standing(mean=mean, change=Change(kind="first")))
+            continue
+        now, earlier = nights[-1], nights[:-1]
+        before = next((one for one in reversed(earlier) if one.mean.value is not None), None)
+        change = Change(kind="first")
+        if before is not None:
             same = now.config_hash == before.config_hash
             change = change_of(mean, before.mean, before.run_date, same=same, level=level)
-        found.append(Standing(mean=mean, change=change, flag=flag))
+        week_before = [one.mean for one in earlier if now.run_date - one.run_date == timedelta(days=7)]
+        rejected = [one.mean.rejected for one in earlier if one.mean.rejected is not None]
+        found.append(
+            Standing(
+                mean=mean,
+                change=change,
+                flag=now.flag,
+                before=None if before is None else before.mean,
+                week_before=week_before[0] if week_before else None,
+                usually_rejected=median(rejected) if rejected else None,
+            )
+        )
     return tuple(found)
 
 
@@ -192,8 +235,25 @@ def segment_rows(
         change = change_of(mean, before if had else None, since, same=mean.run not in changed, level=level)
         whole = weights.get(mean.run, 0.0) * (changes.get(mean.run) or 0.0)
         share = change.difference * weight_of(row) / whole if whole and change.difference is not None else None
-        found.append(SegmentRow(mean=mean, change=change, share=share))
+        found.append(SegmentRow(mean=mean, change=change, share=share, before=before if had else None))
     return tuple(found)
+
+
+def with_absent(rows: Sequence[SegmentRow], absent: Iterable[Absent]) -> tuple[SegmentRow, ...]:
+    """Add segments that have no row on the night of the report, as rows without a value."""
+    there = {(one.mean.run, one.mean.by, one.mean.segment) for one in rows}
+    more = [one for one in absent if (one.last.run, one.last.by, one.last.segment) not in there]
+    return (
+        *rows,
+        *(
+            SegmentRow(
+                mean=replace(one.last, value=None, n_queries=0),
+                change=Change(kind="lost", since=one.night),
+                before=one.last,
+            )
+            for one in more
+        ),
+    )
 
 
 def weight_of(row: Row) -> float:
@@ -203,7 +263,10 @@ def weight_of(row: Row) -> float:
 
 
 def gate_results(
-    texts: Iterable[str], computed: Sequence[tuple[str, int | None]], rows: Sequence[Row]
+    texts: Iterable[str],
+    computed: Sequence[tuple[str, int | None]],
+    rows: Sequence[Row],
+    absent: Iterable[str] = (),
 ) -> tuple[GateResult, ...]:
     """Hold the means over all queries against gates.
 
@@ -213,6 +276,8 @@ def gate_results(
     computed : sequence of (metric, k)
     rows : sequence of mapping
         Of the metric table.
+    absent : iterable of str
+        Runs that have no rows; they do not meet gates that name them.
 
     Returns
     -------
@@ -224,7 +289,9 @@ def gate_results(
     """
     found = []
     for gate in (Gate.among(text, computed) for text in texts):
-        for one in gate.results([dict(row) for row in rows]):
+        lacking = {"segment_by": "", "metric": gate.metric, "k": gate.k, "value": None}
+        more = [{**lacking, "run": run} for run in absent if run == gate.run]
+        for one in gate.results([*map(dict, rows), *more]):
             found.append(
                 GateResult(
                     text=plain(gate.text.strip()),
@@ -344,10 +411,9 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Acc
     -------
     Accounting
     """
-    queries = tuple((words, sum(row[name] or 0 for row in rows)) for name, words in _STATUSES.items())
     lost = [row["n_lost_queries"] for row in rows]
-    if None not in lost:  # as in nights of older versions
-        queries = (*queries, (LOST, sum(lost)))
+    known = [name for name in _STATUSES if name != "n_lost_queries" or None not in lost]  # as in old nights
+    queries = tuple((_STATUSES[name], sum(row[name] or 0 for row in rows)) for name in known)
     counted = [row for row in rows if row["n_rows"] is not None]
     if summary is not None:
         its = summary["rows"]
@@ -428,11 +494,20 @@ def _words(convention: str | None) -> tuple[tuple[str, str], ...]:
     return tuple((plain(title), plain(words)) for title, words in in_words(parsed))
 
 
+def nights_apart(trend: Mapping[str, Sequence[Night]]) -> int:
+    """Days from one night of the trend to the next, mostly; 1 where there is only one."""
+    gaps = sorted((after - before).days for before, after in pairwise(_days(trend)))
+    return gaps[(len(gaps) - 1) // 2] if gaps else 1
+
+
+def _days(trend: Mapping[str, Sequence[Night]]) -> list[date]:
+    return sorted({night.run_date for nights in trend.values() for night in nights})
+
+
 def missing_nights(trend: Mapping[str, Sequence[Night]]) -> list[date]:
     """Days between the nights of the trend that no run has, where nights are mostly a day apart."""
-    days = sorted({night.run_date for nights in trend.values() for night in nights})
-    gaps = sorted((after - before).days for before, after in pairwise(days))
-    if not gaps or gaps[(len(gaps) - 1) // 2] != 1:
+    days = _days(trend)
+    if not days or nights_apart(trend) != 1:
         return []
     have = set(days)
     return [

@@ -43,6 +43,16 @@ class Mean:
     std_error: float | None
     low: float | None
     high: float | None
+    n_read: int | None = None
+    """Rows of the run that were read; None where the table does not say."""
+    n_rejected: int | None = None
+    outside: tuple[tuple[str, int], ...] = ()
+    """Why queries are not in the mean, and how many are not for this reason."""
+
+    @property
+    def rejected(self) -> float | None:
+        """Share of the rows that were rejected; None where that is not known."""
+        return None if not self.n_read or self.n_rejected is None else self.n_rejected / self.n_read
 
     @property
     def half(self) -> float | None:
@@ -85,8 +95,8 @@ class Change:
     Parameters
     ----------
     kind : str
-        `first`: there is no earlier night; `incomparable`: it was computed differently; `unclear`: the difference is
-        within its error; `up`, `down`.
+        `first`: there is no earlier night; `lost`: there is one, and this night has no value; `incomparable`: it was
+        computed differently; `unclear`: the difference is within its error; `up`, `down`.
     difference : float or None
     half : float or None
         Half the width of its interval, as for independent nights.
@@ -122,8 +132,10 @@ def change_of(now: Mean, before: Mean | None, since: date | None, *, same: bool,
     The standard error of the difference is sqrt(a² + b²), as for independent nights. Nights that share queries vary
     together, so that it is too wide for them, and fewer changes are called.
     """
-    if before is None or before.value is None or now.value is None:
+    if before is None or before.value is None:
         return Change(kind="first")
+    if now.value is None:
+        return Change(kind="lost", since=since)
     if not same:
         return Change(kind="incomparable", since=since)
     difference = now.value - before.value
@@ -175,6 +187,28 @@ class Standing:
     mean: Mean
     change: Change
     flag: str | None = None
+    before: Mean | None = None
+    """The latest earlier night with a value."""
+    week_before: Mean | None = None
+    """The night a week before."""
+    usually_rejected: float | None = None
+    """Median share of rejected rows of earlier nights; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A run, or a segment of one, that has no value on the night of the report and had one on the latest nights.
+
+    Parameters
+    ----------
+    last : Mean
+        Of its last night.
+    night : date
+        Its last night.
+    """
+
+    last: Mean
+    night: date
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +221,14 @@ class SegmentRow:
     change : Change
     share : float or None
         Part of the change of the run that lies in the segment, by the weights of tonight.
+    before : Mean or None
+        Of the night before.
     """
 
     mean: Mean
     change: Change
     share: float | None = None
+    before: Mean | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,6 +469,17 @@ class Contents:
     """How many segments are flagged on that night."""
     production: str | None = None
     """The run that the headline is about; None: any."""
+    absent_runs: tuple[Absent, ...] = ()
+    """Those that have no rows on the night of the report."""
+    absent_segments: tuple[Absent, ...] = ()
+    """Those of runs that are there, with the most queries first."""
+    n_absent_segments: int = 0
+    today: date | None = None
+    """When the report is made, where it is to tell whether a later night should be there."""
+    nights_apart: int = 1
+    """Days from one night of the trend to the next, mostly."""
+    not_covered: tuple[str, ...] = ()
+    """Sentences about tables beside the metric table that do not have the night of the report."""
 
     @property
     def label(self) -> str:

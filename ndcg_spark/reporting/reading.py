@@ -15,7 +15,9 @@ from ndcg_spark.metrics import parse_metric
 from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.reporting.contents import is_within_1
 from ndcg_spark.spark.expressions import columns_of, named, require_column
+from ndcg_spark.spark.night_flags import missing_series
 from ndcg_spark.spark.timestamps import utc_text
+from ndcg_spark.worker.history.night_flags import HIGH, LOW
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
@@ -176,6 +178,7 @@ def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
         its = its.where(F.col("run_date") <= F.lit(scope.run_date))
     newest = its.orderBy(F.desc("run_date"), "run").limit(most * len(scope.runs))
     kept = [*_NEEDED, "n_queries", "std_error", "ci_low", "ci_high", "config_hash", "convention", "run_date"]
+    kept += ["n_rows", "n_left_out", "n_rejected"]
     return _collected(newest.select(*kept, "flagged", "note"))
 
 
@@ -214,19 +217,72 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
     return found[:most], (grouped.count() if len(found) > most else len(found))
 
 
+def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) -> tuple[Rows, Rows, int]:
+    """Collect what has no value on the night of the report, and had one on the latest. Runs one or two actions.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+    scope : Scope
+    runs : sequence of str
+        Runs that may be absent; empty: all.
+    most : int
+
+    Returns
+    -------
+    tuple of list of dict, list of dict and int
+        Runs, and segments of the runs of the report, with the columns of `missing_series`, those with the most
+        queries first; number of all such segments.
+    """
+    if scope.run_date is None:
+        return [], [], 0
+    its = metrics.where((F.col("dataset") == scope.dataset) & scope.at_k() & (F.col("metric") == scope.metric))
+    found = missing_series(its, scope.run_date)
+    here, is_run = F.col("run").isin(*scope.runs), F.col("segment_by") == ""
+    other = is_run & ~here
+    if runs:
+        other = other & F.col("run").isin(*runs)
+    kept = found.where(other | (~is_run & here))
+    ordered = kept.orderBy(is_run.desc(), F.desc_nulls_last("last_queries"), "run", "segment_by", "segment")
+    rows = _collected(ordered.limit(most + 1))
+    segments = [row for row in rows if row["segment_by"]]
+    n_segments = len(segments) if len(rows) <= most else kept.where(~is_run).count()
+    return [row for row in rows if not row["segment_by"]], segments[:most], n_segments
+
+
+def last_seen(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> dict[str, date]:
+    """Find the last night before a night of runs that it lacks; those that the data set never had are not there.
+
+    Runs an action if there are such runs.
+    """
+    if not runs or night is None:
+        return {}
+    earlier = (F.col("dataset") == dataset) & (F.col("run_date") < F.lit(night)) & F.col("run").isin(*runs)
+    found = metrics.where(earlier).groupBy("run").agg(F.max("run_date").alias("last"))
+    return {row["run"]: row["last"] for row in _collected(found)}
+
+
 def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
     """Collect the flagged nights of a metric over all queries. Runs an action."""
-    its = _flagged(flags, scope).where(F.coalesce("segment_by", F.lit("")) == "")
+    its = _of_report(flags, scope).where(_is_flag() & (_by() == ""))
     return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
 
 
-def _flagged(flags: DataFrame, scope: Scope) -> DataFrame:
-    its = flags.where(F.col("status").isin("low", "high") & scope.at_k() & (F.col("metric") == scope.metric))
+def _is_flag() -> Column:
+    return F.col("status").isin(LOW, HIGH)
+
+
+def _by() -> Column:
+    return F.coalesce("segment_by", F.lit(""))
+
+
+def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
+    its = flags.where(scope.at_k() & (F.col("metric") == scope.metric))
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
     return its.where(F.col("run").isNull() | F.col("run").isin(*scope.runs))
 
 
-def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, int, int]:
+def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, dict[str, Any]]:
     """Collect the segments that are flagged on the night of the report. Runs two actions.
 
     Parameters
@@ -238,21 +294,25 @@ def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, i
 
     Returns
     -------
-    tuple of list of dict, int and int
-        Rows, those farthest from the usual value first; how many there are; how many there are of earlier nights.
+    tuple of list of dict and dict
+        Rows, those farthest from the usual value first; and `now`, how many there are, `before`, how many there are
+        of earlier nights, `judged`, how many series the table has of the night, flagged or not, and `last`, the last
+        night up to that of the report.
     """
-    its = _flagged(flags, scope).where(F.coalesce("segment_by", F.lit("")) != "")
-    night = F.lit(scope.run_date).cast("date")
-    tonight = F.col("night").eqNullSafe(night)
-    counts = its.agg(F.count_if(tonight).alias("now"), F.count_if(F.col("night") < night).alias("before")).collect()[
-        0
-    ]
-    farthest = its.where(tonight).orderBy(F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
-    return (_collected(farthest.limit(most)) if counts["now"] else []), counts["now"], counts["before"]
+    its, night = _of_report(flags, scope), F.lit(scope.run_date).cast("date")
+    tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (_by() != "")
+    counts = its.agg(
+        F.count_if(flagged & tonight).alias("now"),
+        F.count_if(flagged & (F.col("night") < night)).alias("before"),
+        F.count_if(tonight).alias("judged"),
+        F.max(F.when(F.col("night") <= night, F.col("night"))).alias("last"),
+    ).collect()[0]
+    farthest = its.where(flagged & tonight).orderBy(F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
+    return (_collected(farthest.limit(most)) if counts["now"] else []), counts.asDict()
 
 
-def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool]:
-    """Collect comparisons of the metric, overall ones first, then by queries. Runs an action.
+def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool, date | None]:
+    """Collect comparisons of the metric, overall ones first, then by queries. Runs an action, two if there are none.
 
     Parameters
     ----------
@@ -263,18 +323,18 @@ def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows
 
     Returns
     -------
-    tuple of list of dict and bool
-        Rows, and whether there are more.
+    tuple of list of dict, bool and date or None
+        Rows, and whether there are more; if there are none, the last night before that has some.
 
     Raises
     ------
     InputRefusedError
-        When there are none, or of several periods.
+        When there are none of this and of earlier nights, or of several periods.
     """
     its = comparison.where(scope.of_metric())
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
+    of_metric, night = its, F.lit(scope.run_date).cast("date")
     if scope.run_date is not None:
-        night = F.lit(scope.run_date)
         ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
         holds = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
         of_night = F.coalesce("run_date", night) == night
@@ -283,14 +343,18 @@ def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows
     ordered = its.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
     found = _collected(ordered.limit(most + 1))
     if not found:
-        raise InputRefusedError(f"the comparison table has no rows of {_described(scope)}.")
+        earlier = of_metric.where(F.col("period").isNull() & (F.col("run_date") < night))
+        last: date | None = earlier.agg(F.max("run_date")).collect()[0][0]
+        if last is None:
+            raise InputRefusedError(f"the comparison table has no rows of {_described(scope)}.")
+        return [], False, last
     periods = sorted({str(row["period"]) for row in found})
     if len(periods) > 1:
         raise InputRefusedError(
             f"the comparison table has several periods ({', '.join(periods)}); choose one by a query, such as "
             f"SELECT * FROM ... WHERE period = '{periods[0]}'."
         )
-    return found[:most], len(found) > most
+    return found[:most], len(found) > most, None
 
 
 # ------------------------------------------------------------------------------------------------- queries

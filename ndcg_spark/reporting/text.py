@@ -30,6 +30,8 @@ def print_report(contents: Contents, console: Console | None = None) -> None:
     when = f", {day(contents.run_date)}" if contents.run_date else ""
     out.print(Text(contents.title + when, style="bold"))
     out.print(Text(sentences.headline(contents)))
+    if sentences.way_on(contents):
+        out.print(Text(sentences.way_on(contents)))
     for _, line in sentences.changes(contents):
         out.print(Text(line))
     for line in sentences.attention(contents):

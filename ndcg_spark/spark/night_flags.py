@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,8 +17,19 @@ from ndcg_spark.spark.nights import METRIC_TABLE, NIGHT, between, config_hash, d
 from ndcg_spark.spark.paired_nights import with_pairs
 from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.spark.workers import as_shipped
-from ndcg_spark.worker.history.night_flags import FLAG_COLUMNS, TO_PAIR_COLUMNS, make_flagger, make_pairer
+from ndcg_spark.worker.history.night_flags import (
+    FLAG_COLUMNS,
+    LATEST_DAYS,
+    MISSING,
+    MISSING_COLUMNS,
+    TO_PAIR_COLUMNS,
+    make_flagger,
+    make_pairer,
+)
 from ndcg_spark.worker.history.nights import SERIES
+
+_OF_RUN = ("run", "metric", "k")
+"""What the series of a run have in common with its series over all queries."""
 
 
 @refuses_streams
@@ -52,8 +65,8 @@ def flag_changes(
         One row per night that is judged and series, lazy and unsorted: `night`, the keys, `config_hash`, `value`,
         `std_error`, and
 
-        - `status` (string): `low`, `high`: flagged; `usual`; `short_history`: too few earlier nights, and no clear
-          difference from the night before; `no_value`,
+        - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `short_history`: too few earlier nights, and
+          no clear difference from the night before; `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
         - `z` (double): (value - median) / max(spread, std_error); null where that is 0,
@@ -77,22 +90,19 @@ def flag_changes(
     else the night is held against the one before it at level 0.001: as of independent nights, or, by `per_query`, by
     a paired t-test. A query that one of the two nights lacks is left out then, and counted in `rule`. Where weight or
     segments of a query differ, those of the later night count.
-    Spark cost: one shuffle of rows per night, no action, one pass through Python workers. A worker holds the nights
-    of the series in its batch. With `per_query` also an action that lists segment sets, metrics and cutoffs, and one
-    shuffle of the queries of the nights that are paired, two where they have weights or segments.
+    A series is `missing` on a night that the table has: its run has no row, or it has no value there, although it had
+    one on the latest seven nights (within 31 days) or on some of them. A segment is missing only if its run was
+    computed by the same `config_hash` on these nights, and if their `n_queries` make a night without any query
+    improbable (at most 1 %). `median` is then the last value. Segments of a run that has no row are not listed.
+    Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
+    through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
+    lists segment sets, metrics and cutoffs, and one shuffle of the queries of the nights that are paired, two where
+    they have weights or segments.
     """
     plan = FlagPlan() if plan is None else plan
     rows = series_rows(metrics, parse_text=parse_text)
-    night = F.struct(
-        day_of(F.col(NIGHT)).alias("day"),
-        *[_number(rows, name, parse_text=parse_text).alias(name) for name in ("value", "std_error")],
-        config_hash(rows).alias("config_hash"),
-    )
-    first = None
-    if plan.start is not None and plan.lookback is not None:
-        first = plan.start - timedelta(days=plan.lookback)
-    inside = rows.where(between(F.col(NIGHT), first, plan.end))
-    series = inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
+    inside = rows.where(between(F.col(NIGHT), _first(plan), plan.end))
+    series = _series(rows, plan, parse_text=parse_text)
     if per_query is None:
         return series.mapInArrow(as_shipped(make_flagger(plan)), schema=_ddl(FLAG_COLUMNS))
     require_scipy()
@@ -101,11 +111,57 @@ def flag_changes(
     return paired.mapInArrow(as_shipped(make_pairer(plan)), schema=_ddl(FLAG_COLUMNS))
 
 
+def missing_series(metrics: DataFrame, night: date) -> DataFrame:
+    """Series that `flag_changes` finds missing on a night; lazy.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        As for `flag_changes`.
+    night : date
+
+    Returns
+    -------
+    DataFrame
+        Columns of `MISSING_COLUMNS`.
+    """
+    plan = FlagPlan(start=night, end=night, lookback=LATEST_DAYS)
+    series = _series(series_rows(metrics), plan, parse_text=False)
+    judged = series.mapInArrow(as_shipped(make_flagger(plan, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))
+    return judged.where(F.col("status") == MISSING)
+
+
+def _first(plan: FlagPlan) -> date | None:
+    """First night that is needed; None: all are."""
+    if plan.start is None or plan.lookback is None:
+        return None
+    return plan.start - timedelta(days=max(plan.lookback, LATEST_DAYS))
+
+
+def _series(rows: DataFrame, plan: FlagPlan, *, parse_text: bool) -> DataFrame:
+    """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
+    day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
+    numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
+    night = F.struct(day, by_hash, *numbers)
+    series = rows.where(between(F.col(NIGHT), _first(plan), plan.end)).groupBy(*SERIES)
+    first = None if plan.start is None else plan.start - timedelta(days=LATEST_DAYS)
+    latest = rows.where(between(F.col(NIGHT), first, plan.end))
+    overall = latest.where(F.col("segment_by") == "").withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
+    runs = overall.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(
+        F.collect_list(F.struct(day, by_hash)).alias("run_nights")
+    )
+    table = latest.agg(F.collect_set(day).alias("__table"))
+    on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
+    joined = series.agg(F.collect_list(night).alias("nights")).join(F.broadcast(runs), on, "left")
+    of_table = F.when(F.col("segment_by") == "", F.col("__table")).alias("table_nights")
+    return joined.crossJoin(F.broadcast(table)).select(*SERIES, "nights", "run_nights", of_table)
+
+
 def _ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def _number(rows: DataFrame, name: str, *, parse_text: bool) -> Column:
-    if name == "std_error" and name not in rows.columns:
-        return F.lit(None).cast("double")
-    return number(rows, name, "column of a metric table", METRIC_TABLE, parse_text=parse_text)
+    if name != "value" and name not in rows.columns:
+        return F.lit(None).cast("double").alias(name)
+    return number(rows, name, "column of a metric table", METRIC_TABLE, parse_text=parse_text).alias(name)

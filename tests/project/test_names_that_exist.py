@@ -55,7 +55,7 @@ BASE = {
     ("position-bias estimates", "propensity_col"): f"position-bias estimates {SHOWN}",
 }
 """Arguments with which an option is of use, where it is not with those of the night of its command."""
-EXIST = {"run": "a", "metric": "ndcg", "convention": "trec_eval", "night": "2026-01-31", "data set": "shop",
+EXIST = {"run": "a", "metric": "ndcg", "convention": "trec_eval", "night": "2026-0", "data set": "shop",
          "segment column": "country"}  # fmt: skip
 """A name of each kind that exists, and is told."""
 

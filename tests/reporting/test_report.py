@@ -9,11 +9,13 @@ from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
+import scipy.stats
 from rich.console import Console
 from support.reports import (
     CHANGED,
     COMPARED,
     HOSTILE,
+    METRIC_COLUMNS,
     NIGHTS,
     SEGMENTS,
     SUMMARY,
@@ -28,8 +30,16 @@ from support.reports import (
 from ndcg_spark import ReportLimits, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.reporting import reading
-from ndcg_spark.reporting.building import distribution_of
-from ndcg_spark.reporting.sentences import attention, headline, quartiles_note
+from ndcg_spark.reporting.building import (
+    distribution_of,
+    gate_results,
+    mean_of,
+    nights_apart,
+    standings_of,
+    trend_of,
+)
+from ndcg_spark.reporting.contents import Change
+from ndcg_spark.reporting.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit, way_on
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +85,10 @@ def test_the_headline_says_so_in_words(whole):
     """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
     assert headline(whole.contents) == (
         "new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 "
-        "[\u22120.0255, \u22120.0145], most of it in country = DE (\u22120.0200)"
+        "[\u22120.0255, \u22120.0145], most of it in country = DE, from 0.4510 to 0.4310"
     )
+    assert way_on(whole.contents).startswith("See segments and queries below")
+    assert "See segments and queries below" in whole.html
     assert attention(whole.contents) == [
         "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
         "new is flagged tonight: low, \u22127.1 spreads from the usual value, limit 4.5.",
@@ -124,7 +136,7 @@ def test_the_headline_is_the_worst_news(spark):
     table = metrics_table(spark, rows)
     drop = (
         "NDCG@10 0.3840 [0.3801, 0.3879], down 0.4160 from the night before [\u22120.4215, \u22120.4105], most of it "
-        "in country = US (\u22120.8320)"
+        "in country = US, from 0.8000 to \u22120.0320"
     )
     found = report(table)
     assert headline(found.contents) == f"b: {drop}"
@@ -138,13 +150,107 @@ def test_the_headline_is_the_worst_news(spark):
     usual = "\u22129.0 spreads from the usual value, limit 4.5"
     assert headline(flagged) == f"a: flagged in country = US, low, {usual}; {a}"
     assert attention(flagged)[0] == f"a is flagged tonight in country = US: low, {usual}."
-    assert len(attention(flagged)) == 2
+    assert attention(flagged)[2:] == ["b: NDCG@10 in country = US fell from 0.8000 to \u22120.0320 (500 queries)."]
     assert "Flags of segments on earlier nights: 1; 29 January 2026 is shown." in flagged.left_out
     gated = replace(found.contents, gates=report(table, gates=["b: ndcg@10>=0.39"]).contents.gates)
     assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"
     assert headline(replace(gated, production="a")) == f"a: {a}"
     with pytest.raises(InvalidParameterError, match=r"production 'c' is not among the runs: 'a', 'b'"):
         report(table, production="c")
+
+
+@pytest.fixture
+def led(whole):
+    """Headline of one ranker, of rows of the metric table without Spark: tonight first, then the nights before."""
+
+    def told(*nights, apart=1, gates=(), **changed):
+        rows = []
+        for back, its in enumerate(nights):
+            known = {"value": 0.4, "error": 0.01, **its}
+            value, error = known.pop("value"), known.pop("error")
+            row = metric_row("", NIGHTS[2] - timedelta(days=back * apart), value, error, **known)
+            rows.append(dict(zip(METRIC_COLUMNS, row, strict=True)) | {"flagged": None, "note": None})
+        trend = trend_of(rows, [], metric_flags=False)
+        nothing = dict.fromkeys(("segments", "comparisons", "segment_flags", "not_covered"), ())
+        contents = replace(
+            whole.contents,
+            **nothing,
+            n_segment_flags=0,
+            standings=standings_of([mean_of(rows[0])], trend, 0.95),
+            trend=trend,
+            nights_apart=nights_apart(trend),
+            accounting=replace(whole.contents.accounting, rejected=()),
+            gates=gate_results(gates, [("ndcg", 10)], rows[:1]),
+            **changed,
+        )
+        return headline(contents)
+
+    return told
+
+
+STILL = "NDCG@10 0.400 [0.380, 0.420], no clear change from the night before (0.000 ± 0.028)"
+
+
+def test_a_night_of_few_queries_is_told_before_its_value(led):
+    """Half of those of the night before, unless the night a week before had as few."""
+    few = {"n_queries": 480, "n_unjudged": 500}
+    assert led(few, {}) == "Only 480 queries in the mean, 1,000 on the night before; 500 without any judgment"
+    assert led({"n_queries": 501}, {}) == STILL
+    week = [{}] * 6
+    assert led(few, *week, {"n_queries": 470}) == STILL
+    assert led(few, *week, {}).startswith("Only 480 queries")
+
+
+def test_many_rejected_rows_are_told_before_the_value(led):
+    """90,000 rows are read: 9,000 are a tenth. What is rejected every night is no news."""
+    bad, usual = ({"n_rows": 90_000 - n, "n_left_out": 0, "n_rejected": n} for n in (9000, 4500))
+    rows = "9,000 of 90,000 rows (10.0\u00a0%{}) were rejected as bad; 1,000 queries in the mean"
+    assert led(bad, {}) == f"{rows.format(', usually 0.1' + chr(160) + '%')}, 1,000 on the night before"
+    assert led(bad, bad, {}, {}).startswith("9,000 of 90,000 rows")
+    assert led(bad, usual) == STILL
+    assert led(bad, gates=["ndcg@10>0.5"]) == rows.format("")
+    assert led({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400 ")
+
+
+def test_a_ranker_without_a_query_has_no_value_and_is_not_new(led):
+    none = {"value": None, "error": None, "n_queries": 0}
+    was = "NDCG@10 was 0.4000 over 1,000 queries on the night before"
+    assert led(none, {}) == f"No query counts in the mean; {was}"
+    lost = change_text(Change(kind="lost", since=NIGHTS[1]), NIGHTS[2], 4)
+    assert lost == "no value to compare with 29 January 2026"
+    assert led({}, none, {}).endswith("no clear change from 29 January 2026 (0.000 ± 0.028)")
+
+
+def test_the_newest_night_may_be_too_old(led):
+    """A night may be a day late; weekly nights a week and a day."""
+    old = "The last night in the table is 31 January 2026, {} nights before {} February 2026"
+    assert led({}, {}, today=date(2026, 2, 1)) == STILL
+    assert led({}, {}, today=date(2026, 2, 2)) == old.format(2, 2)
+    assert not led({}, {}, {}, apart=7, today=date(2026, 2, 7)).startswith("The last night")
+    assert led({}, {}, {}, apart=7, today=date(2026, 2, 8)) == old.format(8, 8)
+
+
+def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance(spark):
+    """Errors of .02 make .0283 of a difference. Of 100 segments of 400 queries one is told from 3.51 of these on."""
+    rows = [metric_row("", night, 0.4, 0.01) for night in NIGHTS[1:]]
+    for night in NIGHTS[1:]:
+        for at in range(100):
+            fell = {0: 0.0985, 1: 0.105, 2: 0.2}.get(at, 0.0) if night == NIGHTS[2] else 0.0
+            n = 4 if at == 2 else 400
+            rows.append(metric_row("", night, 0.4 - fell, 0.02, segment_by="city", segment=f"s{at}", n_queries=n))
+    found = report(metrics_table(spark, rows)).contents
+    assert [row.mean.segment for row in fallen(found)] == ["s1"]
+    assert headline(found).startswith(
+        "NDCG@10 in city = s1 fell from 0.400 to 0.295 (400 queries); all queries: NDCG@10 0.400 "
+    )
+    assert sum(row.change.kind == "down" for row in found.segments) == 3  # each beyond its own interval
+
+
+@pytest.mark.parametrize("df", [4, 9, 29, 399])
+@pytest.mark.parametrize("tail", [0.025, 0.00025])
+def test_limits_of_falls_are_quantiles_of_students_t(df, tail):
+    exact = scipy.stats.t.isf(tail, df)
+    assert t_limit(tail, df) == pytest.approx(exact, rel=0.08 if df == 4 else 0.002)
 
 
 def test_only_what_was_flagged_over_all_queries_is_marked(whole):

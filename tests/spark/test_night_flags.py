@@ -123,7 +123,9 @@ def test_history_is_of_one_configuration_and_series(spark):
 
 def test_nights_without_a_value_are_no_history(spark):
     found = flags(spark, weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
-    assert (found[night(35)]["status"], found[night(63)]["n_nights"]) == ("no_value", 8)
+    assert (found[night(35)]["status"], found[night(63)]["n_nights"]) == ("missing", 8)
+    first = flags(spark, weekly([None, 0.4]))[night(0)]
+    assert (first["status"], first["rule"]) == ("no_value", "ndcg@10 of overall has no value on 2026-01-01")
 
 
 def test_which_nights_are_judged_and_looked_back_on(spark):
@@ -161,6 +163,62 @@ def test_partitions_do_not_matter(spark):
 def test_options_out_of_range(options, named):
     with pytest.raises(InvalidParameterError, match=named):
         FlagPlan(**options)
+
+
+# ------------------------------------------------------------------------------------------- what is missing
+
+
+def missing(spark, rows, plan=None):
+    """Rules of what is missing, by night and segment."""
+    columns = f"{METRIC_COLUMNS}, n_queries bigint"
+    listed = flag_changes(spark.createDataFrame(rows, columns), plan).where("status = 'missing'").collect()
+    return {(row["night"], row["run"], row["segment"]): row["rule"] for row in listed}
+
+
+def of_segment(n_queries, nights, **changed):
+    rows = metric_rows([0.5] * nights, segment_by="country", segment="US", n_queries=n_queries, **changed)
+    return [*rows, *metric_rows([0.4] * 10, n_queries=100, **changed)]
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "nights", "told"),
+    [
+        (7, 9, True),  # 49 queries in 7 nights: (7 / 8) ** 49 = 0.0014
+        (5, 9, True),  # (7 / 8) ** 35 = 0.0093
+        (4, 9, False),  # (7 / 8) ** 28 = 0.0238
+        (18, 5, True),  # there until four nights ago: 3 of the latest 7 nights, (7 / 8) ** 54 = 0.0007
+        (100, 2, False),  # not on any of the latest 7 nights
+    ],
+)
+def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(spark, n_queries, nights, told):
+    found = missing(spark, of_segment(n_queries, nights), FlagPlan(start=night(9)))
+    assert set(found) == ({(night(9), "", "US")} if told else set())
+    if (n_queries, nights) == (7, 9):
+        assert list(found.values()) == [
+            "ndcg@10 of country=US has no value on 2026-01-10; its last was 0.500000 over 7 queries on 2026-01-09"
+        ]
+
+
+def test_a_segment_of_another_configuration_is_not_missing(spark):
+    rows = of_segment(50, 9)
+    assert list(missing(spark, rows)) == [(night(9), "", "US")]
+    rows[-1] = rows[-1] | {"config_hash": "c2"}  # the last night of all queries
+    assert missing(spark, rows) == {}
+
+
+def test_a_run_without_rows_is_missing_once_for_seven_nights(spark):
+    """Run b has two nights of ten, at first with a segment; of run c, the eighth night has no query."""
+    rows = [*metric_rows([0.4] * 10, run="a", n_queries=1), *metric_rows([0.3] * 2, run="b", n_queries=1)]
+    rows += metric_rows([0.3] * 2, run="b", n_queries=900, segment_by="country", segment="US")
+    rows += metric_rows([*[0.2] * 7, None, 0.2, 0.2], run="c", n_queries=1)
+    found = missing(spark, rows)
+    assert set(found) == {*((night(at), "b", "") for at in range(2, 9)), (night(7), "c", "")}
+    assert found[night(8), "b", ""] == (
+        "ndcg@10 of run 'b', overall has no value on 2026-01-09; its last was 0.300000 over 1 query on 2026-01-02"
+    )
+    # A night that no run has is none of the table.
+    later = [row for row in rows if row["run_date"] != night(3)]
+    assert (night(3), "b", "") not in missing(spark, later)
 
 
 # ---------------------------------------------------------------------------------- nights that are paired
@@ -229,7 +287,7 @@ def test_pairs_are_of_the_latest_earlier_night_and_of_one_run_and_configuration(
     ]
     found = paired_flags(spark, rows, table, f"run string, config_hash string, {QUERY_COLUMNS}")
     by_key = {(row["run"], row["night"]): row for row in found}
-    assert by_key["a", night(1)]["status"] == "no_value"
+    assert by_key["a", night(1)]["status"] == "missing"
     assert by_key["a", night(2)]["z"] == pytest.approx(scipy.stats.ttest_rel(AFTER, BEFORE).statistic, rel=1e-12)
     assert by_key["b", night(1)]["weekday"] == "before"  # the table lacks its night before
     alone = paired_flags(spark, rows[:2], [*queries(0, BEFORE)], QUERY_COLUMNS)

@@ -37,7 +37,7 @@ SEGMENTS = {
     ("country+device", '["DE", "phone"]'): (400, 0.02),
     ("device", HOSTILE): (12, 0.1),
 }
-_COLUMNS = [*METRIC_SCHEMA.fieldNames(), "run_date", "dataset"]
+METRIC_COLUMNS = [*METRIC_SCHEMA.fieldNames(), "run_date", "dataset"]
 METRICS_DDL = ", ".join(
     [*[f"{one.name} {one.dataType.simpleString()}" for one in METRIC_SCHEMA], "run_date date", "dataset string"]
 )
@@ -77,7 +77,7 @@ def metric_row(
         "dataset": "shop",
         **other,
     }
-    return tuple(row[name] for name in _COLUMNS)
+    return tuple(row[name] for name in METRIC_COLUMNS)
 
 
 def metric_rows(nights: Sequence[date] = NIGHTS, runs: Sequence[str] = ("old", "new")) -> list[tuple[Any, ...]]:

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.robust import deviation
+from ndcg_spark.kernels.robust import chance_of_none, deviation
 from ndcg_spark.kernels.student import t_quantile
 from ndcg_spark.nightly_plans import EPOCH, FlagPlan
 from ndcg_spark.worker.batches import BatchFunction, batch_function
 from ndcg_spark.worker.history.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
+MISSING = "missing"
+FLAGGED = (LOW, HIGH, MISSING)
+"""Statuses of nights that are flagged."""
 FLAG_COLUMNS = {
     "night": "date",
     **SERIES_COLUMNS,
@@ -36,6 +39,8 @@ FLAG_COLUMNS = {
 """Columns of the result and their types, as Spark names them."""
 TO_PAIR_COLUMNS = {**FLAG_COLUMNS, "before": "date", "before_value": "double"}
 """Those of nights that may yet be paired: with the night before and its value, where the history is short."""
+MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
+"""Those of series that are missing: with their last night and its queries; `median` is its value."""
 PAIRED_COLUMNS = {
     **dict.fromkeys(("n_queries", "n_only_run", "n_only_baseline"), "bigint"),
     **dict.fromkeys(("difference", "std_error", "df"), "double"),
@@ -51,12 +56,18 @@ _NO_SPREAD = {
 LEVEL = 0.001
 """Of the test against the night before. A night has many groups, and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
+LATEST_NIGHTS, LATEST_DAYS = 7, 31
+"""A series can only be missing if one of so many latest nights had a value, none of them more days ago."""
+MISSING_CHANCE = 0.01
+"""A segment without queries is missing if this happens by chance on at most so many nights, as with other flags."""
 
 
 def make_flagger(plan: FlagPlan, columns: Mapping[str, str] = FLAG_COLUMNS) -> BatchFunction:
-    """Build the function from rows of `SERIES` and `nights` to `FLAG_COLUMNS` or `TO_PAIR_COLUMNS`.
+    """Build the function from rows of `SERIES`, `nights`, `run_nights` and `table_nights` to `FLAG_COLUMNS` and more.
 
-    `nights` is a list of struct<day, value, std_error, config_hash>, in any order; `day` counts from 1970.
+    `nights` is a list of struct<day, value, std_error, config_hash, n_queries>, in any order; `day` counts from 1970.
+    `run_nights` is a list of struct<day, config_hash>: nights of the same run, metric and k over all queries.
+    `table_nights` is a list of days, or null for segments: a night without the run is told of all queries alone.
     """
     schema = arrow_schema(columns)
 
@@ -93,13 +104,51 @@ def _series_rows(series: dict[str, Any], plan: FlagPlan) -> Iterator[dict[str, A
     keys = {name: series[name] for name in SERIES}
     nights = in_order(keys, series["nights"])
     first, last = _day(plan.start), _day(plan.end)
-    for at, one in enumerate(nights):
-        day = one["day"]
+    there = {one["day"]: one for one in nights}
+    of_run = {one["day"]: one["config_hash"] for one in series["run_nights"] or ()}
+    of_table = sorted(series["table_nights"] or of_run)
+    for day in sorted({*there, *of_table}):
         if (first is not None and day < first) or (last is not None and day > last):
             continue
-        row = {"night": date_of(day), **keys, **{name: one[name] for name in ("config_hash", "value", "std_error")}}
-        judged = _judged(one, nights[:at], plan)
+        one, before = there.get(day), [other for other in nights if other["day"] < day]
+        judged = None
+        if one is None or one["value"] is None:
+            judged = _missing(day, before, of_run, of_table, in_segment=bool(keys["segment_by"]))
+        if judged is None and one is None:
+            continue
+        known = one or dict.fromkeys(("config_hash", "value", "std_error"))
+        row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
+        judged = judged or _judged(known, before, plan)
         yield row | judged | {"rule": _rule({**row, **judged}, plan)}
+
+
+def _missing(
+    day: int,
+    before: Sequence[dict[str, Any]],
+    of_run: Mapping[int, str | None],
+    of_table: Sequence[int],
+    *,
+    in_segment: bool,
+) -> dict[str, Any] | None:
+    """Judge a night without a value: tell what the latest nights had, or None where that is nothing unusual."""
+    nights: Sequence[int] = of_table
+    if day in of_run:  # its config_hash says whether the same was asked for
+        nights = sorted(other for other, config_hash in of_run.items() if config_hash == of_run[day])
+    latest = [other for other in nights if day - LATEST_DAYS <= other < day][-LATEST_NIGHTS:]
+    its = [one for one in before if one["day"] in latest and one["value"] is not None]
+    if not its or (in_segment and day not in of_run):
+        return None
+    if in_segment and chance_of_none(sum(int(one["n_queries"] or 0) for one in its), len(latest)) > MISSING_CHANCE:
+        return None
+    last = its[-1]
+    return {
+        "status": MISSING,
+        "median": last["value"],
+        "n_nights": len(latest),
+        "weekday": _ANY_DAY,
+        "last_night": date_of(last["day"]),
+        "last_queries": None if last["n_queries"] is None else int(last["n_queries"]),
+    }
 
 
 def _day(night: date | None) -> int | None:
@@ -172,6 +221,10 @@ def unit_of(row: Mapping[str, Any]) -> str:
 def _rule(row: dict[str, Any], plan: FlagPlan) -> str:
     """Say in words what was compared with what."""
     name = series_name(row)
+    if row["status"] == MISSING:
+        n = row["last_queries"]
+        over = "" if n is None else f" over {n:,} {'query' if n == 1 else 'queries'}"
+        return f"{name} has no value on {row['night']}; its last was {row['median']:.6f}{over} on {row['last_night']}"
     if row["status"] == NO_VALUE:
         return f"{name} has no value on {row['night']}"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"

@@ -1,0 +1,181 @@
+"""Nights on which something is wrong: what the job, the report and `flag-changes` say first.
+
+Every night has 390 queries of two rankers: 360 of DE and 30 of US. A query has one relevant item among two, so its
+NDCG@1 is 1 or 0, and a mean is a share of queries. `new` hits 180 queries of DE and 24 of US: 204 / 390 = 0.5231.
+`old` hits 144 and 18: 162 / 390 = 0.4154. One night is good; the next one differs from test to test.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+import shutil
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from support.main_job import assert_refused, command, mean_ndcg, write_table
+
+pytestmark = pytest.mark.usefixtures("spark")
+TODAY = datetime.now(timezone.utc).date()
+GOOD, BAD = TODAY - timedelta(days=2), TODAY - timedelta(days=1)
+GOOD_DAY, BAD_DAY = (f"{one.day} {one:%B %Y}" for one in (GOOD, BAD))
+QUERIES = {"DE": 360, "US": 30}
+HITS = {"new": {"DE": 180, "US": 24}, "old": {"DE": 144, "US": 18}}
+
+
+def rows_of(hits, queries=QUERIES):
+    """Rows of a night; hits are spread evenly over the queries of a segment."""
+    found = []
+    for run, by_country in hits.items():
+        for country, n in queries.items():
+            for at in range(n):
+                hit = (at + 1) * by_country[country] // n > at * by_country[country] // n
+                for item, relevance in (("x", 1.0), ("y", 0.0)):
+                    score = 2.0 if (item == "x") is hit else 1.0
+                    found.append((run, f"{country}{at}", item, score, relevance, country))
+    names = ("run", "query_id", "item_id", "score", "relevance", "country")
+    return dict(zip(names, map(list, zip(*found, strict=True)), strict=True))
+
+
+def job(folder, night, columns, *more):
+    """Run the nightly job, as every night."""
+    rankings = write_table(folder / "rankings" / f"{night}.parquet", columns)
+    ended = mean_ndcg("--input", rankings, "--run-col", "run", "--segment-cols", "country", "--k", "1",
+                      "--on-invalid", "reject", "--run-date", night, "--dataset", "shop", "--output",
+                      folder / "metrics", "--per-query-output", folder / "queries", *more)  # fmt: skip
+    assert ended.code == 0, ended.err
+    return ended.out.splitlines()
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A good night."""
+    folder = tmp_path_factory.mktemp("good")
+    job(folder, GOOD, rows_of(HITS))
+    return folder
+
+
+@pytest.fixture
+def folder(good, tmp_path):
+    """The good night, for a bad one to be added."""
+    shutil.copytree(good, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def report(folder, *options):
+    """Make the page: exit code, lines of standard output, first paragraph of the page, and its lines with a cross."""
+    page = folder / "report.html"
+    ended = command("report", "--metrics", folder / "metrics", "--output", page, *options)
+    assert ended.complaints == []
+    answer = html.unescape(page.read_text(encoding="utf-8").partition("<nav")[0])
+    leads = re.findall(r'<p class="lead"><bdi>(.*?)</bdi>', answer)
+    crosses = re.findall(r'<li class="bad">.*?<span><bdi>(.*?)</bdi>', answer)
+    assert ended.out.splitlines()[0] == leads[0]
+    return ended.code, ended.out.splitlines(), leads[0], crosses
+
+
+def flags(folder, *options):
+    """Exit code and lines of standard output."""
+    ended = command("flag-changes", "--input", folder / "metrics", "--fail-on-flag", *options)
+    assert ended.complaints == []
+    return ended.code, ended.out.splitlines()
+
+
+def test_a_ranker_collapses_in_one_segment(folder):
+    """US falls from 24 to 0 of 30 hits, all queries from 204 to 180 of 390: .0615 less, within an error of .0703."""
+    said = job(folder, BAD, rows_of({**HITS, "new": {"DE": 180, "US": 0}}), "--gate", "old: ndcg@1>=0.41")
+    assert said[-1] == "gate old: ndcg@1>=0.41: met (old: 0.415385)"
+    change = "NDCG@1 0.462 [0.412, 0.511], no clear change from the night before (\u22120.062 ± 0.070)"
+    code, said, lead, crosses = report(folder, "--gate", "old: ndcg@1>=0.41")
+    assert lead == f"new: NDCG@1 in country = US fell from 0.800 to 0.000 (30 queries); all queries: {change}"
+    assert (code, said[1:], crosses) == (0, ["gate old: ndcg@1>=0.41: met (old: 0.415385)"], [])
+    code, said, lead, crosses = report(folder, "--gate", "new: ndcg@1>=0.5")
+    assert lead == f"new: gate ndcg@1>=0.5 is not met; {change}; in country = US it fell from 0.800 to 0.000"
+    assert (code, said[1:]) == (3, ["gate new: ndcg@1>=0.5: NOT MET (new: 0.461538)"])
+    assert crosses == [
+        "Gate new: ndcg@1>=0.5 is not met for new: 0.462.",
+        "new: NDCG@1 in country = US fell from 0.800 to 0.000 (30 queries).",
+    ]
+
+
+def test_a_segment_is_empty(folder):
+    job(folder, BAD, rows_of(HITS, {"DE": 360}))
+    code, _, lead, crosses = report(folder)
+    what = "{}: no queries in country = US; NDCG@1 was {} over 30 queries on the night before"
+    assert (code, lead) == (0, what.format("new", "0.800"))
+    assert crosses == [f"{what.format('old', '0.600')}."]
+    assert (folder / "report.html").read_text(encoding="utf-8").count('<span class="down">no value</span>') == 2
+    its_last = "US has no value on {}; its last was {} over 30 queries on {}"
+    assert flags(folder) == (
+        3,
+        [
+            f"nights from {BAD} to {BAD}: 2 missing, 4 short history",
+            f"FLAG missing: ndcg@1 of run 'new', country={its_last.format(BAD, '0.800000', GOOD)}",
+            f"FLAG missing: ndcg@1 of run 'old', country={its_last.format(BAD, '0.600000', GOOD)}",
+        ],
+    )
+
+
+def test_the_baseline_did_not_run(folder):
+    """Nothing was compared that night, so the page has no comparison; `flag-changes` comes after it here."""
+    compare = ("compare-runs", "--per-query", folder / "queries", "--baseline", "old", "--dataset", "shop",
+               "--output", folder / "compared", "--replicates", "0", "--flips", "0", "--run-date")  # fmt: skip
+    assert command(*compare, GOOD).code == 0
+    assert flags(folder, "--output", folder / "flags", "--to", GOOD)[0] == 0
+    job(folder, BAD, rows_of({"new": HITS["new"]}))
+    assert_refused(command(*compare, BAD), f"has no rows of run 'old' of the night {BAD}; its runs are 'new'")
+    options = ("--per-query", folder / "queries", "--baseline", "old", "--gate", "old: ndcg@1>=0.4", "--flags",
+               folder / "flags", "--comparison", folder / "compared")  # fmt: skip
+    code, said, lead, crosses = report(folder, *options)
+    assert lead == f"old has no rows on {BAD_DAY}; NDCG@1 was 0.415 over 390 queries on the night before"
+    assert (code, said[1:]) == (3, ["gate old: ndcg@1>=0.4: NOT MET (old: -)"])
+    assert crosses == [
+        "Gate old: ndcg@1>=0.4 is not met: there is no value.",
+        f"The table of flags has no rows of {BAD_DAY}: it was not judged; its last night is {GOOD_DAY}.",
+        f"The comparison table has no rows of {BAD_DAY}; its last night is {GOOD_DAY}.",
+    ]
+    alone = command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
+    assert_refused(alone, f"run 'old' has no rows of data set 'shop' on {BAD}; its last night is {GOOD}.")
+    code, said = flags(folder)
+    assert (code, said[0]) == (3, f"nights from {BAD} to {BAD}: 1 missing, 3 short history")
+    its_last = f"0.415385 over 390 queries on {GOOD}"
+    assert said[1:] == [f"FLAG missing: ndcg@1 of run 'old', overall has no value on {BAD}; its last was {its_last}"]
+
+
+def test_half_of_the_rows_are_rejected(folder):
+    """Two queries of four have no scores: 196 of 390 are left, and of `new` 90 + 12 hits."""
+    columns = rows_of(HITS)
+    spoilt = [int(query[2:]) % 4 >= 2 for query in columns["query_id"]]
+    columns["score"] = [math.nan if is_bad else one for one, is_bad in zip(columns["score"], spoilt, strict=True)]
+    said = job(folder, BAD, columns, "--json", folder / "night.json")
+    assert said[-2:] == [
+        "776 rejected: nan_score 776; 388 queries lost all their rows",
+        "49.7% of the rows were rejected; --max-reject-fraction refuses a night with so many",
+    ]
+    code, _, lead, crosses = report(folder, "--summary", folder / "night.json")
+    what = (
+        "{}: 388 of 780 rows (49.7\u00a0%, usually 0.0\u00a0%) were rejected as bad, most for nan_score; 196 queries "
+        "in the mean, 390 on the night before"
+    )
+    assert (code, lead, crosses) == (0, what.format("new"), [f"{what.format('old')}."])
+
+
+def test_the_night_is_missing(folder):
+    """The job of the last night did not run. Whoever names the night is refused; others are told of its absence."""
+    code, _, lead, _ = report(folder)
+    assert (code, lead) == (
+        0,
+        f"The last night in the table is {GOOD_DAY}, 2 nights before {TODAY.day} {TODAY:%B %Y}",
+    )
+    code, said = flags(folder)
+    last = f"the last night in the table is {GOOD}, 2 nights before {TODAY}; it is the one that is judged"
+    assert (code, said[0]) == (0, last)
+    page = folder / "other.html"
+    ended = command("report", "--metrics", folder / "metrics", "--run-date", BAD, "--output", page)
+    assert_refused(ended, f"no rows of data set 'shop' on {BAD}; its last night is {GOOD}, 1 night before")
+    assert not page.exists()
+    ended = command("flag-changes", "--input", folder / "metrics", "--from", BAD, "--to", BAD)
+    assert_refused(ended, f"has no night from {BAD} to {BAD}; its nights are from {GOOD} to {GOOD}, 1 night before")
+    ended = command("compare-runs", "--per-query", folder / "queries", "--baseline", "old", "--run-date", BAD)
+    assert_refused(ended, f"has no rows of the night {BAD}", f"it has the night {GOOD}")
