@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 import re
+from contextlib import redirect_stdout
 from datetime import date, datetime
 
 import pytest
+from support.terminals import terminal
 
 from ndcg_spark.cli import report
 from ndcg_spark.cli.report import counts_line, gate_line, rejected_lines, show_summary, sort_key, to_json
@@ -183,11 +185,11 @@ def test_a_line_a_group_in_a_log(capsys):
     ]
 
 
-def test_a_table_at_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+def test_a_table_at_a_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    show_summary([row("a", value=0.1234), row("a", "country", None, value=0.5, half=None)])
-    out = capsys.readouterr().out
+    with terminal() as (stream, read), redirect_stdout(stream):
+        show_summary([row("a", value=0.1234), row("a", "country", None, value=0.5, half=None)])
+        out = read()
     for text in ("mean NDCG", "@10", "overall", "country = null", "1,234", "0.1234 ± 0.2500", "0.5000"):
         assert text in out
 

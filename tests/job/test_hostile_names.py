@@ -21,6 +21,7 @@ from support.oracle import evaluate as defined
 from support.random_rankings import AWKWARD_PREFIXES, EXTREME_SCORES
 from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED_PLANS, session_settings
+from support.terminals import terminal
 
 from ndcg_spark import (
     Columns,
@@ -447,19 +448,18 @@ def test_credentials_are_not_stored_or_shown(spark, good, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- terminals
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_names_are_neither_markup_nor_control_characters(monkeypatch, terminal):
+@pytest.mark.parametrize("at_a_terminal", [True, False])
+def test_names_are_neither_markup_nor_control_characters(at_a_terminal):
     names = ("[/b]", "[red]x", ":smile:", "a\nb", "\x1b[31m", "\u202e")
     summary = [
         {"run": name, "segment_by": "s", "segment": name, "metric": "ndcg", "k": 1, "value": 0.5, "n_queries": 1}
         | {"ci_low": None, "ci_high": None}
         for name in names
     ]
-    printed = io.StringIO()
-    monkeypatch.setattr(printed, "isatty", lambda: terminal, raising=False)
-    with redirect_stdout(printed):
+    with terminal() as (stream, read), redirect_stdout(stream if at_a_terminal else io.StringIO()) as out:
         show_summary(summary)
-    shown = [line for line in printed.getvalue().splitlines() if "0.5000" in line]
+        printed = read() if at_a_terminal else out.getvalue()
+    shown = [line for line in printed.splitlines() if "0.5000" in line]
     assert len(shown) == len(names)
     for name, line in zip(names, shown, strict=True):
         assert one_line(name) in line or repr(name)[1:-1] in line

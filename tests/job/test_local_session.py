@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import Mock
 
 import click
 import pyspark
@@ -31,14 +30,36 @@ from ndcg_spark.spark.settings import PROVIDED
 ROOT = Path(__file__).resolve().parents[2]
 
 
+class Started:
+    """A session that knows the settings that it was started with, and has nothing to stop."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.conf = settings
+
+    def stop(self) -> None:
+        pass
+
+
+def ending(code: int | Exception) -> Callable[..., int]:
+    """A worker that ends in this way."""
+
+    def work(*_: object) -> int:
+        if isinstance(code, Exception):
+            raise code
+        return code
+
+    return work
+
+
 @pytest.fixture
 def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
     """What a session of our own starts with, in an environment where nobody else has set one up."""
     started: list[dict[str, str]] = []
     for name in PROVIDED:
         monkeypatch.delenv(name, raising=False)
+    # stands in for: a process that has no session and starts one, because that takes ten seconds a case
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Mock())
+    monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Started(settings))
 
     def settings_of(of_user: dict[str, str], *, short: bool = True) -> dict[str, str]:
         with session.spark_session("a job", of_user, short_lists=short):
@@ -180,10 +201,10 @@ def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
 
 
 def test_a_worker_whose_socket_is_closed_ends_without_a_word():
-    assert ends_quietly(Mock(side_effect=BrokenPipeError))(Mock(), True) == 1
-    assert ends_quietly(Mock(return_value=0))(Mock(), True) == 0
+    assert ends_quietly(ending(BrokenPipeError()))(None, True) == 1
+    assert ends_quietly(ending(0))(None, True) == 0
     with pytest.raises(ValueError, match="a mistake"):
-        ends_quietly(Mock(side_effect=ValueError("a mistake")))(Mock(), True)
+        ends_quietly(ending(ValueError("a mistake")))(None, True)
 
 
 DAEMON = [sys.executable, "-m", "ndcg_spark.cli.worker_daemon", "pyspark.worker"]
@@ -227,7 +248,7 @@ def test_a_worker_that_spark_no_longer_wants_ends_without_a_word():
 def test_what_outlives_a_task_is_looked_through_once():
     gc.unfreeze()
     try:
-        assert freezes_survivors(Mock(return_value=0))(Mock(), True) == 0
+        assert freezes_survivors(ending(0))(None, True) == 0
         assert gc.get_freeze_count() > len(sys.modules)
     finally:
         gc.unfreeze()

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -16,35 +17,30 @@ from ndcg_spark.cli.printing import lasting_streams
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_pipe_that_nobody_reads_is_a_warning(monkeypatch, capsys):
+def test_a_pipe_that_nobody_reads_is_a_warning(capsys):
     """As that of `| head`."""
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "w", encoding="utf-8") as pipe:
-        monkeypatch.setattr(sys, "stdout", pipe)
+    with open(writer, "w", encoding="utf-8") as pipe, redirect_stdout(pipe):
         with lasting_streams("job"):
             print("some of it", flush=True)
             print("more")
         assert sys.stdout is pipe
-        monkeypatch.undo()
     assert capsys.readouterr().err == "job: warning: standard output ended early: Broken pipe\n"
 
 
-def test_a_full_disk_is_a_warning(monkeypatch, capsys):
+def test_a_full_disk_is_a_warning(capsys):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        with lasting_streams("job"):
-            print("results")
-        monkeypatch.undo()
+    with open("/dev/full", "w", encoding="utf-8") as full, redirect_stdout(full), lasting_streams("job"):
+        print("results")
     assert "job: warning: standard output ended early: No space left on device" in capsys.readouterr().err
 
 
-def test_signs_that_the_terminal_lacks_are_escaped(monkeypatch):
+def test_signs_that_the_terminal_lacks_are_escaped():
     content = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="ascii"))
-    with lasting_streams("job"):
+    ascii_only = io.TextIOWrapper(content, encoding="ascii")
+    with redirect_stdout(ascii_only), lasting_streams("job"):
         print("0.40 \u00b1 0.01, run \u691c\u7d22")
     assert content.getvalue() == b"0.40 \\xb1 0.01, run \\u691c\\u7d22\n"
 
@@ -54,14 +50,11 @@ def test_errors_of_the_block_pass():
         raise KeyError
 
 
-def test_a_pipe_of_warnings_that_nobody_reads_is_no_error(monkeypatch):
+def test_a_pipe_of_warnings_that_nobody_reads_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "w", encoding="utf-8") as pipe:
-        monkeypatch.setattr(sys, "stderr", pipe)
-        with lasting_streams("job"):
-            print("a step", file=sys.stderr, flush=True)
-        monkeypatch.undo()
+    with open(writer, "w", encoding="utf-8") as pipe, redirect_stderr(pipe), lasting_streams("job"):
+        print("a step", file=sys.stderr, flush=True)
 
 
 CLOSED = [

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 from support.permissions import bound_by_permissions, closed
+from support.terminals import terminal, wait_for
 
 from ndcg_spark.cli.input_identity import file_facts, input_identities
 from ndcg_spark.cli.progress import Progress
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 class ConnectSession:
     """What a session of Spark Connect has for progress."""
 
+    # stands in for: that session, because a server takes a minute to start; its clients only add and remove handlers
+
     def __init__(self) -> None:
         self.handlers: list[Any] = []
 
@@ -31,56 +39,60 @@ class ConnectSession:
         self.handlers.remove(handler)
 
 
-class ClassicSession(ConnectSession):
-    refused = 0
-
-    def registerProgressHandler(self, handler: Any) -> None:  # noqa: N802
-        self.refused += 1
-        raise RuntimeError("[ONLY_SUPPORTED_WITH_SPARK_CONNECT]")
-
-
-@pytest.fixture
-def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Texts that the spinner shows after its first."""
-    shown: list[str] = []
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr("rich.status.Status.update", lambda _, text: shown.append(text))
-    return shown
+@contextmanager
+def at_a_terminal() -> Iterator[Callable[[], str]]:
+    """Standard error is a terminal; a function says what it has shown."""
+    with terminal() as (stream, read), redirect_stderr(stream):
+        yield read
 
 
-def test_tasks_are_counted_on_connect(at_a_terminal: list[str]) -> None:
-    session, progress = ConnectSession(), Progress()
+def test_tasks_are_counted_on_connect() -> None:
+    session = ConnectSession()
     stages = [
         SimpleNamespace(num_tasks=8, num_completed_tasks=3),
         SimpleNamespace(num_tasks=4, num_completed_tasks=0),
     ]
-    with progress.watching(session):
-        (handler,) = session.handlers
-        handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)  # no step is shown
-        with progress.step("ranking"):
-            handler(stages=[], inflight_tasks=0, operation_id="x", done=False)
-            handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
-            handler(stages=stages, inflight_tasks=0, operation_id="x", done=True)
-        handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
+    with at_a_terminal() as shown:
+        progress = Progress()
+        with progress.watching(session):
+            (handler,) = session.handlers
+            handler(stages=stages, inflight_tasks=1, operation_id="x", done=False)  # no step is shown
+            with progress.step("ranking"):
+                handler(stages=[], inflight_tasks=0, operation_id="x", done=False)
+                handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
+                handler(stages=stages, inflight_tasks=0, operation_id="x", done=True)
+                wait_for("ranking: 3 of 12 tasks, 2 running", shown)
+            handler(stages=stages, inflight_tasks=3, operation_id="x", done=False)
+        text = shown()
     assert session.handlers == []
-    assert at_a_terminal == ["ranking: 3 of 12 tasks, 2 running"]
+    assert set(re.findall(r"\d+ of \d+ tasks, \d+ running", text)) == {"3 of 12 tasks, 2 running"}
 
 
-@pytest.mark.usefixtures("at_a_terminal")
 def test_the_handler_goes_when_a_job_fails() -> None:
-    session = ConnectSession()
-    with pytest.raises(ValueError, match="no"), Progress().watching(session):
-        raise ValueError("no")
-    assert session.handlers == []
+    session, had = ConnectSession(), []
+
+    def fail() -> None:
+        with Progress().watching(session):
+            had.extend(session.handlers)
+            raise ValueError("no")
+
+    with at_a_terminal(), pytest.raises(ValueError, match="no"):
+        fail()
+    assert (len(had), session.handlers) == (1, [])
 
 
-def test_a_classic_session_has_its_own_bar(at_a_terminal: list[str]) -> None:
+@pytest.mark.classic("a session without handlers of progress")
+def test_a_classic_session_has_its_own_bar(spark: SparkSession) -> None:
     """Its refusal of a handler ends no job, and the spinner counts no tasks beside the bar of the session."""
-    session, progress, ran = ClassicSession(), Progress(), []
-    with progress.watching(session), progress.step("ranking"):
-        ran.append("ranking")
-    assert ran == [what for what, _ in progress.steps] == ["ranking"]
-    assert (session.refused, session.handlers, at_a_terminal) == (1, [], [])
+    with pytest.raises(PySparkException, match="ONLY_SUPPORTED_WITH_SPARK_CONNECT"):
+        spark.registerProgressHandler(print)
+    with at_a_terminal() as shown:
+        progress = Progress()
+        with progress.watching(spark), progress.step("ranking"):
+            wait_for("ranking", shown)
+        text = shown()
+    assert [what for what, _ in progress.steps] == ["ranking"]
+    assert "tasks" not in text
 
 
 def test_a_log_file_gets_no_handler() -> None:
@@ -159,18 +171,18 @@ SNAPSHOT = "SELECT name, snapshot_id FROM prod.t.refs WHERE type = 'BRANCH'"
 
 
 class Catalog:
-    """A session whose catalog has one table. Stands for formats that the Spark of these tests does not have."""
+    """A session whose catalog has one table."""
 
-    def __init__(
-        self, files: list[str] | None = None, conf: RuntimeConfig | None = None, **answers: list[tuple[Any, ...]]
-    ) -> None:
-        self.files, self.conf, self.answers, self.asked = files, conf, answers, []
+    # stands in for: tables of Delta and Iceberg, because neither runs on this Spark; scripts/formats has real ones
+
+    def __init__(self, conf: RuntimeConfig, **answers: list[tuple[Any, ...]]) -> None:
+        self.conf, self.answers, self.asked = conf, answers, []
 
     def sql(self, statement: str) -> Any:
         self.asked.append(statement)
         rows = next(rows for name, rows in self.answers.items() if name in statement)
         result = SimpleNamespace(collect=lambda: rows, first=lambda: rows[0] if rows else None)
-        result.select, result.inputFiles = lambda *_: result, lambda: self.files
+        result.select = lambda *_: result
         return result
 
 
@@ -192,8 +204,17 @@ def test_tables_with_versions(spark: SparkSession, provider: str, answers: dict,
     assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
 
-@pytest.mark.parametrize(("files", "facts"), [([], {}), (["b", "a"], {"files": 2, "digest": "7e18f737311b2dc3"})])
-def test_a_query_is_known_by_its_text_and_the_names_of_its_files(files: list[str], facts: dict) -> None:
-    options = {"input": "SELECT 1 WHERE token = 'S3CRET'", "input_format": None, "input_option": ()}
-    (found,) = input_identities(Catalog(files, SELECT=[]), options)
-    assert found == {"option": "input", "reference": "SELECT 1 WHERE token = '***'", "format": "sql", **facts}
+@pytest.mark.parametrize("names", [[], ["b", "a"]])
+def test_a_query_is_known_by_its_text_and_the_names_of_its_files(
+    spark: SparkSession, tmp_path: Path, names: list[str]
+) -> None:
+    for name in names:
+        write(tmp_path / "t" / name, "x", 1)
+    read = f"text.`{tmp_path}/t`" if names else "VALUES ('x') AS t(value)"
+    query = f"SELECT * FROM (SELECT value AS token FROM {read}) WHERE token = 'S3CRET'"
+    options = {"input": query, "input_format": None}
+    (found,) = input_identities(spark, options | {"input_option": ()})
+    assert found.pop("reference") == query.replace("S3CRET", "***")
+    listed = "\n".join(f"file://{tmp_path}/t/{name}" for name in sorted(names))
+    facts = {"files": 2, "digest": hashlib.sha256(listed.encode()).hexdigest()[:16]} if names else {}
+    assert found == {"option": "input", "format": "sql", **facts}

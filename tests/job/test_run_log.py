@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.elsewhere import elsewhere
 from support.main_job import assert_refused, command, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 from support.spark_rankings import since_spark
@@ -354,18 +355,23 @@ def test_without_options_nothing_new_is_said(place: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "kind", "log"),
     [
-        ("s3a://box/metrics/", None, "s3://box/metrics/log"),
-        ("prod.metrics", "delta", "/warehouse/metrics/log"),
-        ("prod.metrics", "iceberg", "/warehouse/metrics"),
-        ("prod.metrics", "table", "/warehouse"),
+        ("{place}/metrics/", None, "{place}/metrics/log"),
+        ("run_log_place.metrics", "delta", "{place}/metrics/log"),
+        ("run_log_place.metrics", "iceberg", "{place}/metrics"),
+        ("run_log_place.metrics", "table", "{place}"),
     ],
 )
-def test_a_run_log_in_the_place_of_an_output_is_found(monkeypatch: pytest.MonkeyPatch, output, kind, log) -> None:
-    monkeypatch.setattr(run_log, "spark_path", lambda _, reference: reference)
-    monkeypatch.setattr(run_log, "place_of_table", lambda _, table: f"/warehouse/{table.partition('.')[2]}")
-    (place,) = run_log.other_places(None, {"output": output, "output_format": kind})
-    assert place.touches(canonical(log))
-    assert not place.touches(canonical("/warehouse/log"))
+def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path, output, kind, log) -> None:
+    """Tables need not be there yet."""
+    there = elsewhere(tmp_path)
+    spark.sql(f"CREATE SCHEMA run_log_place LOCATION '{there}'")
+    try:
+        options = {"output": output.format(place=there), "output_format": kind}
+        (place,) = run_log.other_places(spark, options)
+    finally:
+        spark.sql("DROP SCHEMA run_log_place")
+    assert place.touches(canonical(log.format(place=there)))
+    assert not place.touches(canonical(f"{there}/log"))
 
 
 def test_how_a_run_ended() -> None:

@@ -36,6 +36,7 @@ def test_promises_are_kept(places, property_):
 def test_what_is_not_kept_is_a_row_of_the_table(spark, tmp_path, monkeypatch):
     """Of a place whose writes are lost."""
     (place, *_) = places_of("spark", spark, tmp_path, hive=False)
+    # stands in for: an output that loses what is written to it, because none of ours does
     monkeypatch.setattr(Place, "write", lambda *_, **__: None)
     found = formats.try_all([place], "re-run")
     assert found["parquet folder"]["re-run replaces its rows only"].startswith("NO: PropertyError: rows: []")

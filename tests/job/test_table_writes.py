@@ -211,6 +211,7 @@ def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_o
             first.setattr(claims, "_claimed", set())
             table.write(rows(spark, 2))
 
+    # stands in for: Hive's catalog, which adds no partition that it has, because that in memory replaces it
     monkeypatch.setattr(table_writes, "add_partitions", late)
     with pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
         table.write(rows(spark, 3))

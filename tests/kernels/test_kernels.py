@@ -104,6 +104,7 @@ def test_the_exponential_gain_of_whole_numbers_is_exact():
 def test_the_exponential_gain_does_not_depend_on_its_neighbours(monkeypatch):
     """On a processor whose exp2 is an ulp off, as the comment in the kernel has it, 3 still gains 7."""
     exact = np.exp2
+    # stands in for: a processor whose exp2 is an ulp off, because this one may be exact
     monkeypatch.setattr(np, "exp2", lambda values: np.nextafter(exact(values), np.inf))
     assert exponential(np.array([3.0])).tolist() == [7.0]
     assert exponential(np.array([3.0, 0.5]))[0] == 7.0

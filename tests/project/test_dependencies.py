@@ -55,6 +55,7 @@ def test_versions_of_the_list_are_named_without_network(version, n):
 
 def test_without_network_vulnerabilities_are_left_out(monkeypatch):
     monkeypatch.setattr(checks, "SERVICE", ("host.invalid", 443))
+    # stands in for: pip-audit, because it is no package of the tests
     monkeypatch.setattr(metadata, "distribution", lambda name: name)
     assert checks.check_vulnerabilities({}) == (None, "host.invalid cannot be reached from here")
 
@@ -76,6 +77,7 @@ def test_a_known_vulnerability_is_named(monkeypatch):
             {"name": "ours", "skip_reason": "not found"},
         ]
     }
+    # stands in for: pip-audit and its service, because the tests run without network
     monkeypatch.setattr(metadata, "distribution", lambda name: name)
     monkeypatch.setattr(checks, "service_answers", lambda: True)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=json.dumps(told)))
@@ -85,6 +87,7 @@ def test_a_known_vulnerability_is_named(monkeypatch):
     )
     told["dependencies"] = told["dependencies"][2:]
     assert checks.check_vulnerabilities({}) == (None, "the service knows none of the packages")
+    # stands in for: pip-audit without its service, because it is no package of the tests
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="ServiceError"))
     assert checks.check_vulnerabilities({}) == (None, "pip-audit had no answer from its service")
 

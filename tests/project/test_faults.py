@@ -94,6 +94,7 @@ def test_a_process_is_killed_before_the_step_that_was_planned(monkeypatch, step)
     killed, called = [], []
     kind = faults.FORMATS["parquet"]
     owner, name = {**kind.steps, "release": faults_formats.RELEASE}[step]
+    # stands in for: the end of this process and a step of its writer, because the process has to tell of them
     monkeypatch.setattr(faults_rows, "end", lambda pid, how: killed.append((pid, how, list(called))))
     monkeypatch.setattr(owner, name, called.append)
     with faults_rows.broken_calls(kind):

@@ -1,7 +1,8 @@
-"""The shape of the source: layers, Spark Connect, length of functions.
+"""The shape of the source: layers, Spark Connect, length of functions, and what tests replace.
 
-Imports go down the layers, nothing needs a classic Spark session, functions fit on a screen. Each rule
-is applied to the whole package, and to small bad samples that it has to object to.
+Imports go down the layers, nothing needs a classic Spark session, functions fit on a screen. Tests say why something
+answers in place of what the package relies on. Each rule is applied to the whole package, or to all tests, and to
+small bad samples that it has to object to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from support.source_rules import (
     PACKAGE,
     PROJECT_ROOT,
     SIZE_RULES,
+    TEST_RULES,
     Source,
     classic_only_names,
     foreign_imports,
@@ -24,6 +26,7 @@ from support.source_rules import (
     long_functions,
     misplaced_modules,
     sources_in,
+    unexplained_stand_ins,
     unpacked_functions,
     upward_imports,
 )
@@ -46,6 +49,11 @@ def test_package_and_jobs_and_scripts_obey(rule):
     assert [finding for source in sources_in(PACKAGE, "jobs", "scripts") for finding in rule(source)] == []
 
 
+@pytest.mark.parametrize("rule", TEST_RULES, ids=lambda rule: rule.__name__)
+def test_the_tests_obey(rule):
+    assert [finding for source in sources_in("tests") for finding in rule(source)] == []
+
+
 def test_importing_the_package_loads_nothing_heavy():
     code = f"import sys, {PACKAGE}; print(*sorted({set(HEAVY)!r} & set(sys.modules)))"
     loaded = subprocess.run(
@@ -64,6 +72,10 @@ def test_every_public_name_is_there():
 
 def long_function(n_lines: int, docstring: str = "") -> str:
     return "\n".join(["def f():", *([f'    """{docstring}"""'] if docstring else []), *["    x = 1"] * (n_lines - 1)])
+
+
+def stand_in(value: str, before: str = "") -> Source:
+    return Source("tests.a", f"{before}monkeypatch.setattr(a, 'call', {value})")
 
 
 @pytest.mark.parametrize(
@@ -112,6 +124,17 @@ def long_function(n_lines: int, docstring: str = "") -> str:
             id="unpacked",
         ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
+        pytest.param(unexplained_stand_ins, stand_in("lambda _: True"), id="answers"),
+        pytest.param(unexplained_stand_ins, stand_in("answer", "def answer(_):\n    return 1\n"), id="a function"),
+        pytest.param(
+            unexplained_stand_ins, stand_in("other", "kept = a.other\nother = lambda x: kept(x)\n"), id="calls"
+        ),
+        pytest.param(unexplained_stand_ins, stand_in("None", "# stands in for: a server\n"), id="no reason"),
+        pytest.param(
+            unexplained_stand_ins, stand_in("None", "# stands in for: x, because y\nz = 1\n"), id="of another line"
+        ),
+        pytest.param(unexplained_stand_ins, Source("tests.a", "from unittest.mock import Mock"), id="mock"),
+        pytest.param(unexplained_stand_ins, Source("tests.a", "from unittest import mock"), id="mock, too"),
     ],
 )
 def test_a_rule_objects_to(rule, source):
@@ -151,6 +174,16 @@ def test_a_rule_objects_to(rule, source):
             id="packed",
         ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
+        pytest.param(unexplained_stand_ins, stand_in("fail", "def fail(_):\n    raise OSError\n"), id="fails"),
+        pytest.param(unexplained_stand_ins, stand_in("lambda x: kept(x)", "kept, n = a.call, 1\n"), id="passes on"),
+        pytest.param(unexplained_stand_ins, stand_in("None", "# stands in for: x, because y\n"), id="a reason"),
+        pytest.param(
+            unexplained_stand_ins,
+            stand_in("None", "# stands in for: x, because y\nm.setattr(b, 'c', 1)\n"),
+            id="a reason for several",
+        ),
+        pytest.param(unexplained_stand_ins, Source("tests.a", "m.setattr('a.b._MOST_ROWS', 3)"), id="a limit"),
+        pytest.param(unexplained_stand_ins, Source("tests.a", "m.setitem(sys.modules, 'x', None)"), id="absent"),
     ],
 )
 def test_a_rule_accepts(rule, source):

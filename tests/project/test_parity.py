@@ -193,5 +193,6 @@ def test_a_tool_that_is_not_there_is_an_error_of_its_own():
 def test_alpha_ndcg_is_that_of_ndeval(monkeypatch):
     pytest.importorskip("pyndeval")
     assert [(outcome.is_off, outcome.values > 50) for outcome in topic_outcomes(SEEDS)] == [(False, True)] * 3
+    # stands in for: a wrong alpha-nDCG, because ours is right
     monkeypatch.setattr("ndcg_spark.metrics.alpha_ndcg.repeated_gains", lambda *given: np.ones(len(given[1])))
     assert all(outcome.is_off for outcome in topic_outcomes(SEEDS))

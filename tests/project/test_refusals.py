@@ -38,6 +38,7 @@ def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
         started.append((kind, number))
         return refusals.Result(kind, number, "x", 2, ["a traceback"] if number else [], "")
 
+    # stands in for: jobs that start Spark, because each takes ten seconds, and this is about the file of their ends
     monkeypatch.setattr(refusals, "refused", lambda number: fake("refused", number))
     monkeypatch.setattr(refusals, "interrupted", lambda number, longest: fake("interrupted", number))
     path = tmp_path / "results"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -31,6 +29,8 @@ Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Conne
 
 class OldError(PySparkException):
     """As Spark 3.5 has it: `getCondition` and `getMessage` came with 4.0."""
+
+    # stands in for: an error of Spark 3.5, because there is one Spark here; scripts/test-matrix has the other
 
     getCondition = property()  # noqa: N815  # looked up, it is not there
     getMessage = property()  # noqa: N815  # the same
@@ -133,7 +133,7 @@ def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
     error = Py4JError(
         f"An error occurred while calling o1.collectToPython.\n: java.lang.RuntimeException: {raised}\n\tat x"
     )
-    assert str(refusal_of(error, Mock())) == "an item comes twice in the ranking of query q=1. Nothing was written."
+    assert str(refusal_of(error, object())) == "an item comes twice in the ranking of query q=1. Nothing was written."
 
 
 SPARK_4 = """An error occurred while calling o660.collectToPython.
@@ -170,7 +170,7 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 )
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        assert str(refusal_of(error, Mock())) == f"{told}; restore the file, or leave it out. Nothing was written."
+        assert str(refusal_of(error, object())) == f"{told}; restore the file, or leave it out. Nothing was written."
 
 
 FULL = (
@@ -235,7 +235,7 @@ def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
 
 
 def test_another_error_of_spark_is_a_crash() -> None:
-    assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), Mock()) is None
+    assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), object()) is None
 
 
 @pytest.mark.parametrize("error", [Py4JError(""), OldError("", None), OldError("\n", None), TimeoutError()], ids=repr)

@@ -24,7 +24,8 @@ from ndcg_spark.tables.catalog import provider_of_new
 
 
 def on_databricks(told):
-    """A session of serverless compute on Databricks, which is not here: it tells some settings and hides the rest."""
+    """A session of serverless compute on Databricks: it tells some settings and hides the rest."""
+    # stands in for: that session, because Databricks is not here
 
     def get(name):
         if name not in told:

@@ -8,7 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +19,7 @@ from ndcg_spark.spark.shipping import package_zip
 
 def session(sent):
     """A classic session of a cluster."""
+    # stands in for: one, because a process has one session, which is local; scripts/cluster ships to a real one
     conf = SimpleNamespace(get=lambda *_: "spark://127.0.0.1:7077")
     return SimpleNamespace(conf=conf, addArtifacts=sent)
 
@@ -71,8 +71,12 @@ def test_a_session_gets_a_name_that_tells_the_content():
 
 def test_a_session_that_takes_no_packages_is_a_line():
     """Spark 3.5 has the method on classic sessions, too, where it raises."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("only supported with Spark Connect")
+
     with pytest.raises(
         NdcgSparkError, match=r"\(only supported with Spark Connect\).*spark-submit --py-files"
     ) as refused:
-        ship(session(Mock(side_effect=RuntimeError("only supported with Spark Connect"))))
+        ship(session(refuse))
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Rules about the shape of the source: layers, Spark Connect, length of functions. `test_layers.py` applies them.
+"""Rules about the source: layers, Spark Connect, length of functions, stand-ins. `test_layers.py` applies them.
 
 A file is one idea, as long as that idea takes: there is no rule about its length.
 
@@ -8,6 +8,7 @@ Every rule is a function from one parsed source to a list of findings.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ PROJECT_ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ndcg_spark"
 
 MAX_FUNCTION_LINES = 45
+
+_STAND_IN = re.compile(r"#\s*stands in for: \S.*, because \S")
 
 ANYTHING = None
 HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "scipy"})
@@ -219,6 +222,82 @@ def unpacked_functions(source: Source) -> list[str]:
     ]
 
 
+def unexplained_stand_ins(source: Source) -> list[str]:
+    """Find replacements in tests that answer in place of what this project relies on, with no reason above them.
+
+    A replacement may fail: that is fault injection. It may do something at a moment and pass the call on to what it
+    replaces. One that answers by itself hides what the real thing answers, so it needs a comment above it. One is
+    enough for several replacements that follow each other:
+
+        # stands in for: THING, because REASON
+
+    These answer for nothing, and need no reason: constants in capitals, such as sizes, limits and cases; variables
+    of the environment, the working folder and times of files; a module that is absent (`setitem(sys.modules, ...,
+    None)`). `unittest.mock` is not used: its objects answer anything.
+    """
+    lines, findings = source.text.splitlines(), []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and "unittest.mock" in ast.unparse(node).replace(
+            "unittest import mock", "unittest.mock"
+        ):
+            findings.append(f"{source.module}:{node.lineno} imports unittest.mock: its objects answer anything")
+        elif isinstance(node, ast.Call) and _replaces(node) and not _is_explained(lines, node.lineno):
+            name, value = _replacement(node)
+            if not (name.strip("_").isupper() or _fails(value, source.tree) or _passes_on(value, name, source.tree)):
+                findings.append(
+                    f"{source.module}:{node.lineno} lets something answer for {name}: use the real thing, let it "
+                    "fail, or say above it what it stands in for, and why"
+                )
+    return findings
+
+
+def _replaces(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "setattr" and len(call.args) > 1
+
+
+def _replacement(call: ast.Call) -> tuple[str, ast.expr]:
+    """The name that is replaced, without its owner, and what replaces it."""
+    named = call.args[-2]
+    name = str(named.value) if isinstance(named, ast.Constant) else ast.unparse(named)
+    return name.rpartition(".")[2], call.args[-1]
+
+
+def _is_explained(lines: list[str], number: int) -> bool:
+    """Whether the reason stands in the comments above a line, between which and it are other replacements at most."""
+    for line in reversed(lines[: number - 1]):
+        if _STAND_IN.search(line):
+            return True
+        if not line.strip().startswith("#") and ".setattr(" not in line:
+            return False
+    return False
+
+
+def _bodies(value: ast.expr, tree: ast.Module) -> list[ast.AST]:
+    """The functions that a replacement is, of whatever scope; none where it is no function of this file."""
+    if isinstance(value, ast.Lambda):
+        return [value]
+    named = ast.unparse(value)
+    return [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == named]
+
+
+def _fails(value: ast.expr, tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.Raise) for body in _bodies(value, tree) for node in ast.walk(body))
+
+
+def _passes_on(value: ast.expr, name: str, tree: ast.Module) -> bool:
+    """Whether a replacement calls what it replaces, by the name under which the file has kept that."""
+    kept: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets, values = (
+                one.elts if isinstance(one, ast.Tuple) else [one] for one in (node.targets[0], node.value)
+            )
+            pairs = zip(targets, values, strict=False)
+            kept |= {ast.unparse(one) for one, its in pairs if isinstance(its, ast.Attribute) and its.attr == name}
+    calls = (node for body in _bodies(value, tree) for node in ast.walk(body) if isinstance(node, ast.Call))
+    return ast.unparse(value) in kept or any(ast.unparse(call.func) in kept for call in calls)
+
+
 LAYER_RULES = (
     misplaced_modules,
     upward_imports,
@@ -228,3 +307,4 @@ LAYER_RULES = (
     unpacked_functions,
 )
 SIZE_RULES = (long_functions,)
+TEST_RULES = (unexplained_stand_ins,)

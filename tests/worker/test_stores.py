@@ -79,38 +79,35 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def made(monkeypatch: pytest.MonkeyPatch, name: str, path: str) -> tuple[str, dict[str, object]]:
-    """With what a file system is made, and the path inside it."""
-    options: dict[str, object] = {}
-    monkeypatch.setattr(fs, name, lambda **given: options.update(given) or object())
+def made(path: str, **expected: object) -> tuple[str, dict[str, object]]:
+    """The path inside a file system, and some of its options, as it tells them to whoever pickles it."""
     for make, _ in stores._MAKERS.values():
         make.cache_clear()
-    inside = file_system(path)[1]
-    for make, _ in stores._MAKERS.values():
-        make.cache_clear()
-    options.pop("retry_time_limit", None)
-    return inside, options
+    store, inside = file_system(path)
+    (options,) = store.__reduce__()[1]
+    return inside, {name: options[name] for name in expected}
 
 
 def test_the_environment_says_where_a_store_is(plain: pytest.MonkeyPatch) -> None:
-    assert made(plain, "S3FileSystem", "s3a://data/a b") == ("data/a b", {"region": "eu-west-3"})
+    here: dict[str, object] = {"region": "eu-west-3", "endpoint_override": "", "scheme": "https", "anonymous": False}
+    assert made("s3a://data/a b", **here) == ("data/a b", here)
     plain.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
-    there = {"endpoint_override": "127.0.0.1:9000", "scheme": "http"}
-    assert made(plain, "S3FileSystem", "s3://data/x") == ("data/x", {**there, "region": "eu-west-3"})
+    here |= {"endpoint_override": "127.0.0.1:9000", "scheme": "http"}
+    assert made("s3://data/x", **here) == ("data/x", here)
     plain.setenv("AWS_ENDPOINT_URL_S3", "https://store.example")
     plain.delenv("AWS_REGION")
     plain.setenv("AWS_NO_SIGN_REQUEST", "YES")
-    there = {"endpoint_override": "store.example", "scheme": "https", "anonymous": True}
-    assert made(plain, "S3FileSystem", "s3://data") == ("data", there)
-    assert made(plain, "GcsFileSystem", "gs://data/x") == ("data/x", {})
+    here = {"region": "", "endpoint_override": "store.example", "scheme": "https", "anonymous": True}
+    assert made("s3://data", **here) == ("data", here)
+    here = {"endpoint_override": "", "scheme": "https", "anonymous": False}
+    assert made("gs://data/x", **here) == ("data/x", here)
     plain.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:4443")
-    there = {"endpoint_override": "127.0.0.1:4443", "scheme": "http", "anonymous": True}
-    assert made(plain, "GcsFileSystem", "gs://data/x") == ("data/x", there)
-    found = made(plain, "AzureFileSystem", "abfss://box@acct.dfs.core.windows.net/a/b")
-    assert found == ("box/a/b", {"account_name": "acct"})
-    found = made(plain, "AzureFileSystem", "abfs://box@acct.dfs.core.chinacloudapi.cn/")
-    china = {f"{kind}_storage_authority": f".{kind}.core.chinacloudapi.cn" for kind in ("dfs", "blob")}
-    assert found == ("box", {"account_name": "acct", **china})
+    here = {"endpoint_override": "127.0.0.1:4443", "scheme": "http", "anonymous": True}
+    assert made("gs://data/x", **here) == ("data/x", here)
+    for host in ("core.windows.net", "core.chinacloudapi.cn"):
+        here = {"account_name": "acct"} | {f"{kind}_storage_authority": f".{kind}.{host}" for kind in ("dfs", "blob")}
+        assert made(f"abfss://box@acct.dfs.{host}/a/b", **here) == ("box/a/b", here)
+    assert made("abfs://box@acct.dfs.core.chinacloudapi.cn/", **here) == ("box", here)
 
 
 @pytest.mark.parametrize("path", ["s3://data/x", "gs://data/x", "abfss://box@acct.dfs.core.windows.net/x"])
