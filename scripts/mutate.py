@@ -76,7 +76,9 @@ TOPICS: Mapping[str, Topic] = {
             "tests/spark/test_shipping.py",
             "tests/job/test_surroundings.py",
             "tests/job/test_local_session.py",
-            "tests/job/test_cli_options.py",
+            "tests/job/test_job_refusals.py",
+            "tests/job/test_job_process.py",
+            "tests/job/test_connect.py",
         ),
     ),
     "catalogs": Topic(
