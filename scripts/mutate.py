@@ -538,7 +538,7 @@ def summary_of(
         mine = [one for one in run if one in its]
         verdicts = Counter(kept[one.key]["verdict"] for one in mine)
         with_reason = sum(kept[one.key]["verdict"] == "survived" and one.key in reasons for one in mine)
-        share = 1 - verdicts["survived"] / len(mine) if mine else 1.0
+        share = 1 - verdicts["survived"] / len(mine) if mine else 0.0
         numbers = (len(its), len(mine), verdicts["caught"], verdicts["timeout"], verdicts["survived"], with_reason)
         lines.append(f"| {name} | {' | '.join(map(str, numbers))} | {share:.1%} |")
         return share

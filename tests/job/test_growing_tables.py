@@ -77,6 +77,14 @@ def test_results_of_another_kind_do_not_go_into_one_of_our_tables(theirs):
         assert mixed.growth(stored(OURS[theirs]), grow=True) == Growth(lacking=tuple(lacking))
 
 
+def test_results_of_no_kind_go_into_tables_of_results_only():
+    """A table without the data set is one that nobody has written results to."""
+    own = stored(["sessions"])
+    assert in_catalog(["sessions", "dataset"]).growth(own, grow=False) == Growth()
+    with pytest.raises(OutputRefusedError, match="table 't' has other columns than these results; name another"):
+        in_catalog(["sessions"]).growth(own, grow=True)
+
+
 def test_judgments_of_several_makers_are_one_kind():
     ratings = [*JUDGED, "rule", "decided_by", "n_ratings", "weight_sum", "run"]
     growth = in_catalog([*OURS["judgments table"], "dataset"]).growth(stored(ratings), grow=True)
