@@ -356,8 +356,9 @@ class Hunt:
         self._hashes = {file: self._hash_of(file) for file in runner.files}
 
     def _hash_of(self, file: str) -> str:
-        """A test file and the functions it may reach."""
-        functions = sorted({one.source for one in self.mutants.values()})
+        """A test file, and the functions of the topics that it concerns."""
+        topics = [name for name, topic in self.topics.items() if file in topic.tests]
+        functions = sorted({one.source for one in self.mutants.values() if one.topic in topics})
         text = (self.runner.copy / file).read_bytes() + "".join(functions).encode()
         return hashlib.sha256(text).hexdigest()[:12]
 

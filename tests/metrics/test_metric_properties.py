@@ -135,7 +135,7 @@ def test_names_of_ir_measures_are_understood(given, metric, k):
         ("p(level=2)", "there is no parameter 'level'; it has rel"),
         ("p(rel=two)", "rel must be a number; got 'two'"),
         ("p(rel)", "rel must be a number; got ''"),
-        ("ap(denominator)", "denominator must be one of judged, achievable, k, hits; got ''"),
+        ("ap(denominator)", "denominator must be one of judged, achievable, k, hits"),
         ("ap(denominator=n)", "denominator must be one of judged, achievable, k, hits"),
         ("rbp(p=1)", "p must lie between 0 and 1"),
         ("p(rel=nan)", "rel must be a finite number"),
