@@ -86,6 +86,7 @@ TOPICS: Mapping[str, Topic] = {
         tests=(
             "tests/job/test_local_session.py",
             "tests/job/test_delta_statements.py",
+            "tests/job/test_iceberg_statements.py",
             "tests/job/test_places.py",
             "tests/job/test_hostile_names.py",
             "tests/job/test_metric_table.py",

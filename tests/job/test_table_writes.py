@@ -35,7 +35,7 @@ from ndcg_spark.tables import (
     table_writes,
     writing,
 )
-from ndcg_spark.tables.catalog import partition_locations, set_location, verify_counts
+from ndcg_spark.tables.catalog import partition_locations, place_of_table, set_location, verify_counts
 from ndcg_spark.tables.remote import RemoteFolderWrite
 from ndcg_spark.tables.slices import NightlySlice
 
@@ -645,6 +645,15 @@ def test_columns_that_storing_would_overwrite_are_refused(spark, folder, name):
     with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
         folder.write(rows(spark, 1).selectExpr("*", f"k AS {name}"))
     assert not folder.path.exists()
+
+
+def test_a_view_is_no_place_for_rows(spark):
+    spark.range(1).createOrReplaceTempView("no_place")
+    try:
+        with pytest.raises(OutputRefusedError, match="'no_place' is a view, or a table without a location"):
+            place_of_table(spark, "no_place")
+    finally:
+        spark.catalog.dropTempView("no_place")
 
 
 # ------------------------------------------------------------------------------------- when taking back fails, too
