@@ -247,12 +247,16 @@ class Kept:
 class HangsError(Exception):
     """A test takes much longer than without a mutant, or its process has died."""
 
+    test = ""
+
 
 class Runner:
     """The process of pytest, started when it is needed, and again after it was ended."""
 
     patience = 60.0
     """Seconds that a test may take beside ten times what it takes without a mutant."""
+    start_up = 300.0
+    """Seconds more for the first of a process, which starts Spark."""
 
     def __init__(self, copy: Path, package: str, files: Sequence[str]) -> None:
         self.copy, self.package, self.files = copy, package, list(files)
@@ -285,7 +289,7 @@ class Runner:
                 pass_fds=[its.fileno()], start_new_session=True,
             )  # fmt: skip
         its.close()
-        self._socket, self._buffer = ours, b""
+        self._socket, self._buffer, self._is_new = ours, b"", True
         try:
             self.tests = self._answer(300)["tests"]
         except HangsError:
@@ -298,11 +302,17 @@ class Runner:
         self.start()
         assert self._socket is not None
         self._socket.sendall(json.dumps({"mutant": mutant, "tests": list(tests)}).encode() + b"\n")
-        limit = 300.0
+        limit, running = 300.0, ""
         while True:
-            answer = self._answer(limit)
+            try:
+                answer = self._answer(limit)
+            except HangsError as error:
+                error.test = running
+                raise
             if "began" in answer:
-                limit = self.patience + 10 * seconds.get(answer["began"], 60.0)
+                running = answer["began"]
+                limit = self.patience + 10 * seconds.get(running, 60.0) + self._is_new * self.start_up
+                self._is_new = False
                 continue
             yield answer
             if "done" in answer:
@@ -386,7 +396,7 @@ class Hunt:
             tests = [one for one in self.runner.tests if one.partition("::")[0] == file]
             held = {one: its for one, its in known["tests"].items() if its["source"] == self._source(one)}
             new = [one for one in tests if one not in held]
-            if not new and set(held) == set(tests):
+            if file in self.kept.tests and not new and set(held) == set(tests):
                 continue
             if time.monotonic() > deadline:
                 return False
@@ -471,33 +481,31 @@ class Hunt:
     def _caught_by(self, number: int, tests: list[str], seconds: Mapping[str, float]) -> dict[str, Any]:
         fresh = False
         while tests:
-            try:
-                failed = self._failing(number, tests, seconds)
-            except HangsError as error:
-                self.runner.end()
-                return {"verdict": "timeout", "why": str(error)}
-            if failed is None:
-                return {"verdict": "survived", "why": ""}
-            try:
-                again = self._failing(0, [failed["ended"]], seconds)
-            except HangsError:
-                again = failed
-            if again is None:
-                return {"verdict": "caught", "by": failed["ended"], "why": failed["why"]}
+            verdict, test, why = self._ended(number, tests, seconds)
+            if verdict == "survived":
+                break
+            again, _, its_why = self._ended(0, [test], seconds)
+            if again == "survived":
+                return {"verdict": verdict, "by": test, "why": why}
             self.runner.end()  # what a mutant left behind may be what makes it fail; not in a new process
             if fresh:
-                self.unsteady.add(failed["ended"])
-                print(f"fails without a mutant, too: {failed['ended']}: {again['why']}", flush=True)
-                tests = tests[tests.index(failed["ended"]) + 1 :]
+                self.unsteady.add(test)
+                print(f"ends without a mutant, too: {test}: {its_why}", flush=True)
+                tests = tests[tests.index(test) + 1 :]
             fresh = not fresh
         return {"verdict": "survived", "why": ""}
 
-    def _failing(self, number: int, tests: Sequence[str], seconds: Mapping[str, float]) -> dict[str, Any] | None:
-        failed = None
-        for answer in self.runner.run(number, tests, seconds):
-            if answer.get("outcome") == "failed":
-                failed = answer
-        return failed
+    def _ended(self, number: int, tests: Sequence[str], seconds: Mapping[str, float]) -> tuple[str, str, str]:
+        """Run tests until one fails or hangs: the verdict, that test, and why."""
+        found = ("survived", "", "")
+        try:
+            for answer in self.runner.run(number, tests, seconds):
+                if answer.get("outcome") == "failed":
+                    found = ("caught", answer["ended"], answer["why"])
+        except HangsError as error:
+            self.runner.end()
+            return "timeout", error.test or tests[0], str(error)
+        return found
 
     def is_done(self, mutant: Mutant) -> bool:
         """Whether its verdict is known, and still holds."""

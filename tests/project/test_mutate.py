@@ -153,6 +153,7 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     test = "from shop.rules import wait\n\n\ndef test_waiting():\n    wait(1)\n"
     (folder / "tests" / "test_shop.py").write_text(test)
     monkeypatch.setattr(mutate.Runner, "patience", 1)
+    monkeypatch.setattr(mutate.Runner, "start_up", 5)
     mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
     runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
     kept = mutate.Kept(tmp_path / "results")
