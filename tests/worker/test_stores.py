@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.worker.files import stores
-from ndcg_spark.worker.files.listing import list_files
+from ndcg_spark.worker.files.listing import list_files, two_levels
 from ndcg_spark.worker.files.objects import plain_schema
 from ndcg_spark.worker.files.parquet import FilePart, identify
 from ndcg_spark.worker.files.stores import StoreAddress, address_of, file_system, refuse_secrets, without_secrets
@@ -168,6 +168,18 @@ def test_files_that_spark_may_not_all_read_are_not_listed(tmp_path: Path, files:
         (tmp_path / name).touch()
     for path in (str(tmp_path), f"{tmp_path}/"):
         assert why in str(list_files(path))
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ([], None),
+        (["a/x.parquet", "b/y.parquet"], None),
+        (["a/b/x.parquet", "a/y.parquet"], ("y.parquet", "b/x.parquet")),
+    ],
+)
+def test_files_on_two_levels_are_named_below_their_folder(files: list[str], found: tuple[str, str] | None) -> None:
+    assert two_levels(files) == found
 
 
 @pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])
