@@ -233,7 +233,7 @@ def config_text(context: click.Context, groups: Mapping[str, Iterable[click.Opti
 
 def _is_in_force(option: click.Option, context: click.Context) -> bool:
     value = context.params.get(str(option.name))
-    return option.name not in _NOT_IN_FILES and not (value is None or value is False or value == ())
+    return not (value is None or value is False or value == ())
 
 
 def _line(option: click.Option, context: click.Context) -> str:

@@ -83,9 +83,9 @@ def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
 
 
 def _parameter(text: str, kind: type[NamedMetric], metric: str) -> tuple[str, object]:
-    name, equals, value = (part.strip() for part in text.partition("="))
+    name, _, value = (part.strip() for part in text.partition("="))
     known = {one.name: one for one in fields(kind)}
-    if not equals or name not in known:
+    if name not in known:
         there_are = f"it has {', '.join(known)}" if known else f"{kind.name} has none"
         raise InvalidParameterError(f"metric {metric!r}: there is no parameter {name!r}; {there_are}.")
     if isinstance(known[name].default, str):

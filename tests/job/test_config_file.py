@@ -235,6 +235,9 @@ def test_what_is_printed_can_be_used_again(tmp_path: Path, capsys: pytest.Captur
     assert 'k = "3,all"  # command line' in out.splitlines()
     assert 'dataset = "search"  # --config' in out.splitlines()
     assert 'convention = "default"' in out.splitlines()
+    shown = [line.partition("  #")[0].split(" = ") for line in out.splitlines() if " = " in line]
+    assert not {"config", "print-config", "help"}.intersection(key for key, _ in shown)
+    assert not {"false", "[]", "null"}.intersection(value for _, value in shown)  # what is not set
     again = tmp_path / "again.toml"
     again.write_text(out, encoding="utf-8")
     assert parsed("--config", str(again)) == parsed(*words)

@@ -12,9 +12,11 @@ import pytest
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.tables import RunPartition, slice_name, stage_partition, swap_in
+from ndcg_spark.tables import RunPartition, commits, slice_name, stage_partition, swap_in, writing
+from ndcg_spark.tables.catalog import TableFacts
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.growth import Growth
 from ndcg_spark.tables.slices import slices_condition
 
 pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
@@ -207,6 +209,46 @@ def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows):
     with staged_in(new_rows) as staged:
         swap_in([staged])
     assert len(databricks.writes) == 3
+
+
+def test_after_so_many_commits_of_others_the_job_is_to_run_again(databricks, new_rows, monkeypatch):
+    def meanwhile():
+        raise SPARK_ERRORS[0]("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: somebody was quicker")
+
+    monkeypatch.setattr(commits, "ATTEMPTS", 2)
+    databricks.meanwhile = meanwhile
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="came first 2 times; run again"):
+        swap_in([staged])
+    assert len(databricks.writes) == 2
+
+
+def test_a_commit_that_fails_for_another_reason_is_not_tried_again(databricks, new_rows):
+    def meanwhile():
+        raise SPARK_ERRORS[0]("no right to write")
+
+    databricks.meanwhile = meanwhile
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match=r"cannot write.*no right to write"):
+        swap_in([staged])
+    assert len(databricks.writes) == 1
+
+
+def test_where_the_folder_is_shared_rows_are_staged_and_counted(databricks, new_rows, monkeypatch, tmp_path):
+    """What stands for Delta shows the two old rows of the slice whatever is committed."""
+    monkeypatch.setattr(writing, "shared_folder", lambda *_: tmp_path / "table")
+    with staged_in(new_rows) as staged:
+        swap_in([staged])
+    assert [write["values"] for write in databricks.writes] == [[2, 2]]
+    assert list((tmp_path / "table").rglob("*.parquet")) == []
+    with staged_in(new_rows.limit(1)) as staged, pytest.raises(OutputRefusedError, match="has 2 rows where 1 were"):
+        swap_in([staged])
+    with pytest.raises(OutputRefusedError, match="no rows of run ''"):
+        stage_partition(new_rows.limit(0), TABLE, "table", NIGHT, [""])
+
+
+def test_a_table_without_a_location_cannot_be_written_as_a_folder():
+    facts = TableFacts(name="t", format="parquet", location=None, columns=None, growth=Growth())
+    with pytest.raises(OutputRefusedError, match="the catalog does not say where table 't' lies"):
+        _ = facts.folder
 
 
 def test_a_write_that_the_log_shows_as_a_whole_overwrite_is_taken_back(databricks, new_rows, monkeypatch):

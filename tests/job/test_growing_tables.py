@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
@@ -77,6 +79,45 @@ def test_results_of_another_kind_do_not_go_into_one_of_our_tables(theirs):
         assert mixed.growth(stored(OURS[theirs]), grow=True) == Growth(lacking=tuple(lacking))
 
 
+def test_results_of_no_kind_go_into_tables_of_results_only():
+    """A table without the data set is one that nobody has written results to."""
+    own = stored(["sessions"])
+    assert in_catalog(["sessions", "dataset"]).growth(own, grow=False) == Growth()
+    with pytest.raises(OutputRefusedError, match="table 't' has other columns than these results; name another"):
+        in_catalog(["sessions"]).growth(own, grow=True)
+    with pytest.raises(OutputRefusedError, match="table 't' is a run log, and these are other results; name another"):
+        in_catalog([*OURS["run log"], "dataset"]).growth(own, grow=True)
+
+
+def test_of_json_only_columns_with_values_are_seen():
+    """So a part of the columns of a kind may be a table of it; a column that it cannot have shows another one."""
+    metrics, names = stored(OURS["metric table"]), {"name": "'./m'", "way_out": "write to a new folder"}
+
+    def in_json(*columns):
+        return Grown(schema=schema(columns), inferred=True, **names)
+
+    assert in_json().growth(metrics, grow=False) == Growth()
+    assert in_json("metric", "value", "dataset").growth(metrics, grow=True) == Growth()
+    for other in (in_json("metric", "price", "dataset"), Grown(schema=schema([]), **names)):
+        with pytest.raises(OutputRefusedError, match=r"'\./m' has other columns than a metric table; write to a new"):
+            other.growth(metrics, grow=True)
+
+
+def test_a_table_that_may_not_grow_is_that_of_the_same_columns():
+    names = [*PER_QUERY, "country", "dataset"]
+    assert in_catalog(names).growth(schema(names), grow=False) == Growth()
+    with pytest.raises(OutputRefusedError, match="table 't' has no column 'site', unlike these results"):
+        in_catalog(names).growth(schema([*names, "site"]), grow=False)
+    with pytest.raises(OutputRefusedError, match="table 't' has a column 'site', unlike these results"):
+        in_catalog([*names, "site"]).growth(schema(names), grow=False)
+
+
+def test_keys_are_those_in_front_of_a_column_of_its_own_spelling():
+    rankings = kind_of(["query_id", "item_id", "score", "rank", "dataset"])
+    assert rankings.keys_in(["query_id", "item_id", "score", "rank"]) == ("query_id", "item_id")
+    assert rankings.keys_in(["query_id", "item_id", "Score", "Rank"]) == ()
+
+
 def test_judgments_of_several_makers_are_one_kind():
     ratings = [*JUDGED, "rule", "decided_by", "n_ratings", "weight_sum", "run"]
     growth = in_catalog([*OURS["judgments table"], "dataset"]).growth(stored(ratings), grow=True)
@@ -126,6 +167,7 @@ def test_a_column_that_must_not_be_null_cannot_lack():
     there = Grown(name="table 't'", schema=T.StructType(declared), way_out="name another table", in_catalog=True)
     with pytest.raises(OutputRefusedError, match="'site' of table 't' must not be null"):
         there.growth(stored(PER_QUERY), grow=True)
+    assert replace(there, in_catalog=False).growth(stored(PER_QUERY), grow=True).lacking == ("site",)
 
 
 # ----------------------------------------------------------------------------------------------------- nights

@@ -103,6 +103,26 @@ def test_which_names_are_of_a_catalog_that_ends_with_the_session(spark, settings
         assert forgotten_tables(spark, dict.fromkeys([*forgotten, *kept], "table")) == forgotten
 
 
+CONNECTED = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "remote", "of_a_server"),
+    [
+        (CONNECTED, "sc://spark.example.com:15002", True),
+        (CONNECTED, None, True),  # that of Databricks Connect, or by .remote(...)
+        (CONNECTED, "local[2]", False),  # pyspark starts a server for it, which ends with it
+        (SparkSession, None, False),
+        (SparkSession, "sc://spark.example.com:15002", False),
+    ],
+)
+def test_a_session_on_a_server_that_somebody_else_runs_is_known(monkeypatch, kind, remote, of_a_server):
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if remote is not None:
+        monkeypatch.setenv("SPARK_REMOTE", remote)
+    assert session._of_a_server(kind.__new__(kind)) is of_a_server
+
+
 IN_TURN = """
 import sys
 from ndcg_spark.cli.main import main

@@ -169,6 +169,15 @@ def test_a_folder_for_temporary_files_that_cannot_be_is_a_line(tmp_path):
     assert line.startswith("SPARK_LOCAL_DIRS is '', where Spark cannot have temporary files (it names none)")
 
 
+def test_what_java_refuses_is_a_line(tmp_path):
+    """Java itself writes to standard output what it was."""
+    ended = run_job(tmp_path, {}, "--conf", "spark.driver.memory=1k")
+    assert "maximum heap" in ended.out
+    assert ended.code == 2
+    (line,) = [one for one in ended.err.splitlines() if one != INCUBATOR]
+    assert line.startswith("mean_ndcg.py: Spark could not start, for what Java says above: ")
+
+
 @pytest.mark.parametrize(("flags", "code"), [(("--print-config",), 0), (("--k", "x"), 2)])
 def test_streams_that_are_closed_are_no_crash(tmp_path, flags, code):
     """What a job that ends well prints, and a refusal; test_printing.py has what is told of it."""

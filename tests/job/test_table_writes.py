@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,11 +16,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 from support.elsewhere import elsewhere
 from support.main_job import files_below, stored_rows
 from support.permissions import bound_by_permissions, closed
 
-from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError
+from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError, find_refusal
+from ndcg_spark.spark.expressions import refuse
+from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.formats import read_table
 from ndcg_spark.tables import (
     ManyNights,
@@ -33,6 +37,7 @@ from ndcg_spark.tables import (
     table_writes,
     writing,
 )
+from ndcg_spark.tables.catalog import partition_locations, place_of_table, set_location, verify_counts
 from ndcg_spark.tables.remote import RemoteFolderWrite
 from ndcg_spark.tables.slices import NightlySlice
 
@@ -114,6 +119,109 @@ def test_a_failed_write_leaves_the_old_rows(table, spark):
     with pytest.raises(OutputRefusedError, match="broken row"):
         table.write(rows(spark, 2, broken=""))
     assert table.values() == [("shop", "", 1, 5)]
+
+
+def crashing(batches):
+    for _ in batches:
+        raise RuntimeError("a bug of ours")
+    yield
+
+
+@pytest.mark.parametrize("why", ["refused", "crashed"])
+def test_what_rows_raise_is_not_put_down_to_the_output(folder, spark, why):
+    """A row that is refused, or a bug: the output is not the cause, and its name would mislead."""
+    frame = rows(spark, 1)
+    if why == "refused":
+        frame = frame.withColumn("value", F.when(F.col("k") == 4, refuse("query 7 is bad.").cast("int")).otherwise(1))
+    else:
+        frame = frame.mapInPandas(crashing, frame.schema)
+    with pytest.raises(SPARK_ERRORS) as raised:
+        folder.write(frame)
+    assert find_refusal(str(raised.value)) == ("query 7 is bad." if why == "refused" else None)
+    assert not folder.path.exists()
+
+
+def test_a_slice_that_somebody_else_changes_is_not_kept(folder, spark, monkeypatch):
+    """Whoever writes without our locks: what the swap has put there is no longer what was staged."""
+    folder.write(rows(spark, 1))
+    put = folders.FolderWrite._put
+
+    def disturbed(write, staged, place, name):
+        how = put(write, staged, place, name)
+        (place / "stray.parquet").touch()
+        return how
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(folders.FolderWrite, "_put", disturbed)
+        with pytest.raises(OutputRefusedError, match=r"run_date=2026-01-31/slice=\S+ of .* was changed by somebody"):
+            folder.write(rows(spark, 2))
+    assert folder.values() == [("shop", "", 1, 5)]
+
+
+@pytest.mark.parametrize(("code", "done"), [(errno.EIO, False), (errno.EINVAL, True)])
+def test_only_a_disk_that_cannot_keep_what_it_is_told_to_write_ends_a_write(folder, spark, monkeypatch, code, done):
+    """Some file systems have no fsync; an input/output error means that rows may be lost."""
+
+    def failing(_):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(folders.os, "fsync", failing)
+        if done:
+            folder.write(rows(spark, 1))
+        else:
+            with pytest.raises(OutputRefusedError, match="Input/output error"):
+                folder.write(rows(spark, 1))
+    assert folder.values() == ([("shop", "", 1, 5)] if done else [])
+
+
+def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spark, monkeypatch):
+    """As on a cluster without a shared folder: here one file of three goes, as if it were on another machine."""
+    monkeypatch.setattr(folders, "runs_locally", lambda *_: False)
+    frame = rows(spark, 1, n=6).repartition(3, "k")
+    folder.write(frame)  # all are found
+    assert folder.values() == [("shop", "", 1, 6)]
+    counted = folders.rows_in
+    monkeypatch.setattr(folders, "rows_in", lambda place, kind: counted(place, kind) - 2)
+    with pytest.raises(
+        OutputRefusedError, match=r"of 6 rows for .* there are 4: executors wrote the others to disks"
+    ):
+        folder.write(frame)
+
+
+@pytest.mark.parametrize("table", ["remote folder"], indirect=True)
+def test_a_remote_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(table, spark, monkeypatch):
+    """Else old files would not be missed, as where a store denies to list them."""
+    table.write(rows(spark, 1))
+    monkeypatch.setattr("ndcg_spark.tables.remote.condition_of", lambda _: "ACCESS_DENIED")
+    table.path.rename(table.path.with_name("away"))
+    with pytest.raises(OutputRefusedError, match="cannot write"):
+        table.write(rows(spark, 2))
+    assert not table.path.exists()
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_a_slice_that_another_job_has_replaced_meanwhile_is_not_replaced_again(table, spark, tmp_path):
+    """Its rows are newer than those that ours were to replace."""
+    table.write(rows(spark, 1))
+    name, (slice_,) = table.reference, NIGHT.folders([""]).values()
+    with closing(stage_partition(rows(spark, 2), name, None, NIGHT, [""])) as staged:
+        (theirs,) = partition_locations(spark, name, [slice_]).values()
+        set_location(spark, name, slice_, f"{tmp_path.as_uri()}/theirs")
+        with pytest.raises(OutputRefusedError, match="another job wrote the same runs to"):
+            swap_in([staged])
+    assert partition_locations(spark, name, [slice_])[slice_].endswith("/theirs")
+    set_location(spark, name, slice_, theirs)
+    assert table.values() == [("shop", "", 1, 5)]
+
+
+@pytest.mark.parametrize("table", ["table"], indirect=True)
+def test_a_table_that_has_other_rows_than_were_written_is_told(table, spark):
+    table.write(rows(spark, 1))
+    (slice_,) = NIGHT.folders([""]).values()
+    verify_counts(spark, table.reference, [slice_], {slice_: 5})
+    with pytest.raises(OutputRefusedError, match=r"has 5 rows where 6 were written: somebody else changed it"):
+        verify_counts(spark, table.reference, [slice_], {slice_: 6})
 
 
 @pytest.mark.parametrize("table", ["remote folder"], indirect=True)
@@ -538,14 +646,16 @@ def test_without_exchange_a_slice_is_replaced_by_two_renames(spark, folder, monk
     assert sorted(os.listdir(folder.path)) == ["_SUCCESS", "run_date=2026-01-31"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is of Linux")
 def test_folders_are_exchanged_in_one_step(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    if not folders.exchange(tmp_path / "one", tmp_path / "other"):
-        pytest.skip("this system cannot exchange names")
+    assert folders.exchange(tmp_path / "one", tmp_path / "other")
     assert os.listdir(tmp_path / "one") == ["other"]
     assert os.listdir(tmp_path / "other") == ["one"]
+    with pytest.raises(FileNotFoundError):  # False would mean that this system cannot
+        folders.exchange(tmp_path / "one", tmp_path / "gone")
 
 
 # ------------------------------------------------------------------------------------------------------- many runs
@@ -572,6 +682,15 @@ def test_columns_that_storing_would_overwrite_are_refused(spark, folder, name):
     with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
         folder.write(rows(spark, 1).selectExpr("*", f"k AS {name}"))
     assert not folder.path.exists()
+
+
+def test_a_view_is_no_place_for_rows(spark):
+    spark.range(1).createOrReplaceTempView("no_place")
+    try:
+        with pytest.raises(OutputRefusedError, match="'no_place' is a view, or a table without a location"):
+            place_of_table(spark, "no_place")
+    finally:
+        spark.catalog.dropTempView("no_place")
 
 
 # ------------------------------------------------------------------------------------- when taking back fails, too

@@ -120,6 +120,7 @@ def test_a_name_is_printed_as_it_is_read(name):
         ("RR@10", "rr", "10"), ("RBP(p=0.5)", "rbp(p=0.5)", None), ("Rprec", "rprec", None), ("MAP", "ap", None),
         ("Bpref", "bpref", None), ("Success@1", "success", "1"), ("ERR@20", "err", "20"), ("MRR", "rr", None),
         (" p ( rel = 2 ) @ 5 ", "p(rel=2)", "5"), ("rbp(p=.8)", "rbp", None),
+        ("rprec@all", "rprec", "all"),
     ],
 )  # fmt: skip
 def test_names_of_ir_measures_are_understood(given, metric, k):
@@ -133,6 +134,8 @@ def test_names_of_ir_measures_are_understood(given, metric, k):
         ("apx@5", "there is no metric 'apx': did you mean 'ap'"),
         ("p(level=2)", "there is no parameter 'level'; it has rel"),
         ("p(rel=two)", "rel must be a number; got 'two'"),
+        ("p(rel)", "rel must be a number; got ''"),
+        ("ap(denominator)", "denominator must be one of judged, achievable, k, hits"),
         ("ap(denominator=n)", "denominator must be one of judged, achievable, k, hits"),
         ("rbp(p=1)", "p must lie between 0 and 1"),
         ("p(rel=nan)", "rel must be a finite number"),

@@ -243,6 +243,7 @@ def test_the_query_itself_and_other_tenants_are_left_out():
         ("cosine", "doubles", [[]], "empty_vector at item_id=10"),
         ("hamming", "signs", [[1, -1], [1, 0]], "not_plus_or_minus_one at item_id=11"),
         ("hamming", "bytes", [b"ab", b"abc"], "two lengths, 16 and 24"),
+        ("hamming", "bytes", [b"", b""], "empty_vector at item_id=10"),
         ("hamming", "words", [[1, -1], [-1, -1]], "array<tinyint>"),
         ("cosine", "doubles", [[1.0, 2.0, 3.0]], "two lengths, 2 and 3"),
         ("hamming", "bytes", [b"abc"], "two lengths, 16 and 24"),
@@ -253,6 +254,15 @@ def test_bad_vectors_are_refused(metric, kind, vectors, reason):
     items = {"id": list(range(10, 10 + len(vectors))), "vector": vectors}
     with pytest.raises(InputRefusedError, match=reason):
         found_items({"id": [1], "vector": [good]}, items, metric, 3, kind=kind)
+
+
+def test_packed_bits_may_be_those_of_1_and_of_minus_1():
+    """In a number of its own 1 is one bit and -1 is 64 of them. In two, 6 and 7 differ in one."""
+    one = found_items({"id": [1], "vector": [[1]]}, {"id": [2, 3], "vector": [[1], [-1]]}, "hamming", 2, kind="words")
+    assert one == {1: [(2, 0), (3, -63)]}
+    items = {"id": [2, 3], "vector": [[5, 6], [5, 7]]}
+    two = found_items({"id": [1], "vector": [[5, 6]]}, items, "hamming", 2, kind="words")
+    assert two == {1: [(2, 0), (3, -1)]}
 
 
 def test_two_lengths_in_different_batches_are_refused():

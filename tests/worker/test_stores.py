@@ -13,7 +13,7 @@ from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.worker.files import stores
-from ndcg_spark.worker.files.listing import list_files
+from ndcg_spark.worker.files.listing import list_files, two_levels
 from ndcg_spark.worker.files.objects import plain_schema
 from ndcg_spark.worker.files.parquet import FilePart, identify
 from ndcg_spark.worker.files.stores import StoreAddress, address_of, file_system, refuse_secrets, without_secrets
@@ -184,6 +184,18 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path)
     with bound_by_permissions():
         found = list_files(str(public_folder / "links"))
     assert found == f"the files cannot be listed (Permission denied: {public_folder}/links/b.parquet)"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ([], None),
+        (["a/x.parquet", "b/y.parquet"], None),
+        (["a/b/x.parquet", "a/y.parquet"], ("y.parquet", "b/x.parquet")),
+    ],
+)
+def test_files_on_two_levels_are_named_below_their_folder(files: list[str], found: tuple[str, str] | None) -> None:
+    assert two_levels(files) == found
 
 
 @pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])

@@ -11,7 +11,8 @@ from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCORED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.worker.ranking.valid_rows import RowRules, bad_rows, make_row_checker, valid_rows
+from ndcg_spark.worker.ranking.canonical import canonical_names
+from ndcg_spark.worker.ranking.valid_rows import RowRules, bad_rows, make_row_checker, runs_of, valid_rows
 
 NAMES = {"run": "run", "query_id": "query_0", "item_id": "item", "relevance": "relevance", "w": "weight"}
 
@@ -151,3 +152,12 @@ def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
         {"reason": "null_query", "key": "run=dense, query_id=null, item=y", "n": 1, "row": "2"},
         {"reason": None, "key": None, "n": 0, "row": None},
     ]
+
+
+def test_a_batch_of_several_score_columns_is_split_once() -> None:
+    plan = EvaluationPlan(columns=Columns(score=("bm25", "dense")))
+    batch = pa.RecordBatch.from_pydict({"query_0": ["q"], "score_0": [1.0], "score_1": [2.0]})
+    split = list(runs_of(batch, canonical_names(plan)))
+    expected = [{"run": "bm25", "score": 1.0, "query_0": "q"}, {"run": "dense", "score": 2.0, "query_0": "q"}]
+    assert [row for one in split for row in one.to_pylist()] == expected
+    assert [list(runs_of(one, canonical_names(plan))) for one in split] == [[one] for one in split]

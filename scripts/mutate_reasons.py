@@ -1,0 +1,13 @@
+"""Why mutants of scripts/mutate survive that no test can catch, by the name of the mutant."""
+
+from __future__ import annotations
+
+REASONS: dict[str, str] = {
+    # --- the same answer by a longer way, or none but for types
+    "_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
+    "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
+    "address_of: operand: found is None": "without a match there is no scheme; the type checker wants it said",
+    "_allowed: operand: isinstance(option, click.Option)": "commands have options only; for the type checker",
+    # --- what cannot be had here
+    "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
+}

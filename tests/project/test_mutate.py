@@ -1,0 +1,181 @@
+"""scripts/mutate: which guards it finds, and that it tells mutants that tests notice from those that survive."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
+
+import mutate
+import mutate_guards
+
+ERRORS = '''
+class RefusedError(Exception):
+    """What the package raises."""
+'''
+RULES = '''
+"""Rules of a shop."""
+
+from __future__ import annotations
+
+from shop.errors import RefusedError
+
+Reason = tuple[str, bool]
+
+
+def check_price(price: int) -> None:
+    if price < 0 or price > 100:
+        raise RefusedError(f"price {price}")
+
+
+def sell(price: int, stock: dict[str, int]) -> int:
+    check_price(price)
+    if not stock:
+        return 0
+    return price * len(stock)
+
+
+def is_cheap(price: int) -> bool:
+    return price < 10
+
+
+def reasons(amount: int) -> list[Reason]:
+    return [("below_0", amount < 0), ("odd", amount % 2 == 1)]
+'''
+TESTS = """
+import pytest
+
+from shop.errors import RefusedError
+from shop.rules import is_cheap, reasons, sell
+
+
+@pytest.fixture(scope="module")
+def sold():
+    return sell(5, {"tea": 1, "milk": 2})
+
+
+def test_two_things_cost_twice_the_price(sold):
+    assert sold == 10
+
+
+def test_a_shop_without_stock_sells_nothing():
+    assert sell(100, {}) == 0
+
+
+def test_a_price_below_0_is_refused():
+    with pytest.raises(RefusedError):
+        sell(-1, {"tea": 1})
+
+
+def test_what_is_cheap():
+    assert is_cheap(9) and not is_cheap(10)
+
+
+def test_an_odd_amount_is_bad():
+    assert ("odd", True) in reasons(3)
+"""
+FOUND = {
+    "check_price: negated: price < 0 or price > 100",
+    "check_price: left out: price < 0 or price > 100",
+    "check_price: operand: price < 0",
+    "check_price: operand: price > 100",
+    "sell: dropped: check_price(price)",
+    "sell: negated: not stock",
+    "is_cheap: negated: price < 10",
+    "reasons: dropped: ('below_0', amount < 0)",
+    "reasons: dropped: ('odd', amount % 2 == 1)",
+}
+UNNOTICED = {"check_price: operand: price > 100", "reasons: dropped: ('below_0', amount < 0)"}
+TOPICS = {"prices": mutate.Topic(("rules.py",), ("tests/test_shop.py",))}
+
+
+def a_shop(folder: Path) -> Path:
+    """A package of one module, with tests that do not notice everything."""
+    files = {"shop/__init__.py": "", "shop/errors.py": ERRORS, "shop/rules.py": RULES, "tests/test_shop.py": TESTS}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_guards_keep_their_names_when_code_moves():
+    package = mutate_guards.Package.of([RULES], ERRORS)
+    moved = "import math\n\n\n" + RULES.replace('"""Rules of a shop."""', "")
+    for source in (RULES, moved):
+        _, mutants = mutate_guards.with_switches(source, package, "shop")
+        assert {one.key for one in mutants} == FOUND
+
+
+def test_a_guard_that_comes_twice_has_two_names():
+    package = mutate_guards.Package.of([RULES], ERRORS)
+    again = RULES.replace("    check_price(price)\n", "    check_price(price)\n    check_price(price)\n")
+    _, mutants = mutate_guards.with_switches(again, package, "shop")
+    assert {"sell: dropped: check_price(price)", "sell (2): dropped: check_price(price)"} < {
+        one.key for one in mutate_guards.numbered(mutants).values()
+    }
+
+
+def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
+    folder, results = a_shop(tmp_path / "shop"), tmp_path / "results"
+    mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
+    numbers = mutate.chosen(mutants, list(TOPICS), "", None, 0)
+    try:
+        for n in (4, None):  # the second call goes on where the first has ended
+            hunt = mutate.Hunt(mutants, TOPICS, runner, mutate.Kept(results), 60)
+            mutate.hunt(hunt, numbers[:n], deadline=float("inf"))
+    finally:
+        runner.end()
+    assert capsys.readouterr().out.count("recorded tests/test_shop.py") == 1
+    kept = mutate.Kept(results).mutants
+    assert results.read_text().count('"mutant"') == len(kept) == len(FOUND)
+    assert {key for key, one in kept.items() if one["verdict"] == "survived"} == UNNOTICED
+    by = {key: one["by"].partition("::")[2] for key, one in kept.items() if one["verdict"] == "caught"}
+    assert by["sell: negated: not stock"] in (
+        "test_two_things_cost_twice_the_price",  # the fixture that is shared passes it
+        "test_a_shop_without_stock_sells_nothing",
+    )
+    assert by["check_price: left out: price < 0 or price > 100"] == "test_a_price_below_0_is_refused"
+
+    text, is_well = mutate.summary_of(list(mutants.values()), kept, dict.fromkeys(UNNOTICED, "nobody buys it"))
+    assert "| all | 9 | 9 | 7 | 0 | 2 | 2 | 77.8% |" in text
+    assert not is_well  # each survivor has a reason, but they are too many
+
+
+def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
+    folder = a_shop(tmp_path / "shop")
+    hanging = RULES.replace("return price * len(stock)", "return price * len(stock)\n\n\ndef wait(price):\n    pass")
+    hanging = hanging.replace("    pass", "    while True:\n        if price:\n            return")
+    (folder / "shop" / "rules.py").write_text(hanging)
+    test = "from shop.rules import wait\n\n\ndef test_waiting():\n    wait(1)\n"
+    (folder / "tests" / "test_shop.py").write_text(test)
+    monkeypatch.setattr(mutate.Runner, "patience", 1)
+    monkeypatch.setattr(mutate.Runner, "start_up", 5)
+    mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
+    kept = mutate.Kept(tmp_path / "results")
+    try:
+        numbers = mutate.chosen(mutants, list(TOPICS), "wait: negated", None, 0)
+        mutate.hunt(mutate.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
+    finally:
+        runner.end()
+    assert [one["verdict"] for one in kept.mutants.values()] == ["timeout"]
+
+
+def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
+    folder = a_shop(tmp_path)
+    for topic, named in (
+        (mutate.Topic(("rules.py",), ("tests/test_gone.py",)), "tests/test_gone.py"),
+        (mutate.Topic(("gone/*.py",), ("tests/test_shop.py",)), "gone/"),
+    ):
+        with pytest.raises(LookupError, match=named):
+            mutate.prepared(folder, "shop", {"prices": topic}, "shop/errors.py")
+
+
+def test_the_checkout_has_all_that_topics_name():
+    for topic in mutate.TOPICS.values():
+        assert [one for one in topic.tests if not (mutate.ROOT / one).is_file()] == []
+        assert [one for one in topic.modules if not list((mutate.ROOT / mutate.NAME).glob(one))] == []
