@@ -156,8 +156,8 @@ def test_nights_with_different_numbers_of_replicates_are_refused():
         with pytest.raises(InputRefusedError) as refused:
             rolled(mixed[0], plan)
         assert find_refusal(str(refused.value)).endswith(
-            "has replicates of different number: 40 draws and 99 flips on 2026-01-05, 40 and 9 on 2026-01-07; compare "
-            "these nights again with the same numbers, or choose [[independence=query_day]] or day."
+            "has replicates of different number: 40 draws and 99 flips on 2026-01-05, 40 and 9 on 2026-01-07; "
+            "compare these nights again with the same numbers, or choose [[independence=query_day]] or day."
         )
     assert rolled(mixed[0], RollUpPlan(periods=("week",), independence="query_day"))[0]["n_days"] == 3
     with pytest.raises(InputRefusedError, match="n_replicates"):
