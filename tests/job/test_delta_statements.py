@@ -12,7 +12,7 @@ import pytest
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.tables import RunPartition, slice_name, stage_partition, swap_in
+from ndcg_spark.tables import RunPartition, commits, slice_name, stage_partition, swap_in
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.delta import DeltaLog
 from ndcg_spark.tables.slices import slices_condition
@@ -205,6 +205,19 @@ def test_a_commit_that_others_have_beaten_is_tried_again(databricks, new_rows):
     with staged_in(new_rows) as staged:
         swap_in([staged])
     assert len(databricks.writes) == 3
+
+
+def test_a_commit_that_others_beat_every_time_is_refused(databricks, new_rows, monkeypatch):
+    def meanwhile():
+        databricks.history.insert(0, entry(databricks.history[0]["version"] + 1, "OPTIMIZE"))
+        raise SPARK_ERRORS[0]("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: somebody was quicker")
+
+    databricks.meanwhile = meanwhile
+    monkeypatch.setattr(commits, "_PAUSE", 0)
+    told = f"commits of other jobs to '{TABLE}' came first 20 times; run again"
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match=told):
+        swap_in([staged])
+    assert len(databricks.writes) == 20
 
 
 def test_a_write_that_the_log_shows_as_a_whole_overwrite_is_taken_back(databricks, new_rows, monkeypatch):
