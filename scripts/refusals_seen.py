@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from refusals_unseen import UNSEEN
 from support.processes import ROOT
 
 CODE = ("ndcg_spark", "jobs")
-FILES_OF_A_PART = 12
+FILES_OF_A_PART = 8
 AT_MOST_UNSEEN = 10
 
 
@@ -254,9 +255,7 @@ def parts_of(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Sequence[Refusal], n: int) -> Part:
     """Run test files in the copy, and look which refusals they reached."""
-    for at in range(len(refusals)):
-        (folder / str(at)).touch()
-        os.utime(folder / str(at), (0, 0))
+    forget_reached(folder, refusals)
     began = time.monotonic()
     data = os.environ.get("NDCG_SPARK_SHARED_DATA") or str(ROOT.parent / "shared" / "data")
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
@@ -273,8 +272,19 @@ def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Se
         raise SystemExit(f"pytest ended with {ended.returncode}:\n{ended.stdout[-3000:]}")
     lines = ended.stdout.splitlines()
     failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    reached = [one.key for at, one in enumerate(refusals) if (folder / str(at)).stat().st_mtime]
-    return Part(dict(files), reached, failed, round(time.monotonic() - began, 1))
+    return Part(dict(files), reached_in(folder, refusals), failed, round(time.monotonic() - began, 1))
+
+
+def forget_reached(folder: Path, refusals: Sequence[Refusal]) -> None:
+    """Make the files of refusals, none of which is reached yet."""
+    for at in range(len(refusals)):
+        (folder / str(at)).touch()
+        os.utime(folder / str(at), (0, 0))
+
+
+def reached_in(folder: Path, refusals: Sequence[Refusal]) -> list[str]:
+    """Refusals whose files have a time."""
+    return [one.key for at, one in enumerate(refusals) if (folder / str(at)).stat().st_mtime]
 
 
 def unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal], list[str]]:
@@ -295,12 +305,17 @@ def unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal
 def look(results: Path, n: int, names: Sequence[str]) -> int:
     """Run what is not in the file yet, and print refusals that no test reached; 1 if there is one."""
     parts = Parts(results)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with TemporaryDirectory(prefix="refusals-") as name:
         project, folder = Path(name) / "project", Path(name) / "reached"
         folder.mkdir()
         refusals = copy_of_project(project, folder)
         for files in parts_of(parts.to_run(files_of_tests(ROOT, names))):
-            part = run_part(files, project, folder, refusals, n)
+            try:
+                part = run_part(files, project, folder, refusals, n)
+            except BaseException:  # interrupted: what was reached counts, and these files run again
+                parts.add(Part({}, reached_in(folder, refusals), [], 0.0))
+                raise
             parts.add(part)
             told = f"{len(files)} test files, {part.seconds:.0f} s, {len(part.reached)} refusals"
             print(told + "".join(f"\n  {one}" for one in part.failed), file=sys.stderr, flush=True)
