@@ -251,11 +251,6 @@ class EvaluationPlan:
             raise InvalidParameterError(
                 f"metric {self.metric_with(self.needs[0])!r} needs an item column ({option('item')})."
             )
-        columns = {one.metric.column: str(one.metric) for one in self.metrics}
-        for one in self.metrics:
-            if columns[one.metric.column] != str(one.metric):
-                names = f"{one.metric} and {columns[one.metric.column]}"
-                raise InvalidParameterError(f"metrics {names} would share the column {one.metric.column!r}.")
         if self.tie_bounds and self.metrics and all(one.metric.name != "ndcg" for one in self.metrics):
             raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
 

@@ -175,7 +175,13 @@ def _enter(hidden: Path) -> int:
             with contextlib.suppress(OSError):
                 hidden.rmdir()
             raise
-        _lock(descriptor, hidden.parent, wait=True)
+        try:
+            _lock(descriptor, hidden.parent, wait=True)
+        except OutputRefusedError:  # no file system on which anybody else could hold it
+            with contextlib.suppress(OSError):
+                os.unlink(hidden / _MUTEX)
+                hidden.rmdir()
+            raise
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(hidden / _MUTEX)):
                 return descriptor

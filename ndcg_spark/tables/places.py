@@ -48,14 +48,11 @@ def spark_path(spark: SparkSession, reference: str) -> str:
     try:
         # Twice, as Spark logs a stack trace when a single path is not there.
         spark.read.format("text").load([missing, missing]).schema  # noqa: B018  # analysis is lazy on Connect
-    except PySparkException as error:
-        if "PATH_NOT_FOUND" in condition_of(error):
-            named = (error.getMessageParameters() or {}).get("path", missing)
-            resolved = named.removesuffix(f"/{probe}")
-        else:
-            raise OutputRefusedError(_unreached(reference, error)) from error
     except SPARK_ERRORS as error:
-        raise OutputRefusedError(_unreached(reference, error)) from error
+        if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in condition_of(error):
+            raise OutputRefusedError(_unreached(reference, error)) from error
+        named = (error.getMessageParameters() or {}).get("path", missing)
+        resolved = named.removesuffix(f"/{probe}")
     return _absolute(resolved)
 
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import cutoffs_of, segment_sets_of
+from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
+
+((AP,), _) = metrics_of("ap@5")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,10 @@ from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
         ({"convention": Convention(discount="table:1"), "cutoffs": (1, None)}, "too few for all ranks"),
         ({"convention": Convention(ties="input_order")}, "ties=input_order needs order=,"),
         ({"convention": Convention(duplicates="first")}, "duplicates=first needs order=,"),
+        ({"metrics": (AP, AP), "cutoffs": (5,)}, "a metric is named twice: ap@5, ap@5"),
+        ({"metrics": (AP,), "cutoffs": (10,)}, r"metric 'ap@5' is at none of the cutoffs \(10,\)"),
+        ({"convention": Convention(ties="item_asc"), "tie_bounds": True}, "best or worst; got item_asc"),
+        ({"sample": 0.0}, "sample must be above 0 and at most 1; got 0.0"),
         ({"convention": Convention(duplicates="first"), "columns": Columns(rank="rank")}, "duplicates=first needs"),
     ],
 )
@@ -77,6 +83,10 @@ def test_names_that_results_have_for_themselves_are_refused(name):
         ({"query": ("a", "b", "a")}, "query= names a column twice: a, b, a"),
         ({"score": ("bm25", "dense"), "run": "ranker"}, "leave run= out"),
         ({"score": ("bm25", "bm25")}, "score"),
+        (
+            {"score": ("bm25", "dense"), "rank": "rank"},
+            "several score columns are ranked by their scores: leave rank=",
+        ),
     ],
 )
 def test_columns_that_do_not_go_together(options, message):

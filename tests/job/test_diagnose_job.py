@@ -90,6 +90,13 @@ def test_a_run_without_rows_is_refused(spark, tmp_path):
     )
 
 
+def test_rankings_without_a_relevant_item_are_refused(spark, tmp_path):
+    del spark
+    path = write_table(tmp_path / "run.parquet", {"query_id": ["q"], "item_id": ["a"], "s": [1.0], "relevance": [0]})
+    ended = command("diagnose", "runs", "--input", path, "--score-col", "s", "--k", "1")
+    assert_refused(ended, "there is no query with a relevant item to diagnose")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

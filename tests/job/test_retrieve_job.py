@@ -108,6 +108,17 @@ def test_bad_rows_are_refused_and_nothing_is_written(spark, tmp_path, vectors, m
     assert files_below(tmp_path) == before
 
 
+def test_no_query_with_a_relevant_item_is_no_mean(codes_178, tmp_path):
+    """Under this convention such queries do not count."""
+    items = {**ITEMS_178, "code": [bytes([code]) for code in ITEMS_178["code"]]}
+    items["labels"] = [[0] * len(labels) for labels in items["labels"]]
+    write_table(tmp_path / "items.parquet", items, TYPES)
+    skip = ("--convention", "default;no_relevant=skip")
+    ended = run(*codes_178, "--labels-col", "labels", "--k", 4, *skip, *NIGHT, "--output", tmp_path / "m")
+    assert_refused(ended, "no query counts in the mean (1 no_relevant, 0 missing, 0 unjudged); nothing was written")
+    assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -119,6 +130,7 @@ def test_bad_rows_are_refused_and_nothing_is_written(spark, tmp_path, vectors, m
         (("--rankings-output", "{items}"), "--corpus and --rankings-output are both"),
         (("--labels-col", "digit"), "column 'digit' (--labels-col) is not in the query table"),
         (("--labels-col", "labels", "--convention", "default;ties=input_order"), "order"),
+        (("--labels-col", "labels", "--conf", "spark.ui.port=4040"), "--conf is for local runs"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(codes_178, tmp_path, monkeypatch, options, named):

@@ -127,6 +127,23 @@ def test_a_line_says_what_spark_lacks(tmp_path, surroundings, named):
     assert [one for one in named if one not in line] == [], line
 
 
+@pytest.mark.parametrize(
+    ("memory", "told"),
+    [
+        (
+            "much",
+            "Spark could not start, for what Java says above: a setting that it refuses, too little memory, or a",
+        ),
+        ("100m", "Spark could not start: "),
+    ],
+)
+def test_memory_that_is_none_or_too_small_is_a_line(tmp_path, memory, told):
+    """Java does not start with the first, and Spark not with the second, 450 MiB being the least."""
+    ended = run_job(tmp_path, {}, "--conf", f"spark.driver.memory={memory}")
+    assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False), ended.err
+    assert ended.err.splitlines()[-1].startswith(f"mean_ndcg.py: {told}")
+
+
 def test_a_limit_of_open_files_is_a_line(tmp_path):
     line = line_of(run_job(tmp_path, {}, before="ulimit -n 64;"))
     assert line.startswith("a process may have 64 files open here (ulimit -n), and Spark needs at least ")

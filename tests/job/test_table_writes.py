@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from support.elsewhere import elsewhere
 from support.main_job import files_below, stored_rows
 from support.permissions import bound_by_permissions, closed
+from support.spark_rankings import session_settings
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError, find_refusal
 from ndcg_spark.spark.expressions import refuse
@@ -28,6 +29,7 @@ from ndcg_spark.spark.formats import read_table
 from ndcg_spark.tables import (
     ManyNights,
     RunPartition,
+    check_output,
     claims,
     folders,
     replace_partition,
@@ -367,6 +369,59 @@ def test_a_view_whose_table_is_gone_is_named(spark):
 
 
 @pytest.mark.parametrize("table", ["table"], indirect=True)
+def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch):
+    create = writing.create_table
+
+    def create_and_lose(*arguments):
+        made = create(*arguments)
+        spark.sql(f"DROP TABLE {table.reference}")
+        return made
+
+    monkeypatch.setattr(writing, "create_table", create_and_lose)
+    with pytest.raises(OutputRefusedError, match=f"table '{table.reference}' was dropped by somebody else meanwhile"):
+        table.write(rows(spark, 1))
+
+
+@pytest.mark.parametrize("table", ["table"], indirect=True)
+def test_a_table_of_another_provider_is_refused(table, spark):
+    spark.sql(
+        f"CREATE TABLE {table.reference} (run STRING, value INT, dataset STRING, run_date DATE, slice STRING) "
+        "USING csv PARTITIONED BY (run_date, slice)"
+    )
+    with pytest.raises(OutputRefusedError, match="is of provider 'csv'; this version writes parquet, orc, hive, "):
+        table.write(rows(spark, 1))
+
+
+def test_a_catalog_that_does_not_load_is_named(spark):
+    table = "broken.metrics.ranking"
+    told = rf"cannot write to table '{table}': .*no\.such\.Catalog"
+    with session_settings(spark, spark__sql__catalog__broken="no.such.Catalog"):
+        with pytest.raises(OutputRefusedError, match=told):
+            replace_partition(rows(spark, 1), table, None, NIGHT, [""])
+        with pytest.raises(OutputRefusedError, match=told):
+            check_output(spark, table, None, rows(spark, 1).schema)
+
+
+def test_a_format_that_no_output_has_is_refused(spark, tmp_path):
+    with pytest.raises(OutputRefusedError, match=r"outputs are written as parquet, .*, not 'csv'"):
+        check_output(spark, str(tmp_path / "metrics"), "csv", rows(spark, 1).schema)
+
+
+def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(claims.fcntl, "flock", no_locks)
+        with pytest.raises(OutputRefusedError, match=r"has no locks \(flock: No locks available\); write elsewhere"):
+            claims.claim_slices(tmp_path / "metrics", ["a"], print)
+    monkeypatch.setattr(claims, "fcntl", None)  # Windows
+    with pytest.raises(OutputRefusedError, match="this system has no flock; write to a remote path"):
+        claims.claim_slices(tmp_path / "metrics", ["a"], print)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("table", ["table"], indirect=True)
 def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monkeypatch):
     def refuse(*_):
         raise OSError(5, "no catalog")
@@ -644,6 +699,24 @@ def test_without_exchange_a_slice_is_replaced_by_two_renames(spark, folder, monk
     folder.write(rows(spark, 2))
     assert folder.values() == [("shop", "", 2, 5)]
     assert sorted(os.listdir(folder.path)) == ["_SUCCESS", "run_date=2026-01-31"]
+
+
+def test_a_file_that_somebody_adds_to_a_slice_while_it_is_put_in_place_is_told(spark, folder, monkeypatch):
+    exchange = folders.exchange
+    folder.write(rows(spark, 1))
+
+    def exchange_and_add(staged, place):
+        done = exchange(staged, place)
+        (place / "part-theirs.parquet").touch()
+        return done
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(folders, "exchange", exchange_and_add)
+        with pytest.raises(
+            OutputRefusedError, match=r"^run_date=\S* of .* was changed by somebody else meanwhile\.$"
+        ):
+            folder.write(rows(spark, 2))
+    assert folder.values() == [("shop", "", 1, 5)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is of Linux")

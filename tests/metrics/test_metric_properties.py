@@ -8,6 +8,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given as for_any
+from hypothesis import strategies as st
 from support.metric_definitions import DEFINITIONS
 from support.metric_lists import lists_of, over_all_orders
 
@@ -138,6 +140,8 @@ def test_names_of_ir_measures_are_understood(given, metric, k):
         ("ap(denominator)", "denominator must be one of judged, achievable, k, hits"),
         ("ap(denominator=n)", "denominator must be one of judged, achievable, k, hits"),
         ("rbp(p=1)", "p must lie between 0 and 1"),
+        ("rbp(max_grade=-1)", "max_grade must be a relevance above 0"),
+        ("rbp_residual(p=0)", "p must lie between 0 and 1"),
         ("p(rel=nan)", "rel must be a finite number"),
         ("err(max_grade=2000)", "max_grade must be a relevance above 0, and at most 63"),
         ("p(rel=1,rel=2)", "sets a parameter twice"),
@@ -150,6 +154,15 @@ def test_names_that_are_refused(given, message):
     with pytest.raises(InvalidParameterError, match=r"^[^\n]*$") as raised:
         parse_metric(given)
     assert message in str(raised.value)
+
+
+@for_any(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2, unique=True))
+def test_different_metrics_have_different_columns(levels):
+    """A plan relies on it: the columns of a per-query table are named after metrics."""
+    plain = [metric().column for metric in all_metrics().values()]
+    assert len({*plain, *(parse_metric(f"p(rel={one!r})")[0].column for one in levels if one != 1)}) == (
+        len(plain) + sum(one != 1 for one in levels)
+    )
 
 
 def test_parameters_keep_all_their_digits():

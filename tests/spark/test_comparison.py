@@ -224,6 +224,8 @@ def test_refusals_are_one_line(table):
         compare(table, baseline="d")
     with pytest.raises(InvalidParameterError, match="needs two runs"):
         compare(table, names=["a"])
+    with pytest.raises(InvalidParameterError, match="a run is named twice: a, b, a"):
+        compare(table, names=["a", "b", "a"])
     with pytest.raises(InvalidParameterError, match="got 'b'; name the baseline 'a' among them, too"):
         compare(table, baseline="a", names=["b"])
     with pytest.raises(InputRefusedError, match=r"column 'country' .* not a number"):

@@ -162,3 +162,8 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", metric="ap")
     with pytest.raises(InvalidParameterError, match="n must be at least 1"):
         changed_queries(result, baseline="old", run="new", n=0)
+    with pytest.raises(InvalidParameterError, match="segment 'item_id' is no segment column of the evaluation"):
+        changed_queries(result, baseline="old", run="new", segments=["item_id"])
+    padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")
+    with pytest.raises(InvalidParameterError, match="lost gain needs ideal=judged or retrieved; got as_many"):
+        score_losses(padded.rankings, padded.plan)

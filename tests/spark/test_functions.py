@@ -222,6 +222,8 @@ def test_the_view_ranks_by_score_and_shows_items(spark):
         rank_rows(table, EvaluationPlan(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
         rank_rows(table, EvaluationPlan(columns=Columns(item=None)))
+    with pytest.raises(InvalidParameterError, match="no rule of this plan needs; use ties=item_asc"):
+        rank_rows(table, EvaluationPlan(check_duplicates="none"))
 
 
 # --- What it costs

@@ -248,11 +248,13 @@ def test_bad_rows_outside_the_window_are_not_looked_at(spark):
         (EventColumns(event="type"), MissingColumnError, r"\(event=\)"),
         (EventColumns(ts="time"), MissingColumnError, r"\(ts=\)"),
         (EventColumns(ts="user_id"), InputRefusedError, "not a timestamp"),
+        (EventColumns(item="tags"), InputRefusedError, r"'tags' \(item=\) is array<string>; cast it to text first"),
     ],
 )
 def test_a_column_that_does_not_fit(spark, columns, error, named):
+    events = frame_of(spark, THREE).withColumn("tags", F.array("event"))
     with pytest.raises(error, match=named):
-        judgments_from_events(frame_of(spark, THREE), EventPlan(columns=columns))
+        judgments_from_events(events, EventPlan(columns=columns))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,65 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
         retrieve(queries, corpus, CODES, k=0)
     with pytest.raises(InvalidParameterError, match="needs labels"):
         rank_by_retrieval(queries, corpus, RetrievalPlan(metric="hamming"), evaluation_plan(k=4))
+
+
+def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
+    queries, corpus = tables_178
+    texts = [one.withColumn("labels", F.col("labels").cast("array<string>")) for one in tables_178]
+    one_name = replace(CODES, query="item_id")
+    for left, right, plan, message in (
+        (
+            queries.withColumn("query_id", F.array("query_id")), corpus, CODES,
+            "column 'query_id' (query=) is array<string>; cast it to text first.",
+        ),
+        (
+            queries.withColumnRenamed("query_id", "item_id"), corpus, one_name,
+            "query and item columns are both 'item_id'; rename one.",
+        ),
+        (
+            queries.withColumn("labels", F.lit(1)), corpus, CODES,
+            "column 'labels' is an array in one of the tables only.",
+        ),
+        (*texts, CODES, "column 'labels' is array<string>; labels are 0 and 1."),
+        (
+            queries.withColumn("labels", F.lit("a")), corpus.withColumn("labels", F.lit(1)), CODES,
+            "column 'labels' is string in one table and int in the other; cast one of them so that values compare.",
+        ),
+    ):  # fmt: skip
+        with pytest.raises((InputRefusedError, InvalidParameterError)) as refused:
+            retrieve(left, right, plan, k=3)
+        assert str(refused.value) == message
+    with pytest.raises(InvalidParameterError, match="judgments need labels, the column that decides relevance"):
+        judge_by_labels(queries, corpus, replace(CODES, labels=None))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"query": "session"}, "the query column of the evaluation is session, that of the retrieval query_id;"),
+        ({"convention": "default;ties=input_order", "order": "at"}, "needs rows in an order of their own; choose"),
+        ({"metrics": "ild@4", "convention": "default;ties=item_asc"}, "metric 'ild@4' needs items: write the"),
+        ({"sample": 0.5}, "sample is not for retrieval: choose queries from the query table."),
+        ({"segments": ["vector"]}, "segment column 'vector' has a name that retrieval uses; rename it."),
+    ],
+)
+def test_evaluations_that_are_not_for_retrieval(options, message):
+    with pytest.raises(InvalidParameterError) as refused:
+        rank_by_retrieval(None, None, CODES, evaluation_plan(**options))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"parts": 0}, "parts must lie between 1 and "),
+        ({"held_pairs": 0}, "held_pairs must be at least 1; got 0."),
+        ({"block_bytes": -1}, "block_bytes must be at least 1; got -1."),
+    ],
+)
+def test_sizes_that_are_none(option, message):
+    with pytest.raises(InvalidParameterError, match=f"^{message}"):
+        RetrievalPlan(**option)
 
 
 # ------------------------------------------------------------------------------------------------ values of labels

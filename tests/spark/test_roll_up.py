@@ -6,11 +6,12 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F
 from support.closeness import approx
 from support.refusals import refusal
 
 from ndcg_spark import RollUpPlan, compare, evaluate, roll_up
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.kernels.moments import STATE_SIZE, fill_unweighted, query_states
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -293,6 +294,11 @@ def test_a_night_twice_is_refused(table):
 def test_options_out_of_range(options, named):
     with pytest.raises(InvalidParameterError, match=named):
         RollUpPlan(**options)
+
+
+def test_a_night_that_is_a_number_is_refused(table):
+    with pytest.raises(InputRefusedError, match=r"column 'run_date' of the metric table is int; cast it to date"):
+        roll_up(table.withColumn("run_date", F.lit(20260131)))
 
 
 def test_replicates_that_a_metric_table_cannot_have(table):

@@ -11,7 +11,7 @@ from support.closeness import near
 from support.comparing import compared, plan_of, through
 from support.paired import key_hash, key_hashes
 
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, find_refusal
 from ndcg_spark.kernels.resampling import hash_words
 from ndcg_spark.nightly_plans import RollUpPlan
 from ndcg_spark.plan import SummedMetric
@@ -144,6 +144,24 @@ def test_replicates_decide_where_they_are_stored():
     assert rolled(stored)[0]["independence"] == "query_day"
     with pytest.raises(InputRefusedError, match=r"no replicates for the night 2026-01-06.*keep_replicates"):
         rolled(stored, RollUpPlan(independence="query"))
+
+
+def test_nights_with_different_numbers_of_replicates_are_refused():
+    week, *others = (
+        nights(DAYS, plan_of(replicates=drawn, flips=flips, keep_replicates=True))
+        for drawn, flips in ((40, 99), (40, 9), (80, 99))
+    )
+    mixed = [[*week[:2], one[2]] for one in others]
+    for plan in (RollUpPlan(independence="query"), None):
+        with pytest.raises(InputRefusedError) as refused:
+            rolled(mixed[0], plan)
+        assert find_refusal(str(refused.value)).endswith(
+            "has replicates of different number: 40 draws and 99 flips on 2026-01-05, 40 and 9 on 2026-01-07; "
+            "compare these nights again with the same numbers, or choose [[independence=query_day]] or day."
+        )
+    assert rolled(mixed[0], RollUpPlan(periods=("week",), independence="query_day"))[0]["n_days"] == 3
+    with pytest.raises(InputRefusedError, match="n_replicates"):
+        rolled(mixed[1])
 
 
 def test_a_query_keeps_its_weight_and_sign_from_day_to_day():

@@ -191,6 +191,13 @@ def test_weights_that_are_no_numbers_are_refused():
     assert "too large" in (find_refusal(str(caught.value)) or "")
 
 
+def test_a_group_whose_weights_are_too_small_is_named():
+    """1e-40 is below the limit of 2^-80, which is 8.3e-25."""
+    queries = [{**query, "run": "b", "weight": 1e-40} for query in random_queries(0, 3) if query["ndcg"] is not None]
+    with pytest.raises(InputRefusedError, match=r"run=b, .*metric=.*: weights of queries sum to 1e-40, too small"):
+        summary_rows(partials([to_batch(queries[:1])], sets=()))
+
+
 @pytest.mark.parametrize("rows", [[], [to_batch(random_queries(0)).slice(0, 0)]], ids=["no batch", "no rows"])
 def test_nothing_in_nothing_out(rows):
     assert partials(rows) == []

@@ -239,6 +239,7 @@ def test_the_query_itself_and_other_tenants_are_left_out():
         ("euclidean", "doubles", [[1e200, 0.0]], "out_of_range at item_id=10"),
         ("inner", "doubles", [[1.0, 0.0], [1e-160, 0.0]], "out_of_range at item_id=11"),
         ("cosine", "doubles", [[1.0, 0.0], None], "null_vector at item_id=11"),
+        ("hamming", "bytes", [b"", b""], "empty_vector at item_id=10"),
         ("cosine", "doubles", [[1.0, None]], "null_in_vector at item_id=10"),
         ("cosine", "doubles", [[]], "empty_vector at item_id=10"),
         ("hamming", "signs", [[1, -1], [1, 0]], "not_plus_or_minus_one at item_id=11"),

@@ -136,7 +136,7 @@ class Period:
             self.days.append(tuple(float(sums[name]) for name in ("w", "wx", "wy", "delta")))
         found = night.replicates
         self.lengths.append(None if found is None else tuple(length for length, _ in found))
-        if found is not None:
+        if found is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
             for held, (_, its) in zip((self.totals.drawn, self.totals.flipped), found, strict=True):
                 add_sums(held, its)
 
@@ -215,6 +215,7 @@ def _check(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:
 
 
 def _require_replicates(series: dict[str, Any], period: Period) -> None:
+    first: tuple[int, ...] = ()
     for night, lengths in zip(period.nights, period.lengths, strict=True):
         if lengths is None or not lengths[0]:
             raise InputRefusedError(
@@ -222,10 +223,13 @@ def _require_replicates(series: dict[str, Any], period: Period) -> None:
                 f"{option('independence', 'query')} needs; comparisons with {option('keep_replicates', 'True')} "
                 "have them, query_day and day do without."
             )
-        if lengths != period.lengths[0]:
+        first = first or lengths
+        if lengths != first:
+            draws, flips = first
             raise InputRefusedError(
-                f"{series_name(series)} has replicates of different number: {period.lengths[0]} on "
-                f"{period.nights[0]['night']}, {lengths} on {night['night']}."
+                f"{series_name(series)} has replicates of different number: {draws} draws and {flips} flips on "
+                f"{period.nights[0]['night']}, {lengths[0]} and {lengths[1]} on {night['night']}; compare these "
+                f"nights again with the same numbers, or choose {option('independence', 'query_day')} or day."
             )
 
 
