@@ -244,7 +244,6 @@ def test_the_query_itself_and_other_tenants_are_left_out():
         ("cosine", "doubles", [[]], "empty_vector at item_id=10"),
         ("hamming", "signs", [[1, -1], [1, 0]], "not_plus_or_minus_one at item_id=11"),
         ("hamming", "bytes", [b"ab", b"abc"], "two lengths, 16 and 24"),
-        ("hamming", "bytes", [b"", b""], "empty_vector at item_id=10"),
         ("hamming", "words", [[1, -1], [-1, -1]], "array<tinyint>"),
         ("cosine", "doubles", [[1.0, 2.0, 3.0]], "two lengths, 2 and 3"),
         ("hamming", "bytes", [b"abc"], "two lengths, 16 and 24"),
