@@ -23,6 +23,7 @@ from ndcg_spark.worker.files.stores import refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
+_IN_A_DATABASE = re.compile(r"\w+\.\w+")
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
 _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
 
@@ -159,6 +160,10 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
     if kind == "sql":
         return read_query(spark, reference)
     if kind == "table":
+        # Spark takes a name in two parts that it does not know for a format and a path, and asks a Python process for
+        # such a format: a process that prints a traceback if the job is refused meanwhile.
+        if _IN_A_DATABASE.fullmatch(reference) and not spark.catalog.tableExists(reference):
+            raise InputRefusedError(_no_table(spark, reference))
         return spark.read.options(**options).table(reference)
     if kind in ("trec-run", "trec-qrels"):
         return _read_trec(spark, reference, kind)
@@ -215,10 +220,14 @@ def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
     return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
 
 
+def _no_table(spark: SparkSession, reference: str) -> str:
+    hint = f" {IN_MEMORY}" if has_own_catalog(spark) else ""
+    return f"there is no table {reference!r} in the catalog, and no file or folder of that name.{hint}"
+
+
 def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisException) -> str:
     condition = condition_of(error)
     unknown = "TABLE_OR_VIEW_NOT_FOUND" in condition
-    hint = f" {IN_MEMORY}" if unknown and has_own_catalog(spark) else ""
     if "PATH_NOT_FOUND" in condition:
         return f"there is no path {reference!r}."
     name = (error.getMessageParameters() or {}).get("relationName", reference).replace("`", "")
@@ -227,7 +236,8 @@ def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisE
         named = f"in SQL parquet.`{path}`" if kind == "sql" else f"{path!r}, without a format of tables"
         return f"there is no table {name!r} in the catalog; the folder of that name is {named}."
     if unknown and kind == "table":
-        return f"there is no table {reference!r} in the catalog, and no file or folder of that name.{hint}"
+        return _no_table(spark, reference)
     if "UNABLE_TO_INFER_SCHEMA" in condition:
         return f"{reference!r} holds no {kind} files."
+    hint = f" {IN_MEMORY}" if unknown and has_own_catalog(spark) else ""
     return f"cannot read {kind} {reference!r}: {first_line(error)}{hint}"
