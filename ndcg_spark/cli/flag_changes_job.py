@@ -57,10 +57,10 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
     table = read_table(spark, source.reference, source.kind, source.options)
     rows = taken_rows(table, config.rows)
     flag_changes(rows, config.plan, parse_text=table.parse_text)  # finds missing columns and wrong types
-    pairs = None
-    if config.per_query is not None:
-        pairs = read_table(spark, config.per_query.reference, config.per_query.kind, config.per_query.options)
-    also = [] if config.per_query is None or pairs is None else [("--per-query", config.per_query, pairs)]
+    pairs, also = None, []
+    if (given := config.per_query) is not None:
+        pairs = read_table(spark, given.reference, given.kind, given.options)
+        also.append(("--per-query", given, pairs))
     check_output(spark, config.rows, table, config.output, FLAG_COLUMNS, config.json_path, progress, also)
     with refusals():
         with progress.step("looking for nights"):
@@ -75,13 +75,12 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
             with progress.step("judging nights"):
                 outcome = _outcome(judged)
             if not outcome["slices"]:
-                there = (
-                    f"its nights are from {nights.first} to {nights.last}{_nights_before(nights.last, plan.start)}"
-                )
-                raise InputRefusedError(f"{table.name} has no night from {plan.start} to {plan.end}; {there}.")
+                there = f"{nights.first} to {nights.last}{_nights_before(nights.last, plan.start)}"
+                asked = f"{plan.start} to {plan.end}"
+                raise InputRefusedError(f"{table.name} has no night from {asked}; its nights are from {there}.")
             outcome |= {"from": str(plan.start), "to": str(plan.end), "dataset": nights.dataset, "limits": plan.text}
-            outcome |= {"input": table.name if pairs is None else f"{table.name} with {pairs.name}"}
-            outcome |= {"package_version": __version__}
+            name = table.name if pairs is None else f"{table.name} with {pairs.name}"
+            outcome |= {"input": name, "package_version": __version__}
             _write(judged, outcome, config, progress)
         finally:
             if kept:

@@ -187,8 +187,7 @@ def report(
     shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=here)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
-    if baseline in seen:
-        baseline = None
+    baseline = None if baseline in seen else baseline
     reading.check_baseline(baseline, shown)
     if summary is not None:
         hashes = {row["config_hash"] for row in rows if row["config_hash"]}

@@ -234,6 +234,7 @@ def test_a_commit_that_fails_for_another_reason_is_not_tried_again(databricks, n
 
 def test_where_the_folder_is_shared_rows_are_staged_and_counted(databricks, new_rows, monkeypatch, tmp_path):
     """What stands for Delta shows the two old rows of the slice whatever is committed."""
+    # stands in for: a folder of Delta that workers share, because a jar of Delta is not here
     monkeypatch.setattr(writing, "shared_folder", lambda *_: tmp_path / "table")
     with staged_in(new_rows) as staged:
         swap_in([staged])

@@ -179,6 +179,7 @@ def test_only_a_disk_that_cannot_keep_what_it_is_told_to_write_ends_a_write(fold
 
 def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spark, monkeypatch):
     """As on a cluster without a shared folder: here one file of three goes, as if it were on another machine."""
+    # stands in for: executors on other machines, because there is one; scripts/cluster has several
     monkeypatch.setattr(folders, "runs_locally", lambda *_: False)
     frame = rows(spark, 1, n=6).repartition(3, "k")
     folder.write(frame)  # all are found
@@ -195,6 +196,7 @@ def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spar
 def test_a_remote_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(table, spark, monkeypatch):
     """Else old files would not be missed, as where a store denies to list them."""
     table.write(rows(spark, 1))
+    # stands in for: a store that denies to list, because no store of the tests has rights
     monkeypatch.setattr("ndcg_spark.tables.remote.condition_of", lambda _: "ACCESS_DENIED")
     table.path.rename(table.path.with_name("away"))
     with pytest.raises(OutputRefusedError, match="cannot write"):
@@ -415,7 +417,8 @@ def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
         broken.setattr(claims.fcntl, "flock", no_locks)
         with pytest.raises(OutputRefusedError, match=r"has no locks \(flock: No locks available\); write elsewhere"):
             claims.claim_slices(tmp_path / "metrics", ["a"], print)
-    monkeypatch.setattr(claims, "fcntl", None)  # Windows
+    # stands in for: Windows, which has no fcntl, because this is none
+    monkeypatch.setattr(claims, "fcntl", None)
     with pytest.raises(OutputRefusedError, match="this system has no flock; write to a remote path"):
         claims.claim_slices(tmp_path / "metrics", ["a"], print)
     assert os.listdir(tmp_path) == []

@@ -152,7 +152,9 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     (folder / "shop" / "rules.py").write_text(hanging)
     test = "from shop.rules import wait\n\n\ndef test_waiting():\n    wait(1)\n"
     (folder / "tests" / "test_shop.py").write_text(test)
+    # stands in for: limits of time, because nobody waits for a minute
     monkeypatch.setattr(mutate.Runner, "patience", 1)
+    # stands in for: limits of time, because nobody waits for a minute
     monkeypatch.setattr(mutate.Runner, "start_up", 5)
     mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
     runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])

@@ -20,7 +20,8 @@ from ndcg_spark.cli.flags import flag_of
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import EvaluationOptions
 
-OF_SPARK = {"--conf", "--master", "--packages", "--py-files"}
+OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
+"""Flags of Spark and of pip."""
 ENGLISH = {"per-query"}
 
 
@@ -60,7 +61,7 @@ def flags_named(source: Source) -> list[str]:
         f"{source.module}:{node.lineno} names {flag}"
         for node in texts_in(source)
         for flag in NAMES_A_FLAG.findall(node.value)
-        if flag not in OF_SPARK
+        if flag not in OF_OTHERS
     ]
 
 
