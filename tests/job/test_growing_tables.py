@@ -101,6 +101,14 @@ def test_of_json_only_columns_with_values_are_seen():
     for other in (in_json("metric", "price", "dataset"), Grown(schema=schema([]), **names)):
         with pytest.raises(OutputRefusedError, match=r"'\./m' has other columns than a metric table; write to a new"):
             other.growth(metrics, grow=True)
+    queries = stored(PER_QUERY)
+    assert in_json(*sorted(PER_QUERY), "dataset").growth(queries, grow=True) == Growth()  # Spark sorts them
+    with pytest.raises(OutputRefusedError, match=r"identified by other columns, and those of .* by 'query_id'"):
+        in_json(*sorted(set(PER_QUERY) - {"query_id"}), "dataset").growth(queries, grow=True)
+    numbers = schema(metrics.fieldNames(), {"value": T.DoubleType(), "n_queries": T.LongType()})
+    with pytest.raises(OutputRefusedError, match=r"'n_queries' is string in '.*' and bigint in these results"):
+        in_json("metric", "value", "n_queries", "dataset").growth(numbers, grow=True)
+    assert in_json("metric", "value", "dataset").growth(numbers, grow=True) == Growth()  # as of NaN, which is a text
 
 
 def test_a_table_that_may_not_grow_is_that_of_the_same_columns():

@@ -102,6 +102,14 @@ def test_a_table_of_another_provider_than_was_asked_for_is_refused():
         check_table(Session(), "a.t", STORED, "delta")
 
 
+@pytest.mark.parametrize(("provider", "asks"), [("parquet", True), ("delta", False)])
+def test_other_providers_have_no_commits_to_publish_later_and_delta_no_partitions_to_check(provider, asks):
+    session = Session({"spark.wap.id": "7"}, wap="true", described=[*DESCRIBED[:-1], ("Provider", provider)])
+    if not asks:
+        session.catalog.listColumns = None
+    assert check_table(session, "a.t", STORED).format == provider
+
+
 def test_a_table_that_goes_between_two_questions_is_none():
     gone = SPARK_ERRORS[0]("[TABLE_OR_VIEW_NOT_FOUND] The table or view `a`.`t` cannot be found.")
     assert check_table(Session(described=gone), "a.t", STORED) is None

@@ -84,6 +84,26 @@ def test_the_place_of_a_new_table_in_a_schema_with_quotes(spark: SparkSession, t
         spark.sql("DROP SCHEMA `2027`")
 
 
+def test_a_schema_that_is_named_must_be_there() -> None:
+    """That of a table without one is the current schema."""
+    described = SimpleNamespace(collect=lambda: [("Location", "s3://lake/prod/")])
+    catalog = SimpleNamespace(
+        tableExists=lambda _: False, databaseExists=lambda _: False, currentDatabase=lambda: "prod"
+    )
+    session = SimpleNamespace(catalog=catalog, sql=lambda _: described)
+    assert place_of_table(session, "metrics") == "s3://lake/prod/metrics"
+    with pytest.raises(OutputRefusedError, match=r"there is no schema 'stage' to make table 'stage\.metrics' in"):
+        place_of_table(session, "stage.metrics")
+
+
+def test_an_output_below_a_pattern_would_be_read_the_next_time() -> None:
+    reading = Reading(name="--input", patterns=("/logs/2026-*/rows",))
+    assert reading.touches("/logs/2026-01/rows")
+    assert reading.touches("/logs/2026-01/rows/metrics")
+    assert not reading.touches("/logs/2025-12/rows")
+    assert not reading.touches("/logs/2026-01")
+
+
 @pytest.mark.parametrize(
     ("current", "named"),
     [

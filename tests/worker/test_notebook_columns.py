@@ -13,7 +13,7 @@ from support.random_rankings import random_rows
 from support.small_rankings import only, ranked
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError, find_refusal
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
 from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
 from ndcg_spark.worker.batches import batch_function, float_column, float_values, int_values, list_offsets
 from ndcg_spark.worker.row_view import make_row_viewer
@@ -27,6 +27,13 @@ def test_offsets_of_lists_start_at_zero_even_in_a_slice():
     assert list_offsets(LISTS).tolist() == [0, 1, 1, 1, 4]
     assert list_offsets(LISTS.slice(2)).tolist() == [0, 0, 3]
     assert list_offsets(LISTS.slice(3, 0)).tolist() == [0]
+
+
+@pytest.mark.parametrize("relevance", [math.inf, 1024.0])
+def test_a_relevance_without_a_finite_gain_in_an_array_is_refused(relevance):
+    """2^1024 is no double, and the largest gain is 2^63."""
+    with pytest.raises(InputRefusedError, match=r"in an array has a gain that is not finite, or above 2\^63"):
+        dcg_series(pd.Series([[1.0, relevance]]), gain="exponential", discount="log2", k=None, best_first=False)
 
 
 def test_values_and_which_of_them_are_there():

@@ -31,6 +31,7 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.worker.ranking.exchange import PARTIALS, ROWS, make_row_sender
 from ndcg_spark.worker.ranking.hashing import key_hashes
 from ndcg_spark.worker.ranking.query_rows import RankingTask
+from ndcg_spark.worker.ranking.rankings import advice_on_repeats
 
 SEEDS = range(80)
 TABLE = "table:-2=3,-1=0,0=1,0.25=0,0.5=7,1=2,1.5=0.5,2=-1,2.75=1,3=4,4=3"
@@ -499,3 +500,22 @@ def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
         tables = Tables(plan, wide.drop_columns(["relevance"]), judgments_of(canonical))
     for limits in LIMITS.values():
         assert bits_of(tables.rankings(split(tables.rows, 3), n_partitions=3, **limits)) == alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "advice"),
+    [
+        ("list", Columns(), "Remove it."),
+        ("ranking", Columns(run="ranker"), "Remove it, or say which counts"),
+        ("ranking", Columns(score=("bm25", "dense")), "Remove it, or say which counts"),
+        ("judgments", Columns(), "Remove it, or say which counts"),
+        (
+            "ranking",
+            Columns(),
+            "Does the table hold several rankers? Then name the column that tells them apart: run=...",
+        ),
+    ],
+)
+def test_what_is_advised_on_an_item_that_comes_twice(kind: str, columns: Columns, advice: str) -> None:
+    """Several rankers are asked about only where the table may hold some, and no option tells them apart."""
+    assert advice_on_repeats(kind, EvaluationPlan(columns=columns), ["site"]).startswith(advice)
