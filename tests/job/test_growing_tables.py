@@ -77,6 +77,13 @@ def test_results_of_another_kind_do_not_go_into_one_of_our_tables(theirs):
         assert mixed.growth(stored(OURS[theirs]), grow=True) == Growth(lacking=tuple(lacking))
 
 
+@pytest.mark.parametrize("ours", OURS)
+def test_our_results_do_not_go_into_a_table_of_something_else(ours):
+    with pytest.raises(OutputRefusedError) as error:
+        in_catalog(["city", "temperature", "dataset"]).growth(stored(OURS[ours]), grow=True)
+    assert str(error.value) == f"table 't' has other columns than a {ours}; name another table."
+
+
 def test_judgments_of_several_makers_are_one_kind():
     ratings = [*JUDGED, "rule", "decided_by", "n_ratings", "weight_sum", "run"]
     growth = in_catalog([*OURS["judgments table"], "dataset"]).growth(stored(ratings), grow=True)
