@@ -15,4 +15,7 @@ UNSEEN = {
     ("ndcg_spark/tables/catalog.py:check_table", "has write.wap.enabled, and spark.wap.id is set"): (
         "needs Iceberg, which scripts/formats installs: its properties of tables reach it"
     ),
+    ("ndcg_spark/tables/catalog.py:TableFacts.folder", "the catalog does not say where table"): (
+        "needs a catalog that hides where its tables lie, and tables that are neither Delta nor Iceberg"
+    ),
 }

@@ -126,6 +126,13 @@ def test_keys_are_those_in_front_of_a_column_of_its_own_spelling():
     assert rankings.keys_in(["query_id", "item_id", "Score", "Rank"]) == ()
 
 
+@pytest.mark.parametrize("ours", OURS)
+def test_our_results_do_not_go_into_a_table_of_something_else(ours):
+    with pytest.raises(OutputRefusedError) as error:
+        in_catalog(["city", "temperature", "dataset"]).growth(stored(OURS[ours]), grow=True)
+    assert str(error.value) == f"table 't' has other columns than a {ours}; name another table."
+
+
 def test_judgments_of_several_makers_are_one_kind():
     ratings = [*JUDGED, "rule", "decided_by", "n_ratings", "weight_sum", "run"]
     growth = in_catalog([*OURS["judgments table"], "dataset"]).growth(stored(ratings), grow=True)

@@ -266,6 +266,24 @@ def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_
             ndcg_spark.evaluate("s3://data/mixed")
 
 
+def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: Path) -> None:
+    """A column in files and folder names, at once; a file that lacks a column, by the action."""
+    one = next((tables / "sorted" / "day=2026-01-31").glob("part 0*"))
+    server.put("data/doubled/query_id=q/0.parquet", one.read_bytes())
+    told = r"column 'query_id' of 's3://data/doubled' is in files and folder names; Spark here has no file system for"
+    with pytest.raises(InputRefusedError, match=told):
+        ndcg_spark.evaluate("s3://data/doubled")
+    lacking = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(one).drop_columns(["relevance"]), lacking)
+    server.put("data/lacking/0.parquet", one.read_bytes())
+    server.put("data/lacking/1.parquet", lacking.getvalue().to_pybytes())
+    found = refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
+    assert found == (
+        "column 'relevance' is not in s3://data/lacking/1.parquet, or is spelled differently; only Spark's own "
+        "connector to the store reads such tables."
+    )
+
+
 # --- A Spark that has a connector
 
 

@@ -385,6 +385,19 @@ def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch
 
 
 @pytest.mark.parametrize("table", ["table"], indirect=True)
+def test_rows_that_somebody_adds_to_a_slice_before_a_write_ends_are_told(table, spark, monkeypatch):
+    verify = table_writes.verify_counts
+
+    def late(*arguments):
+        spark.sql(f"INSERT INTO {table.reference} SELECT * FROM {table.reference} LIMIT 1")
+        verify(*arguments)
+
+    monkeypatch.setattr(table_writes, "verify_counts", late)
+    with pytest.raises(OutputRefusedError, match="has 6 rows where 5 were written: somebody else changed it"):
+        table.write(rows(spark, 1))
+
+
+@pytest.mark.parametrize("table", ["table"], indirect=True)
 def test_a_table_of_another_provider_is_refused(table, spark):
     spark.sql(
         f"CREATE TABLE {table.reference} (run STRING, value INT, dataset STRING, run_date DATE, slice STRING) "

@@ -206,6 +206,21 @@ def test_a_run_without_rows_is_refused(table, unpaired):
         compare({"x": table, "y": table}, names=["x", "z"])
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"metrics": []}, "metrics must name at least one metric, such as ndcg"),
+        ({"query": []}, "query= must name at least one column"),
+        ({"seed": -1}, "seed must lie between 0 and 2^63 - 1; got -1"),
+        ({"effect": 0.0}, "effect must be a number other than 0; got 0.0"),
+    ],
+)
+def test_options_that_no_comparison_takes(table, options, named):
+    with pytest.raises(InvalidParameterError) as refused:
+        compare(table, baseline="a", **options)
+    assert named in str(refused.value)
+
+
 def test_some_of_several_tables_are_compared(table):
     tables = {name: table.where(f"run = '{name}'") for name in NAMES}
     (row,) = found(compare(tables, names=["c", "a"], metrics="ndcg", replicates=0, flips=0))

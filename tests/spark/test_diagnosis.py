@@ -8,6 +8,7 @@ from support.closeness import near
 
 from ndcg_spark import (
     changed_queries,
+    compare,
     evaluate,
     plain_refusals,
     score_losses,
@@ -162,6 +163,14 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", metric="ap")
     with pytest.raises(InvalidParameterError, match="n must be at least 1"):
         changed_queries(result, baseline="old", run="new", n=0)
+    with pytest.raises(InvalidParameterError, match="k=7 is none of the cutoffs that were evaluated"):
+        compare(result, baseline="old", k=7)
+    lists = rankings.selectExpr("query_id", "array(old) AS relevance", "stack(2, 'old', 'new') AS ranker")
+    of_arrays = evaluate(lists, run="ranker", k=3)
+    with pytest.raises(
+        InvalidParameterError, match="changed queries need a long table; arrays have no items to show"
+    ):
+        changed_queries(of_arrays, baseline="old", run="new")
     with pytest.raises(InvalidParameterError, match="segment 'item_id' is no segment column of the evaluation"):
         changed_queries(result, baseline="old", run="new", segments=["item_id"])
     padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")

@@ -383,6 +383,16 @@ def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
             evaluate_frame(frame, **options)
 
 
+def test_what_does_not_go_with_arrays_or_without_them(spark, table):
+    lists = spark.sql("SELECT '7' AS query_id, array(1.0D) AS relevance")
+    for frame, options, named in (
+        (lists, {"judgments": table.drop("score")}, "arrays of relevances need no judgments table"),
+        (table, {"convention": "default;ideal=unsorted"}, "ideal=unsorted needs arrays: a column of relevances and"),
+    ):
+        with pytest.raises(InvalidParameterError, match=named):
+            evaluate_frame(frame, **options)
+
+
 @pytest.mark.parametrize("column", ["score", "relevance"])
 def test_text_in_a_typed_table_is_refused_not_cast(table, column):
     text = table.withColumn(column, table[column].cast("string"))

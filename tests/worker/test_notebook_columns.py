@@ -138,6 +138,20 @@ def test_a_refusal_of_the_view_is_marked():
 # --- Arrays in pandas
 
 
+@pytest.mark.parametrize(
+    ("relevances", "told"),
+    [
+        (["3", " NaN "], "nan_relevance in an array of text: NaN is a bad value; make it null"),
+        ([1.0, 64.0], "relevance 64 in an array has a gain that is not finite, or above 2^63"),
+    ],
+)
+def test_arrays_that_have_no_gain_are_refused(relevances, told):
+    lists = pd.Series([np.array(relevances, dtype=object)])
+    with pytest.raises(InputRefusedError) as refused:
+        dcg_series(lists, gain="exponential", discount="log2", k=3, best_first=False)
+    assert told in str(refused.value)
+
+
 def lists_of(seed: int) -> list[list[float | None] | None]:
     """Lists with null relevances or with negative ones, not with both."""
     with_nulls = seed % 2 == 0

@@ -205,6 +205,11 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
         ),
         (changed(gain="exponential"), {"ranked": [1], "ideal": [64]}, "query query_id=q1 has relevance 64, "),
         (changed(gain=lambda relevance: relevance[:0]), {"ranked": [1], "ideal": [1]}, "gave shape"),
+        (
+            changed(gain="exponential", pad_to_k=64.0),
+            {"ranked": [1], "ideal": [1]},
+            r"the gain of relevance 64 is not finite, or above 2\^63",
+        ),
     ],
 )
 def test_refusals_name_the_query_or_the_value_and_survive_the_jvm(convention, bad, text):
