@@ -85,9 +85,8 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         finally:
             if kept:
                 judged.unpersist()
-    today = datetime.now(timezone.utc).date()
-    if config.plan.end is None and is_behind(end, today):
-        print(f"the last night in the table is {end}{_nights_before(end, today)}; it is the one that is judged")
+    if config.plan.end is None:
+        _tell_if_behind(end)
     _show(outcome, plan)
     if pairs is not None:
         print("held against the night before: {held:,}; query by query: {paired:,}".format(**outcome["night_before"]))
@@ -95,6 +94,13 @@ def _run(spark: SparkSession, config: FlagConfig, progress: Progress) -> int:
         sys.stdout.flush()
         print(to_json(_shown(outcome)), flush=True)
     return EXIT_GATE if outcome["flags"] and config.fail_on_flag else EXIT_DONE
+
+
+def _tell_if_behind(last: date) -> None:
+    """Print that the newest night, which is judged, is an old one, if it is."""
+    today = datetime.now(timezone.utc).date()
+    if is_behind(last, today):
+        print(f"the last night in the table is {last}{_nights_before(last, today)}; it is the one that is judged")
 
 
 def _nights_before(last: date, night: date | None) -> str:
