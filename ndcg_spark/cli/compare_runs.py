@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ndcg_spark.cli.compare_config import compare_config
 from ndcg_spark.cli.groups import GroupedCommand
@@ -21,6 +22,7 @@ from ndcg_spark.cli.options import (
     table_to_write,
 )
 from ndcg_spark.comparison_plan import LIFT_INTERVALS, UNPAIRED
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.judgment_plans import ON_INVALID
 
 
@@ -98,6 +100,13 @@ GROUPS: dict[str, list[click.Option]] = {
 """Options by the group under which `--help` lists them."""
 
 
+_OF_QUERIES = frozenset((
+    "query_col", "run_col", "segment_cols", "weight_col", "k", "metrics", "convention", "ideal", "no_relevant",
+    "missing_query", "gate", "explain", "conf",
+))  # fmt: skip
+"""Options of `mean-ndcg` that say what is compared of queries, however these were evaluated."""
+
+
 @click.command("compare-runs", cls=GroupedCommand, groups=GROUPS)
 def compare_runs(**options: Any) -> int:
     """Compare runs: is one really better than another, where, and by how much.
@@ -108,7 +117,23 @@ def compare_runs(**options: Any) -> int:
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """
+    if options["per_query"] is not None:
+        _refuse_of_rankings(click.get_current_context())
     config = compare_config(options)
     from ndcg_spark.cli.compare_job import run_compare_job  # after the options are checked: Spark takes a second
 
     return run_compare_job(config)
+
+
+def _refuse_of_rankings(context: click.Context) -> None:
+    """Refuse options of the command line that say how rankings are evaluated: those of per-query tables have been.
+
+    A file for --config may have them, as it serves other commands, too.
+    """
+    of_rankings = [*OF_RANKINGS, *of_evaluation("Columns", "Metric", "Checks", "Running")]
+    for one in of_rankings:
+        name = str(one.name)
+        if name not in _OF_QUERIES and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InvalidParameterError(
+                f"{one.opts[0]} is about rankings, and the queries of --per-query have been evaluated; leave it out."
+            )

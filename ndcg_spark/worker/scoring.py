@@ -196,7 +196,7 @@ def _result(
     columns["ndcg"] = float_column(value, defined)
     for name, found in others.items():
         columns[name] = float_column(normalised(found) if name.startswith("ndcg") else found, defined)
-    columns |= _companion_columns(companions, task, zeroed, kept)
+    columns |= _companion_columns(companions, task, status, kept)
     columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(status))
     for name in task.carried:
         columns[name] = batch.column(name)
@@ -212,19 +212,21 @@ def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray
 
 
 def _companion_columns(
-    companions: dict[str, FloatArray], task: ScoringTask, zeroed: BoolArray, kept: BoolArray
+    companions: dict[str, FloatArray], task: ScoringTask, status: IntArray, kept: BoolArray
 ) -> dict[str, pa.Array]:
     """Metrics beside NDCG.
 
     Null where a rule drops the query, where the query has no value, and at cutoffs at which they are not asked for.
     """
     columns = {}
-    for name, undefined in {metric.column: metric.undefined for metric, _ in task.metrics}.items():
+    for name, metric in {metric.column: metric for metric, _ in task.metrics}.items():
         values = companions.get(name)
         if values is None:
             columns[name] = pa.nulls(len(kept), pa.float64())
-        elif undefined:
+        elif metric.undefined:
             columns[name] = float_column(values, kept & ~np.isnan(values))
         else:
+            # 0 is the worst value of all others; of a residual, which is 1 without judgments, it would be the best.
+            zeroed = status >= MISSING if metric.larger_is_better else status == MISSING
             columns[name] = float_column(np.where(zeroed, 0.0, values), kept)
     return columns

@@ -277,6 +277,25 @@ def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(spark, strategy):
         assert values["rbp_residual"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)
 
 
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_query_without_judgments_has_the_whole_residual(spark, strategy):
+    """By its definition, 0.8^2 + 0.2 (1 + 0.8) = 1: nothing is known of q, where 0 would say that all is."""
+    run = spark.createDataFrame(
+        [("q", "a", 2.0), ("q", "b", 1.0), ("r", "a", 1.0)], "query_id string, item_id string, score double"
+    )
+    judged = spark.createDataFrame([("r", "a", 1), ("m", "a", 1)], "query_id string, item_id string, relevance int")
+    found = ndcg_spark.evaluate(
+        run, judgments=judged, metrics=["rbp@3", "rbp_residual@3"], convention="default;unjudged_query=zero",
+        strategy=strategy,
+    )  # fmt: skip
+    values = {row["query_id"]: (row["rbp"], row["rbp_residual"]) for row in found.per_query.collect()}
+    assert values == {
+        "q": (0.0, 1.0),
+        "r": (pytest.approx(0.2, abs=1e-15), pytest.approx(0.8, abs=1e-15)),
+        "m": (0.0, 0.0),
+    }
+
+
 def test_rankings_of_a_plan_without_the_metrics_are_refused():
     plan = ndcg_spark.evaluation_plan(metrics="r@5")
     with pytest.raises(MissingColumnError, match="rankings lack column n_at_least"):
