@@ -117,7 +117,7 @@ def compare_runs(**options: Any) -> int:
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """
-    if options["per_query"] is not None:
+    if options["per_query"] is not None and options["input"] is None:
         _refuse_of_rankings(click.get_current_context())
     config = compare_config(options)
     from ndcg_spark.cli.compare_job import run_compare_job  # after the options are checked: Spark takes a second

@@ -285,7 +285,10 @@ def test_explain_runs_and_writes_nothing(rankings, tmp_path):
     [
         ((), "name what to compare"),
         (("--per-query", "T", "--input", "T"), "name what to compare"),
-        (("--per-query", "T", "--baseline", "z"), "baseline must be one of a, b, c; got 'z'"),
+        (
+            ("--per-query", "T", "--baseline", "z"),
+            "has no rows of run 'z' of the night 2026-01-31; its runs are 'a', 'b', 'c'",
+        ),
         (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
         (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no number 'low'"),
         (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "about what is not compared; there are dcg@10"),
