@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -212,7 +212,7 @@ def comparison_plan(
         metrics=compared,
         companions=companions,
         weight=weight or None,
-        query=(query,) if isinstance(query, str) else tuple(query or ("query_id",)),
+        query=(query,) if isinstance(query, str) else ("query_id",) if query is None else tuple(query),
         segment_sets=segment_sets_of(segments or ()),
         same_ideal=used.ideal == "judged",
         skips_no_relevant=used.no_relevant == "skip",
@@ -296,7 +296,14 @@ def _metrics(
 ) -> tuple[tuple[SummedMetric, ...], tuple[SummedMetric, ...]]:
     """Choose the metrics to compare; and those of them that come beside `ndcg` without being asked for."""
     if names is not None:
-        return compared_metrics(names, k), ()
+        chosen = compared_metrics(names, k)
+        for one in chosen:
+            evaluated = () if evaluation is None else evaluation.plan.cutoffs_of(one.column)
+            if evaluated and one.cutoffs is not None and one.cutoffs.isdisjoint(evaluated):
+                raise InvalidParameterError(
+                    f"{one.name!r} was evaluated at k={_shown(evaluated)}; got k={_shown(one.cutoffs)}."
+                )
+        return chosen, ()
     if evaluation is None:
         (ndcg,) = compared_metrics(None, k)
         has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
@@ -304,8 +311,8 @@ def _metrics(
         return (ndcg, *beside), beside
     summed = [one for one in evaluation.plan.summed_metrics if one.name != "idcg"]
     if k is not None:
-        at = frozenset(cutoffs_of(k))
-        kept = [replace(one, cutoffs=at if one.cutoffs is None else one.cutoffs & at) for one in summed]
+        at, everywhere = frozenset(cutoffs_of(k)), frozenset(evaluation.plan.cutoffs)
+        kept = [replace(one, cutoffs=at & (everywhere if one.cutoffs is None else one.cutoffs)) for one in summed]
         summed = [one for one in kept if one.cutoffs]
         if not summed:
             raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
@@ -316,3 +323,7 @@ def _metrics(
         if one.name == "dcg"
     ]
     return tuple(summed), tuple(unasked)
+
+
+def _shown(cutoffs: Iterable[int | None]) -> str:
+    return ", ".join("all" if k is None else str(k) for k in cutoffs)

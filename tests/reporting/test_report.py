@@ -507,6 +507,12 @@ def test_tables_that_lack_what_is_needed(spark):
         report(two)
 
 
+def test_a_night_of_too_many_means_is_refused(spark, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_MEANS", 1)
+    with pytest.raises(InputRefusedError, match="more than 1 means over all queries; name the runs of the report"):
+        report(metrics_table(spark))
+
+
 @pytest.mark.parametrize("options", [{"runs": 0}, {"runs": 9}, {"segments": 5000}])
 def test_limits_have_limits(options):
     with pytest.raises(InvalidParameterError, match="must lie between"):

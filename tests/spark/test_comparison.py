@@ -221,6 +221,24 @@ def test_options_that_no_comparison_takes(table, options, named):
     assert named in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "options", "named"),
+    [
+        ({"k": 3}, {"k": 7}, "k=7 is none of the cutoffs that were evaluated"),
+        ({"metrics": ["ap@3"]}, {"k": 7}, "k=7 is none of the cutoffs that were evaluated"),
+        ({"k": [3, "all"]}, {"metrics": "ndcg", "k": 7}, "'ndcg' was evaluated at k=3, all; got k=7"),
+        ({"metrics": ["ap@3", "ndcg@5"]}, {"metrics": "ap@5"}, "'ap' was evaluated at k=3; got k=5"),
+    ],
+)
+def test_a_cutoff_at_which_nothing_was_evaluated_is_refused(spark, evaluated, options, named):
+    """A comparison without a row would say that nothing differs."""
+    rows = spark.sql("SELECT 'q' AS query_id, 'a' AS item_id, 1D AS old, 2D AS new, 1 AS relevance")
+    result = evaluate(rows, score=["old", "new"], **evaluated)
+    with pytest.raises(InvalidParameterError) as refused:
+        compare(result, baseline="old", **options)
+    assert named in str(refused.value)
+
+
 def test_some_of_several_tables_are_compared(table):
     tables = {name: table.where(f"run = '{name}'") for name in NAMES}
     (row,) = found(compare(tables, names=["c", "a"], metrics="ndcg", replicates=0, flips=0))

@@ -8,7 +8,6 @@ from support.closeness import near
 
 from ndcg_spark import (
     changed_queries,
-    compare,
     evaluate,
     plain_refusals,
     score_losses,
@@ -163,8 +162,6 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", metric="ap")
     with pytest.raises(InvalidParameterError, match="n must be at least 1"):
         changed_queries(result, baseline="old", run="new", n=0)
-    with pytest.raises(InvalidParameterError, match="k=7 is none of the cutoffs that were evaluated"):
-        compare(result, baseline="old", k=7)
     lists = rankings.selectExpr("query_id", "array(old) AS relevance", "stack(2, 'old', 'new') AS ranker")
     of_arrays = evaluate(lists, run="ranker", k=3)
     with pytest.raises(

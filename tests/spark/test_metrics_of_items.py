@@ -366,8 +366,15 @@ def test_what_cannot_be_computed_is_refused_before_anything_runs(spark, metric, 
 def test_tables_and_columns_that_do_not_fit_are_refused_before_anything_runs(spark):
     items = spark.createDataFrame([("a", "1,2", 3)], "item_id string, vector string, first_seen int")
     numbers = spark.createDataFrame([(1, [1.0])], "item_id int, vector array<double>")
+    priced = spark.createDataFrame([("a", 1.0)], "item_id string, categories double")
     cases = [
         ("ild@5", {"items": items}, InputRefusedError, "column 'vector' (vector=) of the item table is string"),
+        (
+            "ild(by=categories)@5",
+            {"items": priced},
+            InputRefusedError,
+            "column 'categories' (categories=) of the item table is double; it must be an array of text or whole",
+        ),
         (
             "ild@5",
             {"items": items, "vector": "vec"},
