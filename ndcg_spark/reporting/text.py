@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console
@@ -15,6 +18,7 @@ from ndcg_spark.reporting.wording import count, cutoff_name, day, interval, list
 
 MOST_ROWS = 20
 """Rows of a table; the page has more."""
+Row = TypeVar("Row")
 
 
 def print_report(contents: Contents, console: Console | None = None) -> None:
@@ -103,7 +107,7 @@ def _comparisons(contents: Contents) -> Table | None:
         return None
     decimals = sentences.difference_decimals(contents)
     heads = ("ranker", "baseline", "segment", "verdict", "difference", "interval", "p (Holm)", "queries")
-    table = _table(f"Differences in {contents.label}", *heads, texts=4)
+    table = _table(f"Differences in {contents.label}{_more(contents.comparisons)}", *heads, texts=4)
     for row in contents.comparisons[:MOST_ROWS]:
         _add(table, run_name(row.run), run_name(row.baseline), row.name, row.verdict.replace("_", " "),
              signed(row.difference, decimals), interval(row.low, row.high, decimals), p_value(row.p_holm),
@@ -114,8 +118,7 @@ def _comparisons(contents: Contents) -> Table | None:
 def _segments(contents: Contents) -> Table | None:
     if not contents.segments:
         return None
-    rest = len(contents.segments) - MOST_ROWS
-    title = f"{contents.label} by segment" + (f", {rest:,} more on the page" if rest > 0 else "")
+    title = f"{contents.label} by segment{_more(contents.segments)}"
     table = _table(title, "by", "segment", "ranker", contents.label, "interval", "queries", texts=3)
     for row in contents.segments[:MOST_ROWS]:
         mean, decimals = row.mean, contents.decimals
@@ -129,8 +132,8 @@ def _changed(contents: Contents) -> Table | None:
     if not contents.changed:
         return None
     heads = ("query", "change", "ranker", "baseline", "from", "to")
-    table = _table("Queries that lost and gained the most", *heads, texts=4)
-    for row in contents.changed[:MOST_ROWS]:
+    table = _table(f"Queries that lost and gained the most{_more(contents.changed)}", *heads, texts=4)
+    for row in _first_of_each(contents.changed, lambda row: row.change):
         names = (row.query, row.change, run_name(row.run), run_name(row.baseline))
         _add(table, *names, number(row.before), number(row.value))
     return table
@@ -139,7 +142,24 @@ def _changed(contents: Contents) -> Table | None:
 def _queries(contents: Contents) -> Table | None:
     if not contents.lowest:
         return None
-    table = _table(f"Lowest {contents.label}", "query", "ranker", contents.label, "relevant", texts=2)
-    for row in contents.lowest[:MOST_ROWS]:
+    title = f"Lowest {contents.label}{_more(contents.lowest)}"
+    table = _table(title, "query", "ranker", contents.label, "relevant", texts=2)
+    for row in _first_of_each(contents.lowest, lambda row: row.run):
         _add(table, row.query, run_name(row.run), number(row.value), count(row.n_relevant))
     return table
+
+
+def _more(rows: Sequence[object]) -> str:
+    """Say in the title of a table how many rows it leaves out, if any."""
+    rest = len(rows) - MOST_ROWS
+    return f", {rest:,} more on the page" if rest > 0 else ""
+
+
+def _first_of_each(rows: Sequence[Row], group: Callable[[Row], str]) -> list[Row]:
+    """Cut rows to as many as are shown, the first ones of each group alike, in their order."""
+    seen: Counter[str] = Counter()
+    places = []
+    for at, row in enumerate(rows):
+        places.append((seen[group(row)], at))
+        seen[group(row)] += 1
+    return [rows[at] for at in sorted(at for _, at in sorted(places)[:MOST_ROWS])]

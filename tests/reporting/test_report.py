@@ -38,7 +38,7 @@ from ndcg_spark.reporting.building import (
     standings_of,
     trend_of,
 )
-from ndcg_spark.reporting.contents import Change
+from ndcg_spark.reporting.contents import Change, QueryRow
 from ndcg_spark.reporting.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit, way_on
 
 
@@ -529,6 +529,15 @@ def test_the_plain_form(whole):
     assert headline(whole.contents)[:40] in text
     assert "100,120 rows read = 100,000 evaluated + 100 rejected as bad" in text
     assert "\x1b" not in text
+
+
+def test_the_text_shows_the_lowest_queries_of_each_run_and_says_what_it_leaves_out(whole):
+    rows = tuple(QueryRow(run=run, query=f"{run}{at}", value=at / 100) for run in "abc" for at in range(10))
+    out = io.StringIO()
+    replace(whole, contents=replace(whole.contents, lowest=rows)).print(Console(file=out, width=120))
+    text = out.getvalue()
+    assert ", 10 more on the page" in next(line for line in text.splitlines() if line.startswith("Lowest "))
+    assert {run: sum(f" {run}{at} " in text for at in range(10)) for run in "abc"} == {"a": 7, "b": 7, "c": 6}
 
 
 def test_the_plain_form_takes_names_for_names(spark):
