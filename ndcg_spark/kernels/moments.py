@@ -137,9 +137,11 @@ def refuse_light(weight_sum: Fraction) -> None:
     weight_sum : Fraction
     """
     if weight_sum < _LIGHTEST_SUM:
+        # Exact sums end at 2^-256: what they hold of smaller weights is not their sum.
+        total = f"{float(weight_sum):.3g}" if weight_sum > Fraction(1, 2**200) else "almost nothing"
         raise InputRefusedError(
-            "weights of queries sum to less than 2^-80, too small for an exact mean; multiply all weights by the "
-            "same number."
+            f"weights of queries sum to {total}, too small for an exact mean (limit 2^-80); multiply all weights by "
+            "the same number."
         )
 
 

@@ -230,8 +230,10 @@ def test_a_state_without_weights_is_that_of_weights_of_one(values):
 
 def test_light_weights_of_pairs_are_refused_too():
     """Their squares are cut off: the error would be 0, and any difference significant."""
-    with pytest.raises(InputRefusedError, match="too small for an exact mean"):
+    with pytest.raises(InputRefusedError, match="sum to 1e-40, too small for an exact mean"):
         refuse_light(Fraction(1e-40))
+    with pytest.raises(InputRefusedError, match="sum to almost nothing, too small for an exact mean"):
+        refuse_light(Fraction(1, 2**255))
     refuse_light(Fraction(1e-20))
 
 
