@@ -111,7 +111,8 @@ class RollUpPlan:
     Parameters
     ----------
     periods : tuple of str
-        `week` (ISO, from Monday), `month`, `rolling_7` (the seven days up to each night).
+        `week` (ISO, from Monday), `month`, `rolling_7` (the seven days up to each day from the first night
+        to the last).
     start, end : date or None
         Nights that are new or have changed: periods that hold one of them are computed. None is no bound.
     as_of : date or None
