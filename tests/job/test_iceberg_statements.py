@@ -112,7 +112,12 @@ def test_other_providers_have_no_commits_to_publish_later_and_delta_no_partition
 
 def test_a_table_that_goes_between_two_questions_is_none():
     gone = SPARK_ERRORS[0]("[TABLE_OR_VIEW_NOT_FOUND] The table or view `a`.`t` cannot be found.")
-    assert check_table(Session(described=gone), "a.t", STORED) is None
+    session, there = Session(described=gone), iter([True, False])
+    session.catalog.tableExists = lambda _: next(there)
+    assert check_table(session, "a.t", STORED) is None
+    # A view whose table has gone is there, and what it lacks is told.
+    with pytest.raises(OutputRefusedError, match=r"cannot write to table 'a\.t': .*`a`\.`t` cannot be found"):
+        check_table(Session(described=gone), "a.t", STORED)
     closed = SPARK_ERRORS[0]("no right to look")
     with pytest.raises(OutputRefusedError, match=r"cannot write to table 'a\.t': .*no right to look"):
         check_table(Session(described=closed), "a.t", STORED)
