@@ -68,7 +68,9 @@ def test_limits_are_options(metrics, clicks):
 def test_metrics_are_chosen_by_name(metrics, clicks):
     ended = link("--input", metrics, "--clicks", clicks, "--metrics", "dcg@10", "--json", "-")
     assert {row["metric"] for row in ended.json["links"]} == {"dcg"}
-    assert_refused(link("--input", metrics, "--clicks", clicks, "--metrics", "ap"), "has no rows of metrics ap")
+    assert_refused(
+        link("--input", metrics, "--clicks", clicks, "--metrics", "ap"), "there is no metric 'ap'", "are dcg, ndcg"
+    )
 
 
 def test_nights_left_out_are_said(metrics, folder):
