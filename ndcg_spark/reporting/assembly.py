@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.gates import find_metric
+from ndcg_spark.nightly_plans import check_nights
 from ndcg_spark.reporting import reading
 from ndcg_spark.reporting.building import (
     absent_of,
@@ -222,6 +223,7 @@ class _Place:
 
 def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
     """Find the data set and the night, or say which there are."""
+    check_nights(night, None)
     names = [row["dataset"] for row in found]
     if not names:
         raise InputRefusedError("the metric table has no rows.")

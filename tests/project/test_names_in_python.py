@@ -177,5 +177,11 @@ def test_a_run_or_metric_that_does_not_exist_is_refused(tables, case):
     assert exists in told
 
 
+def test_a_night_of_a_report_is_a_date(tables):
+    assert refusal(lambda: ns.report(tables.metrics, run_date="2026-02-01")) == (
+        "a night is a datetime.date; got '2026-02-01'."
+    )
+
+
 def test_the_columns_of_evaluate_are_those_of_its_options():
     assert set(COLUMNS["evaluate"][0]) <= set(EvaluationOptions.__annotations__)
