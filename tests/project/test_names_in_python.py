@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import fields
 from datetime import date
-from pathlib import Path
 
 import pytest
-from support.main_job import command
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-from golden import STORY
-from golden_nights import write_inputs
 
 import ndcg_spark as ns
 from ndcg_spark.errors import NdcgSparkError
@@ -38,12 +29,8 @@ class Tables:
 
 
 @pytest.fixture(scope="module")
-def tables(spark, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("names")
-    write_inputs(folder)
-    for name in ("mean-ndcg", "the next night"):
-        assert command(*shlex.split(STORY[name].format(f=folder))).code == 0
-    return Tables(spark, folder)
+def tables(spark, golden_nights):
+    return Tables(spark, golden_nights)
 
 
 def evaluated(tables):

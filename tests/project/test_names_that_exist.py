@@ -12,7 +12,6 @@ from support.main_job import Ended, assert_refused, command
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
 
 from golden import STORY, commands_of
-from golden_nights import write_inputs
 
 from ndcg_spark.cli.commands import cli
 
@@ -84,15 +83,6 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(spark, tmp_path_factory):
-    made = tmp_path_factory.mktemp("names")
-    write_inputs(made)
-    for name in ("mean-ndcg", "the next night"):
-        assert command(*shlex.split(STORY[name].format(f=made))).code == 0
-    return made
-
-
 def asked(name: str, option: str, flag: str, value: str, folder: Path) -> Ended:
     """Run a command of the story with one option changed."""
     night = next(text for text in STORY.values() if text.startswith(f"{name} "))
@@ -108,10 +98,10 @@ def asked(name: str, option: str, flag: str, value: str, folder: Path) -> Ended:
 
 
 @pytest.mark.parametrize(("name", "option", "flag", "kind"), OPTIONS, ids=[f"{one[0]} {one[2]}" for one in OPTIONS])
-def test_a_name_that_does_not_exist_is_refused(folder, name, option, flag, kind):
-    values = {"table": str(folder / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
+def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag, kind):
+    values = {"table": str(golden_nights / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
     value = values.get(kind, "nowhere") + (">=0.5" if option == "gate" else "")
-    ended = asked(name, option, flag, value, folder)
+    ended = asked(name, option, flag, value, golden_nights)
     exists = EXIST.get(kind, "")
     if kind == "column" and not any(text in ended.err for text in ("leave it out", "is not there", "not given")):
         exists = "which has: "
@@ -121,6 +111,6 @@ def test_a_name_that_does_not_exist_is_refused(folder, name, option, flag, kind)
 
 
 @pytest.mark.parametrize(("metrics", "missing"), [("ndcg@10,ap@10", "'ap'"), ("ndcg@10,ndcg@3", "'ndcg@3'")])
-def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(folder, metrics, missing):
-    ended = command("flag-changes", "--input", folder / "history.parquet", "--metrics", metrics)
+def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(golden_nights, metrics, missing):
+    ended = command("flag-changes", "--input", golden_nights / "history.parquet", "--metrics", metrics)
     assert_refused(ended, f"there is no metric {missing} in the metric table; there is ndcg")

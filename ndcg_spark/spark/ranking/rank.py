@@ -220,8 +220,8 @@ def _chosen(
         return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan), n_tasks=n_tasks)
     if plan.columns.ideal is not None:
         raise InvalidParameterError(
-            f"{option('ideal')} names {plan.columns.ideal!r}, the judged relevances beside an array of relevances, "
-            f"and {relevance!r} is no array; leave it out."
+            f"column {relevance!r} is no array of relevances, so nothing reads {plan.columns.ideal!r} "
+            f"({option('ideal')}); leave it out."
         )
     if plan.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
