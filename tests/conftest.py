@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -141,4 +142,19 @@ def shared_data() -> Path:
     folder = Path(os.environ.get("NDCG_SPARK_SHARED_DATA") or PROJECT_ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}; NDCG_SPARK_SHARED_DATA may name its folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def golden_nights(spark, tmp_path_factory):
+    """The inputs of scripts/golden, and the first two of its nights in a metric table."""
+    sys.path.insert(0, str(PROJECT_ROOT / "scripts"))  # a folder of programs, no package
+    from golden import STORY
+    from golden_nights import write_inputs
+    from support.main_job import command
+
+    folder = tmp_path_factory.mktemp("golden_nights")
+    write_inputs(folder)
+    for name in ("mean-ndcg", "the next night"):
+        assert command(*shlex.split(STORY[name].format(f=folder))).code == 0
     return folder
