@@ -309,6 +309,8 @@ def look(results: Path, n: int, names: Sequence[str]) -> int:
     with TemporaryDirectory(prefix="refusals-") as name:
         project, folder = Path(name) / "project", Path(name) / "reached"
         folder.mkdir()
+        for one in (Path(name), folder):  # some tests are another user for a moment
+            one.chmod(0o777)
         refusals = copy_of_project(project, folder)
         for files in parts_of(parts.to_run(files_of_tests(ROOT, names))):
             try:

@@ -6,16 +6,13 @@ UNSEEN = {
     ("ndcg_spark/worker/batches.py:joined", "more than 2 GiB of text at once"): (
         "takes 2 GiB of memory and of copying; two batches of 1 GiB of text each were seen to reach it"
     ),
-    ("ndcg_spark/tables/folders.py:stage_slices", "executors wrote the others to disks of their own"): (
-        "needs executors on other machines: a test that scripts/cluster runs reaches it"
-    ),
     ("ndcg_spark/tables/iceberg.py:IcebergLog.replace", "raise ConflictError from error"): (
         "needs Iceberg, which scripts/formats installs: a writer who comes late there reaches it"
     ),
-    ("ndcg_spark/tables/catalog.py:check_table", "has write.wap.enabled, and spark.wap.id is set"): (
-        "needs Iceberg, which scripts/formats installs: its properties of tables reach it"
+    ("ndcg_spark/cli/job.py:_outcome", "when they were counted: it changed meanwhile"): (
+        "needs a table without versions, into which another program writes between two reads of one job"
     ),
-    ("ndcg_spark/tables/catalog.py:TableFacts.folder", "the catalog does not say where table"): (
-        "needs a catalog that hides where its tables lie, and tables that are neither Delta nor Iceberg"
+    ("ndcg_spark/cli/job_run.py:JobRun._write_in_time", "raise failed[0]"): (
+        "after an interrupt: hands what a write of the run log raised in a thread to the warning that says so"
     ),
 }

@@ -220,8 +220,6 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
     rankings = _rankings(options) if options["input"] is not None else None
     given = _given(options, rankings)
     tables = {name: _optional(options, name) for name in ("per_query", "baseline_per_query")}
-    if options["rejects"] and rankings is None:
-        raise InvalidParameterError("--rejects goes with --input: the metrics of --per-query have no bad rows.")
     if tables["baseline_per_query"] is not None and (tables["per_query"] is None or given["baseline"] is None):
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
     config = CompareConfig(

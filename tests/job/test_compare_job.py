@@ -291,6 +291,7 @@ def test_explain_runs_and_writes_nothing(rankings, tmp_path):
         ),
         (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
         (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no number 'low'"),
+        (("--per-query", "T", "--gate", "ndcg@10.ci_low>0.1.2"), "'0.1.2' is no number"),
         (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "about what is not compared; there are dcg@10"),
         (("--per-query", "T", "--cluster-col", "usr"), "Did you mean 'user'"),
         (("--per-query", "T", "--alpha", "2"), "alpha must lie between 0 and 1"),
@@ -328,6 +329,24 @@ def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
     ended = run("--per-query", table, "--runs", "b,c", "--metrics", "ndcg", "--margin", "0.1", *FAST)
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert "ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval -0.0826 to +0.0009" in ended.out
+
+
+def test_a_table_without_rows_is_refused(table, tmp_path):
+    """One table, and one with the baseline in another."""
+    out, empty = ("--output", tmp_path / "comparison"), tmp_path / "empty.parquet"
+    pq.write_table(pq.read_table(table).slice(0, 0), empty)
+    assert_refused(run("--per-query", empty, *NIGHT, *out), "--per-query has no rows")
+    beside = ("--per-query", table, "--baseline", "a", "--runs", "b", "--baseline-per-query", empty)
+    assert_refused(run(*beside, *NIGHT, *out), "--baseline-per-query has no rows")
+    assert not (tmp_path / "comparison").exists()
+
+
+def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
+    gate = ComparisonGate.parse("ndcg.ci_low>0")
+    row = {"segment_by": "", "metric": "ndcg", "run": "b", "baseline": "a", "ci_low": 0.5, "verdict": "better"}
+    assert [one["met"] for one in gate.results([{**row, "k": 5}])] == [True]
+    with pytest.raises(InvalidParameterError, match="name the cutoff too, as ndcg@10"):
+        gate.results([{**row, "k": 5}, {**row, "k": 10}])
 
 
 @pytest.mark.parametrize("value", [None, -0.5, 0.5])

@@ -97,6 +97,18 @@ def test_rankings_without_a_relevant_item_are_refused(spark, tmp_path):
     assert_refused(ended, "there is no query with a relevant item to diagnose")
 
 
+def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
+    """Each has the metric, but only one has segments."""
+    source = tmp_path / "later.parquet"
+    columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [1, 0]}
+    ended = command("mean-ndcg", "--input", write_table(source, columns), "--k", "1", "--output", metrics,
+                    "--run-date", "2026-02-01", "--dataset", "shop")  # fmt: skip
+    assert ended.code == 0, ended.err
+    ended = command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-31",
+                    "--after", "2026-02-01", "--metric", "ndcg@1")  # fmt: skip
+    assert_refused(ended, "has no segments of ndcg", "on both 2026-01-31 and 2026-02-01")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

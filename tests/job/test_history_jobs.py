@@ -207,6 +207,11 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     assert_refused(roll_up("--input", table, *output, "--from", "2027-01-01"), "no night of the table is in a period")
     assert_refused(roll_up("--input", table, "--output", table), "--input and --output are both")
     assert_refused(roll_up("--input", path, *output), "column 'metric'", "metric table")
+    empty = shutil.copytree(copied, tmp_path / "empty", ignore=shutil.ignore_patterns(".*.crc"))
+    for file in empty.rglob("*.parquet"):
+        pq.write_table(pq.ParquetFile(file).read().slice(0, 0), file)
+    assert_refused(roll_up("--input", empty, *output), "has no rows")
+    shutil.rmtree(empty)
     assert [one.name for one in tmp_path.iterdir()] == ["metrics"]
     hash_of = {row["config_hash"] for row in stored_rows(copied) if row["run_date"] == "2026-01-29"}
     assert roll_up("--input", copied, *output, "--config-hash", *hash_of).code == 0

@@ -126,6 +126,18 @@ def test_a_folder_that_is_closed_to_the_user_is_a_line(spark, below):
         assert not [one for one in table.iterdir() if one.name.startswith(".")]
 
 
+def test_a_table_whose_files_cannot_be_read_is_refused_before_it_is_written(spark, tmp_path):
+    rows = spark.createDataFrame([("", 1)], "run string, value int")
+    table = tmp_path / "table"
+    replace_partition(rows, str(table), None, NIGHT, [""])
+    for file in table.rglob("*.parquet"):
+        file.write_bytes(b"PAR1 and no more")
+    before = files_below(table)
+    with pytest.raises(OutputRefusedError, match=f"cannot read '{table}' as parquet: "):
+        check_output(spark, str(table), None, rows.schema)
+    assert files_below(table) == before
+
+
 def test_a_folder_that_can_no_longer_be_written_when_rows_are_ready(spark, tmp_path):
     rows = spark.createDataFrame([("", 1)], "run string, value int")
     table = tmp_path / "table"

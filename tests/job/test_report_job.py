@@ -99,6 +99,7 @@ def test_the_plain_form(folder):
             "--summary '{folder}/nothing.json' cannot be read",
         ),
         (("--output", "r.html", "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
+        (("--output", "r.html", "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
         (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
         (("--output", "r.html", "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
         (("--output", "r.html", "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
@@ -107,6 +108,7 @@ def test_the_plain_form(folder):
 def test_refusals(folder, tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
     (folder / "page.html").write_text("<p>", encoding="utf-8")
+    (folder / "list.json").write_text("[1]", encoding="utf-8")
     before = files_below(folder)
     filled = [one.format(folder=folder) for one in options]
     assert_refused(command("report", "--metrics", folder / "metrics", *filled), named.format(folder=folder))

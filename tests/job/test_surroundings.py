@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from support.main_job import Ended, write_rows
 from support.processes import INCUBATOR, ROOT, installed, run_process
 from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED
+
+from ndcg_spark.cli.surroundings import _check_temporary_folder
+from ndcg_spark.errors import NdcgSparkError
 
 pytestmark = [pytest.mark.classic("processes that start a local Spark, or fail to")]
 JOB = [sys.executable, ROOT / "jobs" / "mean_ndcg.py"]
@@ -42,6 +46,14 @@ def line_of(ended: Ended) -> str:
     assert (ended.code, ended.out) == (2, ""), ended.err
     (line,) = [one for one in ended.err.splitlines() if one != INCUBATOR]
     return line.removeprefix("mean_ndcg.py: ")
+
+
+def no_program(folder: Path) -> dict[str, str | None]:
+    """Marked as one, but made for no machine."""
+    path = folder / "python"
+    path.write_bytes(b"\x7fELF\x00\x00")
+    path.chmod(0o755)
+    return {"PYSPARK_PYTHON": str(path)}
 
 
 def another_spark(folder: Path) -> dict[str, str | None]:
@@ -96,6 +108,10 @@ SURROUNDINGS: dict[str, tuple[Callable[[Path], dict[str, str | None]], tuple[str
     "worker Python that does not run": (
         lambda folder: {"PYSPARK_PYTHON": program(folder / "python", "echo no library >&2; exit 127")},
         ("which does not run (no library)", "unset PYSPARK_PYTHON"),
+    ),
+    "worker Python that is no program": (
+        no_program,
+        ("which does not run (", "Exec format error"),
     ),
     "SPARK_HOME of none": (
         lambda _: {"SPARK_HOME": "/nowhere"},
@@ -184,6 +200,16 @@ def test_a_folder_for_temporary_files_that_cannot_be_is_a_line(tmp_path):
     )
     line = line_of(run_job(tmp_path, {"SPARK_LOCAL_DIRS": ""}, "--conf", f"spark.local.dir={tmp_path}"))
     assert line.startswith("SPARK_LOCAL_DIRS is '', where Spark cannot have temporary files (it names none)")
+
+
+def test_no_folder_for_temporary_files_at_all_is_a_line(monkeypatch, tmp_path):
+    """TMPDIR and the folders of the system: none can be written."""
+    nowhere = str(tmp_path / "nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    # stands in for: a machine whose disks are all full, because these tests have their own files on them
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [nowhere])
+    with pytest.raises(NdcgSparkError, match=r"No usable temporary .*set TMPDIR to a folder on another"):
+        _check_temporary_folder()
 
 
 def test_what_java_refuses_is_a_line(tmp_path):

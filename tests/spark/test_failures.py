@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
+
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -215,6 +219,13 @@ def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
         else:
             assert str(found).startswith(begins)
             assert "\n" not in str(found)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_of_ours_is_a_line(number: int) -> None:
+    found = unfit_surroundings(OSError(number, os.strerror(number)))
+    assert str(found).startswith(f"{os.strerror(number)} for temporary files: make room in {tempfile.gettempdir()}")
+    assert unfit_surroundings(OSError(errno.EACCES, "Permission denied")) is None
 
 
 def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:

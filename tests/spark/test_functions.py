@@ -224,6 +224,8 @@ def test_the_view_ranks_by_score_and_shows_items(spark):
         rank_rows(table, EvaluationPlan(columns=Columns(item=None)))
     with pytest.raises(InvalidParameterError, match="no rule of this plan needs; use ties=item_asc"):
         rank_rows(table, EvaluationPlan(check_duplicates="none"))
+    with pytest.raises(InvalidParameterError, match="query column 'gain' has the name of a column that"):
+        rank_rows(table.withColumnRenamed("query_id", "gain"), EvaluationPlan(columns=Columns(query=("gain",))))
 
 
 # --- What it costs

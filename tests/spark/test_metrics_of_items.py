@@ -208,6 +208,22 @@ def test_arrays_and_given_ranks_give_the_same(spark, world):
     assert evaluation_bits(found) == evaluation_bits(evaluate(table, null_score="unretrieved", metrics=simple))
 
 
+def test_refusals_of_lists_and_tables_that_do_not_fit(spark, world):
+    """Arrays without items, means of items without their table, users of another type."""
+    items, lists = world.tables(spark)["items"], spark.sql("SELECT '7' AS query_id, array(1.0D) AS relevance")
+    with pytest.raises(InvalidParameterError, match="needs items: column 'relevance' must be an array of structs"):
+        _ = ndcg_spark.evaluate(lists, metrics=["ild@3"], convention=CONVENTION, items=items).summary
+    table = spark.createDataFrame(world.rows, SCHEMA)
+    plan = ndcg_spark.evaluation_plan(metrics=["coverage@3"], convention=CONVENTION, null_score="unretrieved")
+    with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
+        ndcg_spark.summarize_rankings(ndcg_spark.rank_queries(table, plan), plan)
+    met = spark.sql("SELECT 7L AS query_id, 1L AS item_id")
+    with pytest.raises(InputRefusedError, match="users are string in the rankings and bigint in the"):
+        _ = ndcg_spark.evaluate(
+            table, metrics=["first_new@3"], convention=CONVENTION, null_score="unretrieved", interactions=met,
+        ).summary  # fmt: skip
+
+
 def test_metrics_of_items_change_nothing_of_the_others(spark, world):
     table = spark.createDataFrame(world.rows, SCHEMA).where("score is not null")
     tables = world.tables(spark)
