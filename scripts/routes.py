@@ -389,6 +389,10 @@ def fails_on_bad_rows(question: Question) -> str | None:
     return "leaves no bad rows out" if question.on_invalid == "reject" else None
 
 
+def takes_nan_as_no_prediction(question: Question) -> str | None:
+    return "takes NaN as no prediction" if question.bad == "nan_score" else None
+
+
 def one_side(question: Question) -> str | None:
     return "compares nothing that was refused" if question.bad and question.on_invalid == "fail" else None
 
@@ -417,7 +421,7 @@ ROUTES = (
     Route("sums of stored queries", sums_of_stored_queries, is_whole=False, tolerance=1e-15),
     Route("compare", compared, is_whole=False),
     Route("compare, per-query table", compared_by_tables, is_whole=False),
-    Route("NdcgEvaluator", ml_evaluator, (no_weight, fails_on_bad_rows), is_whole=False),
+    Route("NdcgEvaluator", ml_evaluator, (no_weight, fails_on_bad_rows, takes_nan_as_no_prediction), is_whole=False),
     Route("explain_difference", explained, is_whole=False),
 )
 """A route is a line here; the first is what the others are held against."""
