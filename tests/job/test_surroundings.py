@@ -205,8 +205,8 @@ def test_a_folder_for_temporary_files_that_cannot_be_is_a_line(tmp_path):
 def test_no_folder_for_temporary_files_at_all_is_a_line(monkeypatch, tmp_path):
     """TMPDIR and the folders of the system: none can be written."""
     nowhere = str(tmp_path / "nowhere")
-    monkeypatch.setattr(tempfile, "tempdir", None)
     # stands in for: a machine whose disks are all full, because these tests have their own files on them
+    monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [nowhere])
     with pytest.raises(NdcgSparkError, match=r"No usable temporary .*set TMPDIR to a folder on another"):
         _check_temporary_folder()
