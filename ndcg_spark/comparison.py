@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
-from ndcg_spark.evaluation import Evaluation, cutoffs_of, segment_sets_of
+from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import METRICS, SummedMetric
+from ndcg_spark.plan import METRICS, SummedMetric, cutoffs_of, segment_sets_of
 from ndcg_spark.spark.comparison import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.worker.comparing.pairing import UNWEIGHTED

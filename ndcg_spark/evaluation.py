@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.metrics import MetricAt, parse_metric
-from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, cutoff_of
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.spark.ranking.rank import Ranking, choose_ranking
 from ndcg_spark.spark.streams import refuses_streams
 
@@ -65,101 +63,6 @@ class Evaluation:
     def per_query(self) -> DataFrame:
         """One row per (run, query, k); see `score_queries`. Lazy."""
         return self.ranking.per_query()
-
-
-def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
-    """Sort cutoffs and drop repeats; `all` or None is the whole list and comes last.
-
-    Parameters
-    ----------
-    k : int, str, None, or a sequence of these
-
-    Returns
-    -------
-    tuple of int or None
-
-    Raises
-    ------
-    InvalidParameterError
-
-    Examples
-    --------
-    >>> cutoffs_of(["all", 10, 1])
-    (1, 10, None)
-    """
-    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
-    found = {cutoff_of(one) for one in given}
-    whole: list[int | None] = [None] if None in found else []
-    return (*sorted(one for one in found if one is not None), *whole)
-
-
-def metrics_of(
-    names: str | Sequence[str], k: int | str | Sequence[int | str | None] | None = None
-) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
-    """Read the names of metrics.
-
-    Parameters
-    ----------
-    names : str or sequence of str
-        `ndcg@10`, `p(rel=2)@5`, `ap`. A text may have several, after commas.
-    k : int, str, or a sequence of these
-        Cutoffs of the metrics whose names have none. None: these are computed on the whole list.
-
-    Returns
-    -------
-    tuple
-        The metrics, each once and with those that come with it, and all their cutoffs, sorted.
-
-    Raises
-    ------
-    InvalidParameterError
-
-    Examples
-    --------
-    >>> metrics, cutoffs = metrics_of(["ndcg@10", "p(rel=2)@5", "AP"])
-    >>> [str(one) for one in metrics], cutoffs
-    (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
-    """
-    elsewhere = (None,) if k is None else cutoffs_of(k)
-    found: dict[MetricAt, None] = {}
-    for text in split_metrics(names):
-        metric, at = parse_metric(text)
-        ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
-        found |= dict.fromkeys(MetricAt(one, at) for at in ks for one in (metric, *metric.comes_with))
-    if not found:
-        raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
-    return tuple(found), cutoffs_of([one.k for one in found])
-
-
-def split_metrics(names: str | Sequence[str]) -> list[str]:
-    """Split texts at the commas between metrics, not at those within their parentheses."""
-    texts = [names] if isinstance(names, str) else list(names)
-    return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
-
-
-def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Parse segment sets: each a column, or columns joined by `+`.
-
-    Parameters
-    ----------
-    segments : str or sequence of str
-        A text is one set.
-
-    Returns
-    -------
-    tuple of tuple of str
-
-    Examples
-    --------
-    >>> segment_sets_of(["country", "country+device"])
-    (('country',), ('country', 'device'))
-    """
-    listed = [segments] if isinstance(segments, str) else list(segments)
-    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
-    repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
-    if repeats or not all(name for names in sets for name in names):
-        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
-    return sets
 
 
 COLUMN_OPTIONS = ("query", "item", "score", "rank", "relevance", "ideal", "run", "weight", "order")

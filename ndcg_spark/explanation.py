@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import EvaluationOptions, cutoffs_of, evaluation_plan
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.evaluation import EvaluationOptions, evaluation_plan
+from ndcg_spark.plan import EvaluationPlan, cutoffs_of
 from ndcg_spark.spark.expressions import columns_of
 from ndcg_spark.spark.ranking.rank import choose_ranking
 from ndcg_spark.spark.scoring import score_queries

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.errors import InvalidParameterError, text_of
-from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import TIE_METRICS, EvaluationPlan
+from ndcg_spark.plan import TIE_METRICS, EvaluationPlan, cutoffs_of
 
 _FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {

@@ -24,8 +24,9 @@ from ndcg_spark.errors import (
     spelled,
     text_of,
 )
-from ndcg_spark.evaluation import evaluate, metrics_of
+from ndcg_spark.evaluation import evaluate
 from ndcg_spark.metrics import MetricAt
+from ndcg_spark.plan import metrics_of
 from ndcg_spark.spark.expressions import named, number, require_column
 from ndcg_spark.spark.failures import plain_refusals
 

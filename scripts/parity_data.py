@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.evaluation import metrics_of
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.plan import Columns, EvaluationPlan, metrics_of
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 
 Cutoff = int | None

@@ -8,6 +8,7 @@ import click
 
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.judgments_config import event_plan, judgments_config, rating_plan
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import (
     allow_empty_option,
     bad_row_options,
@@ -131,8 +132,8 @@ def from_events(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """
     config = judgments_config(options, event_plan(options))
-    from ndcg_spark.cli.judgments_job import run_judgments_job  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.judgments_job import run_judgments_job
     return run_judgments_job(config)
 
 
@@ -148,6 +149,6 @@ def from_annotators(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """
     config = judgments_config(options, rating_plan(options))
-    from ndcg_spark.cli.judgments_job import run_judgments_job
-
+    with needed_packages():
+        from ndcg_spark.cli.judgments_job import run_judgments_job
     return run_judgments_job(config)

@@ -19,6 +19,7 @@ from ndcg_spark.cli.config import (
     target_of,
 )
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.nights import (
     COMPANIONS,
     MetricRows,
@@ -143,8 +144,6 @@ def business_link(**options: Any) -> int:
     interrupted.
     """
     config = link_config(options)
-    from ndcg_spark.cli.business_link_job import (
-        run_business_link,
-    )  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.business_link_job import run_business_link
     return run_business_link(config)

@@ -24,11 +24,11 @@ from ndcg_spark.cli.config import (
     source_of,
     target_of,
 )
+from ndcg_spark.comparison_plan import check_alpha
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.gates import COMPARISONS, name_and_cutoff
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import EvaluationPlan, cutoffs_of
 
 _GATE = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\.(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 GATED = (
@@ -252,6 +252,7 @@ def _optional(options: dict[str, Any], name: str) -> Source | None:
 
 
 def _rankings(options: dict[str, Any]) -> RankingInput:
+    check_alpha(options["alpha"])
     plan = evaluation_plan_of({**options, "confidence": 1 - options["alpha"], "tie_bounds": False})
     cluster = options["cluster_col"]
     if cluster is not None and cluster not in (*plan.segment_columns, *plan.columns.query):

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from ndcg_spark.cli.compare_config import compare_config
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.mean_ndcg import GROUPS as OF_EVALUATION
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import (
     READ_FORMATS,
     explain_option,
@@ -120,8 +121,8 @@ def compare_runs(**options: Any) -> int:
     if options["per_query"] is not None and options["input"] is None:
         _refuse_of_rankings(click.get_current_context())
     config = compare_config(options)
-    from ndcg_spark.cli.compare_job import run_compare_job  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.compare_job import run_compare_job
     return run_compare_job(config)
 
 

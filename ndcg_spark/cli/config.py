@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from typing import Any
 
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.gates import Gate
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.base import FIRST_SEEN
-from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns
+from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.redaction import redacted
 
 GROW, STRICT = "grow", "strict"
@@ -309,8 +309,9 @@ def tables_written(options: Mapping[str, Any]) -> list[str]:
 
 def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
     """Names of the catalog tables that are written, the run log too, and the kind of each."""
-    from ndcg_spark.spark.formats import guess_format
-    from ndcg_spark.tables.catalog import TABLE_KINDS
+    with needed_packages():
+        from ndcg_spark.spark.formats import guess_format
+        from ndcg_spark.tables.catalog import TABLE_KINDS
 
     written = [name for name in (*tables_written(options), "run_log") if options.get(name)]
     formats = {name: options.get(format_name(name)) for name in written}
@@ -368,8 +369,9 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     InvalidParameterError
         When results of SQL are to be stored without a name: they would replace those of any other query.
     """
-    from ndcg_spark.spark.folders import without_ending  # loads pyspark, which takes a moment
-    from ndcg_spark.spark.formats import guess_format
+    with needed_packages():
+        from ndcg_spark.spark.folders import without_ending
+        from ndcg_spark.spark.formats import guess_format
 
     if options["dataset"]:
         return str(options["dataset"])

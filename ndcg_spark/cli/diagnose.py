@@ -9,6 +9,7 @@ import click
 from ndcg_spark.cli.compare_runs import OF_RANKINGS, of_evaluation
 from ndcg_spark.cli.diagnose_config import nights_config, runs_config
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import explain_option, json_option, operation_options, spark_option, table_to_read
 from ndcg_spark.judgment_plans import ON_INVALID
 
@@ -77,8 +78,8 @@ def between_nights(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """
     config = nights_config(options)
-    from ndcg_spark.cli.diagnose_job import run_nights_job  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.diagnose_job import run_nights_job
     return run_nights_job(config)
 
 
@@ -92,6 +93,6 @@ def between_runs(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """
     config = runs_config(options)
-    from ndcg_spark.cli.diagnose_job import run_runs_job
-
+    with needed_packages():
+        from ndcg_spark.cli.diagnose_job import run_runs_job
     return run_runs_job(config)

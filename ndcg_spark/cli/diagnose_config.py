@@ -18,9 +18,8 @@ from ndcg_spark.cli.config import (
     source_of,
 )
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import cutoffs_of
 from ndcg_spark.gates import name_and_cutoff
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import EvaluationPlan, cutoffs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

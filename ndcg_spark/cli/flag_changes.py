@@ -20,6 +20,7 @@ from ndcg_spark.cli.config import (
     target_of,
 )
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.nights import COMPANIONS, MetricRows, metric_rows_of, metric_table_options, row_options
 from ndcg_spark.cli.options import (
     json_option,
@@ -144,8 +145,6 @@ def flag_changes(**options: Any) -> int:
     130 interrupted.
     """
     config = flag_config(options)
-    from ndcg_spark.cli.flag_changes_job import (
-        run_flag_changes,
-    )  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.flag_changes_job import run_flag_changes
     return run_flag_changes(config)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import closing, redirect_stderr
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import closing
 
 import click
 
 from ndcg_spark.cli.flags import with_flags
 from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.logs import Logs, form_asked_for
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.printing import lasting_streams
-from ndcg_spark.errors import MissingPackageError, NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
+from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
 from ndcg_spark.redaction import redacted
 
 EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_TERMINATED = 143
-_NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
-"""What commands import."""
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
@@ -70,37 +66,10 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
 
 
 def _commands() -> click.Group:
-    """Import the commands, here, as packages that do not fit together are a line, too."""
-    try:
-        with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
-            from ndcg_spark.cli.commands import cli
-    except Exception:
-        for name in _NEEDED:
-            refused = _refused_import(name)
-            if refused is not None:
-                raise refused from None
-        raise
+    """Import the commands, here, as they import NumPy."""
+    with needed_packages():
+        from ndcg_spark.cli.commands import cli
     return cli
-
-
-def _refused_import(name: str) -> MissingPackageError | None:
-    """Say why a package cannot be imported; None if it can."""
-    try:
-        with redirect_stderr(io.StringIO()):
-            import_module(name)
-    except Exception as error:
-        try:
-            installed = f"{name} {version(name)}"
-        except PackageNotFoundError:
-            extra, note = ("[spark]", " (not on Databricks, which has its own)") if name == "pyspark" else ("", "")
-            return MissingPackageError(f"{name} is not installed: pip install 'ndcg-spark{extra}'{note}.")
-        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        numpy = f" with NumPy {version('numpy')}" if name != "numpy" else ""
-        return MissingPackageError(
-            f"{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
-            "packages that it was made for."
-        )
-    return None
 
 
 def _ended(logs: Logs, prog: str, message: str, code: int) -> int:

@@ -8,6 +8,7 @@ import click
 
 from ndcg_spark.cli.groups import GroupedCommand
 from ndcg_spark.cli.make_report_config import FORMATS, report_config
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import gate_option, operation_options, spark_option, table_to_read
 
 GROUPS: dict[str, list[click.Option]] = {
@@ -67,6 +68,6 @@ def report(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """
     config = report_config(options)
-    from ndcg_spark.cli.make_report_job import run_report_job  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.make_report_job import run_report_job
     return run_report_job(config)

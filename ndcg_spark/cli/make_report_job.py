@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ndcg_spark.cli.job_run import job_run
 from ndcg_spark.cli.make_report_config import ReportConfig
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.cli.report import gate_line
 from ndcg_spark.errors import printable
@@ -38,8 +39,8 @@ def run_report_job(config: ReportConfig) -> int:
     NdcgSparkError
         For refused input or options; nothing has been written then.
     """
-    from ndcg_spark.reporting import ReportLimits
-
+    with needed_packages():
+        from ndcg_spark.reporting import ReportLimits
     limits = ReportLimits(nights=config.n_nights, segments=config.n_segments, queries=config.n_queries)
     if config.output is not None:
         import ndcg_spark.reporting.figures

@@ -8,6 +8,7 @@ import click
 
 from ndcg_spark.cli.config import job_config
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import (
     READ_FORMATS,
     allow_empty_option,
@@ -162,6 +163,6 @@ def mean_ndcg(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """
     config = job_config(options)
-    from ndcg_spark.cli.job import run_job  # after the options are checked: importing Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.job import run_job
     return run_job(config)

@@ -13,9 +13,8 @@ import click
 from ndcg_spark.cli.config import Source, Target, source_of
 from ndcg_spark.cli.options import table_to_read
 from ndcg_spark.errors import InputRefusedError, text_of
-from ndcg_spark.evaluation import cutoffs_of, split_metrics
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import TIE_METRICS
+from ndcg_spark.plan import TIE_METRICS, cutoffs_of, split_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import (
     allow_empty_option,
     bad_row_options,
@@ -174,6 +175,6 @@ def estimates(**options: Any) -> int:
 
 def _run(makes: str, options: dict[str, Any], plan: PropensityPlan | WeightPlan) -> int:
     config = position_bias_config(makes, options, plan)
-    from ndcg_spark.cli.position_bias_job import run_position_bias_job  # after the checks: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.position_bias_job import run_position_bias_job
     return run_position_bias_job(config)

@@ -20,7 +20,7 @@ from ndcg_spark.cli.config import (
     source_of,
     target_of,
 )
-from ndcg_spark.evaluation import segment_sets_of
+from ndcg_spark.plan import segment_sets_of
 from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPlan
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.options import (
     confidence_option,
     gate_option,
@@ -91,6 +92,6 @@ def retrieve(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """
     config = retrieve_config(options)
-    from ndcg_spark.cli.retrieve_job import run_retrieve  # after the options are checked: importing Spark is slow
-
+    with needed_packages():
+        from ndcg_spark.cli.retrieve_job import run_retrieve
     return run_retrieve(config)

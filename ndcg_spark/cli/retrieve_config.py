@@ -22,9 +22,8 @@ from ndcg_spark.cli.config import (
 )
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import segment_sets_of
 from ndcg_spark.gates import Gate
-from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.plan import Columns, EvaluationPlan, segment_sets_of
 from ndcg_spark.retrieval_plan import RetrievalPlan
 
 OUTPUTS = ("rankings", "judgments", "per_query", "metrics")

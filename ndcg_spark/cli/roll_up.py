@@ -18,6 +18,7 @@ from ndcg_spark.cli.config import (
     target_of,
 )
 from ndcg_spark.cli.groups import GroupedCommand
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.nights import MetricRows, metric_rows_of, row_options
 from ndcg_spark.cli.options import (
     confidence_option,
@@ -123,6 +124,6 @@ def roll_up(**options: Any) -> int:
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """
     config = roll_up_config(options)
-    from ndcg_spark.cli.roll_up_job import run_roll_up  # after the options are checked: Spark takes a second
-
+    with needed_packages():
+        from ndcg_spark.cli.roll_up_job import run_roll_up
     return run_roll_up(config)

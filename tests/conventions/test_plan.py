@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import cutoffs_of, metrics_of, segment_sets_of
-from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan
+from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan, cutoffs_of, metrics_of, segment_sets_of
 
 ((AP,), _) = metrics_of("ap@5")
 

@@ -15,9 +15,8 @@ from ndcg_spark.cli import report
 from ndcg_spark.cli.report import counts_line, gate_line, rejected_lines, show_summary, sort_key, to_json
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import metrics_of
 from ndcg_spark.gates import Gate
-from ndcg_spark.plan import EvaluationPlan
+from ndcg_spark.plan import EvaluationPlan, metrics_of
 
 
 def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=0.25):
