@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from support.disks import closed, small_disk, unwritable
+from support.elsewhere import elsewhere
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
 from support.small_rankings import ranked
 
@@ -124,6 +125,23 @@ def test_a_folder_that_is_closed_to_the_user_is_a_line(spark, below):
             check_output(spark, str(table), None, schema)
         assert str(refused.value).startswith(f"cannot write '{table}': Permission denied")
         assert not [one for one in table.iterdir() if one.name.startswith(".")]
+
+
+@pytest.mark.parametrize("place", [str, elsewhere], ids=["here", "where only Spark reaches"])
+@pytest.mark.parametrize("foreign", ["notes/x.parquet", "run_date=2026-01-31/other/x.parquet"])
+def test_a_folder_that_holds_something_else_is_refused(spark, tmp_path, place, foreign):
+    file = tmp_path / "table" / foreign
+    file.parent.mkdir(parents=True)
+    spark.range(1).toPandas().to_parquet(file)
+    with pytest.raises(OutputRefusedError, match=r"but tables of this job hold nothing but .*files in run_date="):
+        check_output(spark, place(tmp_path / "table"), None, spark.range(1).schema)
+
+
+def test_a_path_is_no_name_of_a_table(spark):
+    with pytest.raises(
+        OutputRefusedError, match="'some/path' is a path, but delta outputs are tables of the catalog"
+    ):
+        check_output(spark, "some/path", "delta", spark.range(1).schema)
 
 
 def test_a_table_whose_files_cannot_be_read_is_refused_before_it_is_written(spark, tmp_path):

@@ -466,6 +466,16 @@ def test_bad_propensities(spark):
     assert [(row["query_id"], row["relevance"]) for row in kept] == [("q6", 10.0)]
 
 
+def test_text_of_a_propensity_is_a_number(spark):
+    texts = spark.createDataFrame([("q", "a", 1.0, "0.5"), ("r", "a", 1.0, "half")],
+                                  "query_id string, item_id string, click double, propensity string")  # fmt: skip
+    plan = WeightPlan(columns=BY_PROPENSITY, on_invalid="reject")
+    with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), plain_refusals():
+        inverse_propensity_estimates(texts, WeightPlan(columns=BY_PROPENSITY), parse_text=True).collect()
+    kept = judgments_from_impressions(texts, plan, parse_text=True).collect()
+    assert [row["query_id"] for row in kept] == ["q"]
+
+
 def test_a_click_model_needs_clicks(spark):
     rows = spark.createDataFrame([("q", "a", 1, 3)], "query_id string, item_id string, position int, click int")
     for method in ("pbm", "pairs", "randomized"):

@@ -393,6 +393,16 @@ def test_what_does_not_go_with_arrays_or_without_them(spark, table):
             evaluate_frame(frame, **options)
 
 
+def test_structs_without_items_are_lists_of_relevances(spark):
+    """Nothing in them can come twice, so every rule of duplicates is the same; metrics of items need more."""
+    lists = spark.sql("SELECT '7' AS query_id, array(named_struct('relevance', 1.0D)) AS relevance")
+    for convention in ("default", "default;duplicates=best"):
+        assert [row["ndcg"] for row in evaluate_frame(lists, convention=convention, k=1).per_query.collect()] == [1.0]
+    items = spark.sql("SELECT 1 AS item_id, array(1.0D) AS vector")
+    with pytest.raises(InvalidParameterError, match=r"'ild@3' needs items: column 'relevance' must be an array of"):
+        _ = evaluate_frame(lists, metrics="ild@3", convention="default;ties=item_asc", items=items).summary
+
+
 @pytest.mark.parametrize("column", ["score", "relevance"])
 def test_text_in_a_typed_table_is_refused_not_cast(table, column):
     text = table.withColumn(column, table[column].cast("string"))

@@ -13,7 +13,7 @@ from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.worker.files import stores
-from ndcg_spark.worker.files.listing import list_files, two_levels
+from ndcg_spark.worker.files.listing import data_files, list_files, two_levels
 from ndcg_spark.worker.files.objects import plain_schema
 from ndcg_spark.worker.files.parquet import FilePart, identify
 from ndcg_spark.worker.files.stores import StoreAddress, address_of, file_system, refuse_secrets, without_secrets
@@ -226,3 +226,9 @@ def test_columns_that_spark_can_get_from_workers() -> None:
         "category": pa.string(),
     }
     assert plain_schema(pa.schema(given)) == pa.schema(expected)
+
+
+def test_notes_with_a_number_in_their_name_are_no_data() -> None:
+    """Files of Hive have neither a number and an ending nor an ending of a format."""
+    names = ["t/a.parquet", "t/000000_0", "t/notes 2026.txt", "t/README"]
+    assert data_files(names, lambda name: name.endswith(".parquet")) == names[:2]
