@@ -384,7 +384,7 @@ def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch
         table.write(rows(spark, 1))
 
 
-@pytest.mark.parametrize("table", ["table"], indirect=True)
+@pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
 def test_rows_that_somebody_adds_to_a_slice_before_a_write_ends_are_told(table, spark, monkeypatch):
     verify = table_writes.verify_counts
 
