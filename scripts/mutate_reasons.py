@@ -11,6 +11,10 @@ REASONS: dict[str, str] = {
     "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.facts.name, list(self.facts.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),
+    "_lists: operand: ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
+    "table_folder_of: operand: not isinstance(error, OSError)": (
+        "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
+    ),
     "_catalog_of: operand: first": "else the setting of a catalog without a name is asked for: there is none",
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
