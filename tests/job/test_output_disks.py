@@ -137,6 +137,12 @@ def test_a_folder_that_holds_something_else_is_refused(spark, tmp_path, place, f
         check_output(spark, place(tmp_path / "table"), None, spark.range(1).schema)
 
 
+def test_a_folder_that_holds_an_empty_one_is_refused(spark, tmp_path):
+    (tmp_path / "table" / "run_date=2026-01-31" / "other").mkdir(parents=True)
+    with pytest.raises(OutputRefusedError, match="holds 'run_date=2026-01-31/other', but tables of this job hold"):
+        check_output(spark, str(tmp_path / "table"), None, spark.range(1).schema)
+
+
 def test_a_path_is_no_name_of_a_table(spark):
     with pytest.raises(
         OutputRefusedError, match="'some/path' is a path, but delta outputs are tables of the catalog"

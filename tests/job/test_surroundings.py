@@ -17,7 +17,7 @@ from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark.cli.surroundings import _check_temporary_folder
-from ndcg_spark.errors import NdcgSparkError, cannot_import
+from ndcg_spark.errors import NdcgSparkError
 
 pytestmark = [pytest.mark.classic("processes that start a local Spark, or fail to")]
 JOB = [sys.executable, ROOT / "jobs" / "mean_ndcg.py"]
@@ -226,11 +226,3 @@ def test_streams_that_are_closed_are_no_crash(tmp_path, flags, code):
     """What a job that ends well prints, and a refusal; test_printing.py has what is told of it."""
     ended = run_job(tmp_path, {}, *flags, before="exec >&- 2>&-;")
     assert (ended.code, ended.out, ended.err) == (code, "", "")
-
-
-def test_a_package_that_lacks_another_is_not_to_be_installed_again():
-    use = "figures need matplotlib"
-    lacks = ModuleNotFoundError("No module named 'kiwisolver'", name="kiwisolver")
-    assert "is installed but cannot be imported (No module" in str(cannot_import(lacks, use, "matplotlib", "report"))
-    missing = ModuleNotFoundError("No module named 'matplotlib.pyplot'", name="matplotlib.pyplot")
-    assert str(cannot_import(missing, use, "matplotlib", "report")) == f"{use}: pip install 'ndcg-spark[report]'."

@@ -8,7 +8,7 @@ import pytest
 from support.error_kinds import KINDS, assert_as_expected, met
 
 import ndcg_spark
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, cannot_import
 
 ROW_BY_ROW = {"disputed_items", "propensity_table", "score_losses", "score_queries", "with_query_folds"}
 """These look at no other row, so a stream may pass through them."""
@@ -42,3 +42,11 @@ def test_every_function_that_needs_all_rows_refuses_a_stream(spark):
         for table in TAKE_TABLES[name]:
             with pytest.raises(InputRefusedError, match=f"^{table} is a stream, .* call {name} in .*foreachBatch"):
                 function(**{**others, table: stream})
+
+
+def test_a_package_that_lacks_another_is_not_to_be_installed_again():
+    use = "figures need matplotlib"
+    lacks = ModuleNotFoundError("No module named 'kiwisolver'", name="kiwisolver")
+    assert "is installed but cannot be imported (No module" in str(cannot_import(lacks, use, "matplotlib", "report"))
+    missing = ModuleNotFoundError("No module named 'matplotlib.pyplot'", name="matplotlib.pyplot")
+    assert str(cannot_import(missing, use, "matplotlib", "report")) == f"{use}: pip install 'ndcg-spark[report]'."
