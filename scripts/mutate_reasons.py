@@ -15,6 +15,7 @@ REASONS: dict[str, str] = {
     "table_folder_of: operand: not isinstance(error, OSError)": (
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
+    "_needs_times: operand: plan.half_life is not None": "the same value, by way of times that decay nothing",
     "_catalog_of: operand: first": "else the setting of a catalog without a name is asked for: there is none",
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
