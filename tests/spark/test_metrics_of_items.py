@@ -214,9 +214,13 @@ def test_refusals_of_lists_and_tables_that_do_not_fit(spark, world):
     with pytest.raises(InvalidParameterError, match="needs items: column 'relevance' must be an array of structs"):
         _ = ndcg_spark.evaluate(lists, metrics=["ild@3"], convention=CONVENTION, items=items).summary
     table = spark.createDataFrame(world.rows, SCHEMA)
-    plan = ndcg_spark.evaluation_plan(metrics=["coverage@3"], convention=CONVENTION, null_score="unretrieved")
+    found = ndcg_spark.evaluate(
+        table, metrics=["coverage@3"], convention=CONVENTION, null_score="unretrieved", items=items
+    )
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        ndcg_spark.summarize_rankings(ndcg_spark.rank_queries(table, plan), plan)
+        ndcg_spark.summarize_rankings(found.rankings, found.plan)
+    with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
+        ndcg_spark.rank_queries(table, found.plan)
     met = spark.sql("SELECT 7L AS query_id, 1L AS item_id")
     with pytest.raises(InputRefusedError, match="users are string in the rankings and bigint in the"):
         _ = ndcg_spark.evaluate(
