@@ -12,7 +12,7 @@ from datetime import date
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, one_of, option
-from ndcg_spark.kernels.discounts import check_discount
+from ndcg_spark.kernels.forms import check_discount
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
 
 STRATEGIES = ("auto", "engine", "window")

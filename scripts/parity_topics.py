@@ -14,7 +14,7 @@ from ndcg_spark.kernels.ragged import rank_of_rows
 from ndcg_spark.kernels.ties import TieGroups
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
-from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.kernels.lists import RelevanceLists
 from ndcg_spark.worker.batches import list_offsets
 from ndcg_spark.worker.item_features import known_items
 

@@ -8,8 +8,7 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from ndcg_spark.errors import InvalidParameterError, one_of
-from ndcg_spark.kernels.discounts import DiscountFunction, check_discount
-from ndcg_spark.kernels.gains import GainFunction, gain_function
+from ndcg_spark.kernels.forms import DiscountFunction, GainFunction, check_discount, check_gain
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "ties": ("expected", "item_asc", "item_desc", "input_order", "best", "worst"),
@@ -95,7 +94,7 @@ class Convention:
     def __post_init__(self) -> None:
         for choice, allowed in CHOICES.items():
             one_of(choice, getattr(self, choice), allowed)
-        gain_function(self.gain)
+        check_gain(self.gain)
         check_discount(self.discount, 0)
         if self.pad_to_k is not None:
             number: object = self.pad_to_k

@@ -7,85 +7,12 @@ The vectorised logarithms of NumPy and of the JVM differ from it, and from each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.kernels.forms import DiscountFunction, check_discount, parse_discount
 from ndcg_spark.kernels.ragged import FloatArray
-
-DiscountFunction: TypeAlias = Callable[[FloatArray], FloatArray]
-
-DISCOUNT_FORMS = "log2, ln, log:BASE, reciprocal, table:D1,D2,..."
-
-
-def parse_discount_table(text: str) -> list[float]:
-    """Read `D1,D2,...`, one weight a rank from rank 1 on.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    list of float
-
-    Raises
-    ------
-    InvalidParameterError
-        When an entry is no finite number.
-    """
-    try:
-        table = [float(entry) for entry in text.split(",")]
-    except ValueError:
-        raise InvalidParameterError(f"discount table {text!r} is not a list of numbers.") from None
-    if not all(math.isfinite(value) for value in table):
-        raise InvalidParameterError(f"discount table {text!r} has a value that is not finite.")
-    return table
-
-
-def _log_base(text: str) -> float:
-    try:
-        base = float(text)
-    except ValueError:
-        base = math.nan
-    if not 1 < base < math.inf:
-        raise InvalidParameterError(f"discount log base must be above 1; got {text!r}.")
-    return base
-
-
-def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
-    """Raise unless `spec` is a discount that covers `max_k` ranks.
-
-    Parameters
-    ----------
-    spec : str or callable
-        As for `discount_table`.
-    max_k : int or None
-        The largest cutoff; None when whole lists are scored.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
-    if callable(spec):
-        return
-    if not isinstance(spec, str):
-        raise InvalidParameterError(f"discount must be a name or a function; got {spec!r}.")
-    form, _, argument = spec.partition(":")
-    if spec in ("log2", "ln", "reciprocal"):
-        return
-    if form == "log" and argument:
-        _log_base(argument)
-        return
-    if form == "table" and argument:
-        have = len(parse_discount_table(argument))
-        if max_k is None or have < max_k:
-            want = "all ranks" if max_k is None else f"k={max_k}"
-            raise InvalidParameterError(f"discount table has {have} ranks, too few for {want}.")
-        return
-    raise InvalidParameterError(f"discount must be one of {DISCOUNT_FORMS}; got {spec!r}.")
 
 
 def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
@@ -125,16 +52,16 @@ def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
         if weights.shape != (n_ranks,):
             raise InvalidParameterError(f"discount function gave shape {weights.shape} for {n_ranks} ranks.")
         return weights
-    form, _, argument = spec.partition(":")
-    if spec == "log2":
+    form = parse_discount(spec)
+    if form.table is not None:
+        return np.array(form.table[:n_ranks], dtype=np.float64)
+    if form.name == "log2":
         values = [1.0 / math.log2(rank + 1) for rank in ranks]
-    elif spec == "ln":
+    elif form.name == "ln":
         values = [1.0 / math.log(rank + 1) for rank in ranks]
-    elif form == "log":
-        scale = math.log(_log_base(argument))
+    elif form.base is not None:
+        scale = math.log(form.base)
         values = [scale / math.log(rank + 1) for rank in ranks]
-    elif spec == "reciprocal":
-        values = [1.0 / rank for rank in ranks]
     else:
-        values = parse_discount_table(argument)[:n_ranks]
+        values = [1.0 / rank for rank in ranks]
     return np.array(values, dtype=np.float64)

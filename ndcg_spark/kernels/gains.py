@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
 
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.kernels.forms import GainFunction, parse_gain
 from ndcg_spark.kernels.ragged import FloatArray
 
-GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
-
-GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table:LEVEL=GAIN,..."
-LARGEST_GAIN = 2.0**63
-"""Gains up to here leave room for sums over a long list and exact sums over all queries."""
 _OF_GRADES: FloatArray = np.ldexp(1.0, np.arange(32)) - 1.0
 """2^n - 1: nearly all relevances are small whole numbers, for which looking up is quicker."""
 
@@ -104,40 +96,6 @@ def _power(exponent: float) -> GainFunction:
     return power
 
 
-def parse_gain_table(text: str) -> dict[float, float]:
-    """Read `LEVEL=GAIN,...`.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    dict from relevance to gain
-
-    Raises
-    ------
-    InvalidParameterError
-        When an entry is no pair of numbers or a level comes twice.
-
-    Examples
-    --------
-    >>> parse_gain_table("0=0,1=1,2=4")
-    {0.0: 0.0, 1.0: 1.0, 2.0: 4.0}
-    """
-    table: dict[float, float] = {}
-    for entry in text.split(","):
-        level, equals, gain = entry.partition("=")
-        try:
-            key, value = float(level), float(gain)
-        except ValueError:
-            raise InvalidParameterError(f"gain table entry {entry!r} is not LEVEL=GAIN.") from None
-        if not equals or key in table or not math.isfinite(key) or not abs(value) <= LARGEST_GAIN:
-            raise InvalidParameterError(f"gain table entry {entry!r} is repeated or not finite.")
-        table[key] = value
-    return table
-
-
 def _table(table: dict[float, float]) -> GainFunction:
     levels = np.array(sorted(table), dtype=np.float64)
     gains = np.array([table[level] for level in levels.tolist()], dtype=np.float64)
@@ -181,63 +139,9 @@ def gain_function(spec: str | GainFunction) -> GainFunction:
     """
     if callable(spec):
         return spec
-    if not isinstance(spec, str):
-        raise InvalidParameterError(f"gain must be a name or a function; got {spec!r}.")
-    form, _, argument = spec.partition(":")
-    if spec in _NAMED:
-        return _NAMED[spec]
-    if form in _NAMED and argument:
-        level = _number(argument, "gain level")
-        if level < 0:  # negative gains from there on, 0 below: the best would not come first in the ideal list
-            raise InvalidParameterError(f"gain level must be 0 or more; got {argument!r}.")
-        return _from_level(_NAMED[form], level)
-    if form == "table" and argument:
-        return _table(parse_gain_table(argument))
-    if form == "power" and argument:
-        exponent = _number(argument, "gain power")
-        if exponent <= 0:
-            raise InvalidParameterError(f"gain power must be a positive number; got {argument!r}.")
-        return _power(exponent)
-    raise InvalidParameterError(f"gain must be one of {GAIN_FORMS}; got {spec!r}.")
-
-
-def _number(text: str, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise InvalidParameterError(f"{what} must be a number; got {text!r}.")
-    return number
-
-
-def relevance_range(spec: str | GainFunction) -> tuple[float, float]:
-    """Return the lowest and the highest relevance whose gain stays within 2^63 in size.
-
-    Parameters
-    ----------
-    spec : str or callable
-        As for `gain_function`.
-
-    Returns
-    -------
-    tuple of float
-        Infinite where any will do, where nothing can be said beforehand (a callable), and for tables.
-
-    Examples
-    --------
-    >>> relevance_range("exponential")
-    (-inf, 63.0)
-    """
-    if callable(spec):
-        return -math.inf, math.inf
-    form, _, argument = spec.partition(":")
-    if form == "exponential":
-        return -math.inf, 63.0
-    if form == "power":
-        bits = 63.0 / float(argument)
-        largest = 2.0**bits if bits < 1023 else math.inf
-        return -largest, largest
-    if form == "linear":
-        return -math.inf if argument else -LARGEST_GAIN, LARGEST_GAIN
-    return -math.inf, math.inf
+    form = parse_gain(spec)
+    if form.table is not None:
+        return _table(form.table)
+    if form.number is None:
+        return _NAMED[form.name]
+    return _power(form.number) if form.name == "power" else _from_level(_NAMED[form.name], form.number)

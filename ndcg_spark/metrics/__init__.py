@@ -4,19 +4,15 @@ To add a metric, add a module with a subclass of `Metric`; nothing else names it
 """
 
 from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError
-from ndcg_spark.metrics.items import ItemLists
-from ndcg_spark.metrics.lists import RelevanceLists
 from ndcg_spark.metrics.registry import all_metrics, parse_metric
 
 __all__ = [
     "CatalogueMetric",
-    "ItemLists",
     "Metric",
     "MetricAt",
     "NamedMetric",
     "Need",
     "QueryError",
-    "RelevanceLists",
     "all_metrics",
     "parse_metric",
 ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ndcg_spark.kernels.ragged import FloatArray, segment_sum
-from ndcg_spark.kernels.subtopics import greedy_gains, repeated_gains
 from ndcg_spark.metrics.base import TOPICS, Metric, Need
-from ndcg_spark.metrics.lists import RelevanceLists, ratio
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 
 @dataclass(frozen=True)
@@ -38,26 +37,6 @@ class AlphaNdcg(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Alpha-DCG over that of the greedy list; 0 where no item has a topic."""
-        items = lists.known_items
-        if items.topics is None:
-            raise ValueError("these lists come without topics")
-        truth, listed = items.topics(self.rel)
-        gains = lists.kept(
-            ("topic gains", self.alpha, self.rel), lambda: repeated_gains(truth, listed, items.offsets, self.alpha)
-        )
-        ideal = lists.kept(
-            ("greedy gains", self.alpha, self.rel), lambda: greedy_gains(truth, self.alpha, lists.max_k)
-        )
-        inside, offsets = items.first(k)
-        found = segment_sum(gains[inside] * _discounts(items.rank[inside]), offsets)
-        best = np.zeros(len(found))
-        n_ranks = ideal.shape[1] if k is None else min(k, ideal.shape[1])
-        for rank, weight in enumerate(_discounts(np.arange(n_ranks)).tolist()):  # added in rank order, too
-            best += ideal[:, rank] * weight
-        return ratio(found, best)
+        from ndcg_spark.metrics.kernels.alpha_ndcg import alpha_ndcg
 
-
-def _discounts(rank: np.ndarray) -> FloatArray:
-    """1 / log2(rank + 1) of 0-based ranks, by the logarithm of the C library."""
-    levels, place = np.unique(rank, return_inverse=True)
-    return np.array([1.0 / math.log2(one + 2) for one in levels.tolist()], dtype=np.float64)[place]
+        return alpha_ndcg(lists, k, self.alpha, self.rel)

@@ -1,4 +1,7 @@
-"""What a metric is."""
+"""What a metric is.
+
+Metrics are looked up by name before anything is loaded: their modules import NumPy when a value is computed.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.kernels.exposure import Exposure
-from ndcg_spark.kernels.ragged import FloatArray
-from ndcg_spark.metrics.lists import RelevanceLists
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.exposure import Exposure
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 
 class QueryError(Exception):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ndcg_spark.kernels.ragged import FloatArray, segment_sum
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.lists import RelevanceLists, ratio
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,6 @@ class BinaryPreference(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean over relevant judged items, those not retrieved as 0. A relevance below 0 is no judgment."""
-        n_relevant = lists.at_least[self.rel]
-        bound = np.minimum(lists.at_least[0.0] - n_relevant, n_relevant)
-        nonrelevant = lists.judged & (lists.relevance >= 0) & (lists.relevance < self.rel)
-        above = lists.before(lists.by_group(nonrelevant.astype(np.float64)))
-        lengths = np.diff(lists.offsets)
-        capped = np.minimum(above, np.repeat(n_relevant, lengths))
-        worth = 1 - ratio(capped, np.repeat(bound, lengths))
-        return ratio(segment_sum(np.where(lists.is_relevant(self.rel), worth, 0.0), lists.offsets), n_relevant)
+        from ndcg_spark.metrics.kernels.binary_preference import binary_preference
+
+        return binary_preference(lists, self.rel)

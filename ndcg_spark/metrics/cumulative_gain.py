@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.lists import RelevanceLists
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 
 @dataclass(frozen=True)
@@ -36,5 +37,4 @@ class AverageCumulativeGain(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of relevances over k; over the length of the list where there is no cutoff."""
-        total = lists.sum_of_shares(lists.by_group(np.maximum(lists.relevance, 0.0)), k)
-        return total / k if k is not None else total / np.maximum(lists.lengths, 1)
+        return lists.per_rank(lists.sum_of_shares(lists.by_group(lists.relevance.clip(0.0)), k), k)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.lists import RelevanceLists
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
@@ -24,15 +25,10 @@ class Success(Metric):
     source = f"trec_eval success; {TIES}"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """1 - C(n-r, m) / C(n, m) for the first group with a hit, of which m of n items are inside."""
-        query, group = lists.first_hit(self.rel)
-        n, r, m = lists.spans.size[group], lists.hits(self.rel)[group], lists.inside(k)[group]
-        missed = np.ones(len(query))
-        for place in range(int(m[r + m <= n].max(initial=0))):
-            missed *= np.where(place < m, (n - r - place) / np.maximum(n - place, 1), 1.0)
-        found = np.zeros(lists.n_queries)
-        found[query] = np.where(m == 0, 0.0, np.where(r + m > n, 1.0, 1.0 - missed))
-        return found
+        """Expected over all orders of tied items."""
+        from ndcg_spark.metrics.kernels.first_hit import success
+
+        return success(lists, k, self.rel)
 
 
 @dataclass(frozen=True)
@@ -46,16 +42,7 @@ class ReciprocalRank(Metric):
     source = f"trec_eval recip_rank; {TIES}"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Sum over the places j of the first group with a hit: chance that it is there, over the rank."""
-        query, group = lists.first_hit(self.rel)
-        n, r, m = lists.spans.size[group], lists.hits(self.rel)[group], lists.inside(k)[group]
-        start, total = lists.spans.start[group], np.zeros(len(query))
-        chance = r / n
-        for place in range(1, int(m.max(initial=0)) + 1):
-            if not chance.any():
-                break
-            total += np.where(place <= m, chance / (start + place), 0.0)
-            chance = chance * np.maximum(n - r - place + 1, 0) / np.maximum(n - place, 1)
-        found = np.zeros(lists.n_queries)
-        found[query] = total
-        return found
+        """Expected over all orders of tied items."""
+        from ndcg_spark.metrics.kernels.first_hit import reciprocal_rank
+
+        return reciprocal_rank(lists, k, self.rel)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ndcg_spark.kernels.diversity import mean_cosine, mean_jaccard, share_of_pairs_left_out
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, chosen_offsets
 from ndcg_spark.metrics.base import CATEGORIES, VECTOR, Metric, NamedMetric, Need
-from ndcg_spark.metrics.items import ItemLists
-from ndcg_spark.metrics.lists import RelevanceLists
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 KINDS = {"vector": VECTOR, "categories": CATEGORIES}
 
@@ -31,13 +30,6 @@ class _OfPairs(Metric):
         """Vectors or categories of items."""
         return (KINDS[self.by],)
 
-    def _with_features(self, items: ItemLists) -> BoolArray:
-        if self.by == "categories" and items.categories is not None:
-            return np.asarray(items.categories.any(axis=1))
-        if self.by == "vector" and items.has_vector is not None:
-            return items.has_vector
-        raise ValueError(f"these lists come without {self.by}")
-
 
 @dataclass(frozen=True)
 class IntraListSimilarity(_OfPairs):
@@ -54,16 +46,9 @@ class IntraListSimilarity(_OfPairs):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean over the pairs whose items both have features; NaN without such a pair."""
-        return lists.kept(("ils", self.by, k), lambda: self._similarity(lists.known_items, k))
+        from ndcg_spark.metrics.kernels.item_pairs import mean_similarity
 
-    def _similarity(self, items: ItemLists, k: int | None) -> FloatArray:
-        chosen = (items.inside(k) & self._with_features(items)).nonzero()[0]
-        offsets = chosen_offsets(chosen, items.offsets)
-        if self.by == "vector" and items.vectors is not None:
-            return mean_cosine(items.vectors, chosen, offsets)
-        if items.categories is None:
-            raise ValueError("these lists come without categories")
-        return mean_jaccard(items.categories[chosen], offsets)
+        return lists.kept(("ils", self.by, k), lambda: mean_similarity(lists.known_items, k, self.by))
 
 
 @dataclass(frozen=True)
@@ -87,6 +72,6 @@ class PairsLeftOut(_OfPairs):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Pairs with an item without features, over all pairs."""
-        items = lists.known_items
-        inside, offsets = items.first(k)
-        return share_of_pairs_left_out(self._with_features(items)[inside], offsets)
+        from ndcg_spark.metrics.kernels.item_pairs import share_left_out
+
+        return share_left_out(lists.known_items, k, self.by)

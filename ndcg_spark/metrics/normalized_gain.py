@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.lists import RelevanceLists
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 SOURCE = "Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418"
 

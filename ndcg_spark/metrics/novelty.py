@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ndcg_spark.kernels.novelty import first_rank, information, list_means
-from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.metrics.base import FIRST_SEEN, POPULARITY, SEEN, Metric, Need
-from ndcg_spark.metrics.lists import RelevanceLists
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 COUNTED = ("interactions", "users")
 
@@ -35,6 +37,8 @@ class Novelty(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean over the first k items; an item that nobody has met counts as met once."""
+        from ndcg_spark.kernels.novelty import information, list_means
+
         items = lists.known_items
         counts, total = (
             (items.users, items.n_users) if self.by == "users" else (items.interactions, items.n_interactions)
@@ -62,6 +66,8 @@ class FirstAppearance(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean of days."""
+        from ndcg_spark.kernels.novelty import list_means
+
         items = lists.known_items
         if items.days is None:
             raise ValueError("these lists come without days")
@@ -86,6 +92,8 @@ class FirstNew(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Rank, from 1."""
+        from ndcg_spark.kernels.novelty import first_rank
+
         items = lists.known_items
         if items.seen is None:
             raise ValueError("these lists come without interactions of users")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ndcg_spark.kernels.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.lists import RelevanceLists, ratio
+
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,7 @@ class Precision(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Hits over k; over the length of the list where there is no cutoff."""
-        hits = lists.n_hits(self.rel, k)
-        return hits / k if k is not None else hits / np.maximum(lists.lengths, 1)
+        return lists.per_rank(lists.n_hits(self.rel, k), k)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Recall(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Hits over the number of relevant items; 0 where there is none."""
-        return ratio(lists.n_hits(self.rel, k), lists.at_least[self.rel])
+        return lists.per_relevant(lists.n_hits(self.rel, k), self.rel)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,5 @@ class RPrecision(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Hits on the first R ranks over R; 0 where R is 0."""
-        n_relevant, ranks = lists.at_least[self.rel], lists.ranks
-        inside = ranks.rank < np.repeat(n_relevant, np.diff(ranks.offsets))
-        hits = lists.sum_of_ranks(np.where(inside, lists.hits(self.rel), 0.0), None)
-        return ratio(hits, n_relevant)
+        first_r = lists.sum_of_first(lists.hits(self.rel), lists.at_least[self.rel])
+        return lists.per_relevant(first_r, self.rel)

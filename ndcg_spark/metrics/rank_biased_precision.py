@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+from ndcg_spark.metrics.base import Metric
 
-from ndcg_spark.kernels.ragged import FloatArray, segment_sum
-from ndcg_spark.kernels.ties import expected_weights
-from ndcg_spark.metrics.base import Metric, QueryError
-from ndcg_spark.metrics.lists import RelevanceLists
+if TYPE_CHECKING:
+    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
-_SMALLEST = math.log(2.0**-1074)
 SOURCE = "Moffat and Zobel, TOIS 27(1), 2008, doi:10.1145/1416950.1416952"
 
 
@@ -37,11 +35,9 @@ class RankBiasedPrecision(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of weighted gains; an unjudged item gains 0."""
-        gains = lists.is_relevant(self.rel).astype(np.float64)
-        if self.max_grade:
-            refuse_above(lists, self.max_grade, k)
-            gains = lists.gains / self.max_grade
-        return (1 - self.p) * segment_sum(gains * _weights(lists, self.p, k), lists.offsets)
+        from ndcg_spark.metrics.kernels.rank_biased_precision import rank_biased_precision
+
+        return rank_biased_precision(lists, k, self.p, self.rel, self.max_grade)
 
 
 @dataclass(frozen=True)
@@ -61,28 +57,6 @@ class RankBiasedPrecisionResidual(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """The part of the whole weight that is on no judged item."""
-        judged = segment_sum(lists.judged * _weights(lists, self.p, k), lists.offsets)
-        return np.asarray(1 - (1 - self.p) * judged)
+        from ndcg_spark.metrics.kernels.rank_biased_precision import residual
 
-
-def _weights(lists: RelevanceLists, p: float, k: int | None) -> FloatArray:
-    n_ranks = int((lists.groups.start + lists.groups.size).max(initial=0))
-    weights = _powers(p, n_ranks if k is None else min(k, n_ranks))
-    return expected_weights(lists.groups, weights, k=len(weights))
-
-
-def _powers(p: float, n: int) -> FloatArray:
-    """1, p, p^2, ... as long as they are not 0, by Python's power: NumPy's may depend on the processor."""
-    n_above_zero = math.ceil(_SMALLEST / math.log(p)) + 1
-    return np.array([p**at for at in range(min(n, n_above_zero))], dtype=np.float64)
-
-
-def refuse_above(lists: RelevanceLists, max_grade: float, k: int | None) -> None:
-    """Raise for a relevance above the highest grade that may stand on the first k ranks."""
-    above = lists.relevance > max_grade
-    if k is not None:
-        above &= lists.groups.start < k
-    if above.any():
-        at = int(above.argmax())
-        query = int(np.searchsorted(lists.offsets, at, side="right") - 1)
-        raise QueryError(query, f"has relevance {lists.relevance[at]:g}, above max_grade {max_grade:g}")
+        return residual(lists, k, self.p)

@@ -29,6 +29,8 @@ def all_metrics() -> dict[str, type[NamedMetric]]:
     """
     found: dict[str, type[NamedMetric]] = {}
     for module in pkgutil.iter_modules(package.__path__):
+        if module.ispkg:  # what computes them
+            continue
         for _, value in inspect.getmembers(import_module(f"{package.__name__}.{module.name}"), inspect.isclass):
             if issubclass(value, NamedMetric) and not inspect.isabstract(value) and hasattr(value, "name"):
                 found[value.name] = value

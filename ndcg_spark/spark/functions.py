@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
 from ndcg_spark.errors import one_of
-from ndcg_spark.kernels.discounts import check_discount
+from ndcg_spark.kernels.forms import check_discount
 from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.plan import check_cutoffs, cutoff_of
 from ndcg_spark.spark.expressions import refuse

@@ -8,7 +8,8 @@ import pandas as pd
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.dcg import dcg, ndcg, sort_within_queries
 from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.kernels.gains import gain_function, relevance_range
+from ndcg_spark.kernels.forms import relevance_range
+from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import FloatArray, IntArray, lengths_of, offsets_of
 from ndcg_spark.kernels.top_k import NumberArray
 from ndcg_spark.worker.batches import refusals_marked

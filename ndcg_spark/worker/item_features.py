@@ -25,8 +25,9 @@ from ndcg_spark.kernels.ragged import (
     query_of_rows,
 )
 from ndcg_spark.kernels.subtopics import TopicItems
-from ndcg_spark.metrics import ItemLists, Need
+from ndcg_spark.metrics import Need
 from ndcg_spark.metrics.base import CATEGORIES, FIRST_SEEN, POPULARITY, SEEN, TOPICS, VECTOR
+from ndcg_spark.metrics.kernels.items import ItemLists
 from ndcg_spark.worker.batches import flags_of, float_values, int_values, list_offsets, value_at
 from ndcg_spark.worker.ranking.entries import list_column
 from ndcg_spark.worker.ranking.partial_ranking import places_of

@@ -10,7 +10,8 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.dcg import sort_within_queries
-from ndcg_spark.kernels.gains import LARGEST_GAIN, gain_function
+from ndcg_spark.kernels.forms import LARGEST_GAIN
+from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import (
     BoolArray,
     FloatArray,
@@ -22,7 +23,7 @@ from ndcg_spark.kernels.ragged import (
     segment_sum,
 )
 from ndcg_spark.kernels.ties import TieGroups, canonical_order, tie_groups
-from ndcg_spark.metrics import RelevanceLists
+from ndcg_spark.metrics.kernels.lists import RelevanceLists
 from ndcg_spark.worker.batches import float_values, int_values, list_offsets, value_at
 
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"

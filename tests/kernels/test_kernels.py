@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights, sort_within_queries
-from ndcg_spark.kernels.discounts import check_discount, discount_table
-from ndcg_spark.kernels.gains import exponential, gain_function, relevance_range
+from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.kernels.forms import check_discount, relevance_range
+from ndcg_spark.kernels.gains import exponential, gain_function
 from ndcg_spark.kernels.ragged import first_where, offsets_of, query_of_rows, rank_of_rows, segment_sum
 
 LOG2 = np.array([1 / math.log2(rank + 1) for rank in range(1, 41)])

@@ -9,7 +9,8 @@ import numpy as np
 
 from ndcg_spark.kernels.ragged import offsets_of
 from ndcg_spark.kernels.ties import tie_groups
-from ndcg_spark.metrics import Metric, RelevanceLists, parse_metric
+from ndcg_spark.metrics import Metric, parse_metric
+from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 Group = Sequence[float | None]
 """Relevances of items with one score; None is an unjudged item."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ndcg_spark.kernels.gains import parse_gain_table
+from ndcg_spark.kernels.forms import parse_gain
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.spark.ranking.engine import rankings_schema
@@ -185,7 +185,7 @@ def ideal_order(plan: EvaluationPlan) -> Column:
         return order
     level = F.greatest(order, F.lit(0.0)) if convention.negative == "clip" else order
     gain = F.lit(None).cast("double")
-    for relevance, value in parse_gain_table(str(convention.gain).partition(":")[2]).items():
+    for relevance, value in (parse_gain(convention.gain).table or {}).items():
         gain = F.when(level == relevance, F.lit(value)).otherwise(gain)
     return gain
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.kernels.gains import parse_gain_table, relevance_range
+from ndcg_spark.kernels.forms import parse_gain, relevance_range
 from ndcg_spark.kernels.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.plan import MAX_RANK, MAX_WEIGHT, EvaluationPlan
 from ndcg_spark.worker.batches import (
@@ -296,7 +296,7 @@ def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason
         if convention.negative != "clip":
             yield "gain_overflow", relevance < lowest
     if convention.has_gain_table:
-        levels = list(parse_gain_table(str(convention.gain).partition(":")[2]))
+        levels = list(parse_gain(convention.gain).table or ())
         clipped = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
         yield "level_without_gain", known & ~np.isin(clipped, levels)
     if convention.negative == "error":

@@ -10,7 +10,8 @@ import numpy as np
 
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.kernels.ties import TieGroups
-from ndcg_spark.metrics.items import ItemLists
+from ndcg_spark.metrics.base import QueryError
+from ndcg_spark.metrics.kernels.items import ItemLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,30 @@ class RelevanceLists:
         ranks = self.ranks
         return segment_sum(terms if k is None else np.where(ranks.rank < k, terms, 0.0), ranks.offsets)
 
+    def sum_of_first(self, terms: FloatArray, n: IntArray) -> FloatArray:
+        """Sum of terms over as many ranks as each query says.
+
+        Parameters
+        ----------
+        terms : float64, shape (n_ranks,)
+        n : int64, shape (n_queries,)
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+        """
+        ranks = self.ranks
+        inside = ranks.rank < np.repeat(n, np.diff(ranks.offsets))
+        return self.sum_of_ranks(np.where(inside, terms, 0.0), None)
+
+    def per_rank(self, total: FloatArray, k: int | None) -> FloatArray:
+        """Divide by k, also where the list is shorter; without a cutoff by the length of the list."""
+        return total / k if k is not None else total / np.maximum(self.lengths, 1)
+
+    def per_relevant(self, total: FloatArray, level: float) -> FloatArray:
+        """Divide by the number of judged items of at least this relevance; 0 where there is none."""
+        return ratio(total, self.at_least[level])
+
     def n_hits(self, level: float, k: int | None) -> FloatArray:
         """Expected number of relevant items on the first k ranks."""
         return self.kept(("n_hits", level, k), lambda: self.sum_of_shares(self.hits(level), k))
@@ -235,6 +260,16 @@ class RelevanceLists:
         new = np.ones(len(query), dtype=np.bool_)
         new[1:] = query[1:] != query[:-1]
         return query[new], found[new]
+
+    def refuse_above(self, max_grade: float, k: int | None) -> None:
+        """Raise QueryError for a relevance above the highest grade that may stand on the first k ranks."""
+        above = self.relevance > max_grade
+        if k is not None:
+            above &= self.groups.start < k
+        if above.any():
+            at = int(above.argmax())
+            query = int(np.searchsorted(self.offsets, at, side="right") - 1)
+            raise QueryError(query, f"has relevance {self.relevance[at]:g}, above max_grade {max_grade:g}")
 
     def kept(self, name: object, compute: Callable[[], FloatArray]) -> FloatArray:
         """What was computed before under this name, or is computed now."""

@@ -1,0 +1,1 @@
+"""What computes metrics: arrays in, arrays out."""
