@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-BLOCKED = ("pyspark", "py4j", "pandas", "pyarrow", "scipy")
+BLOCKED = ("pyspark", "py4j", "pandas", "pyarrow", "scipy", "numpy")
 PROGRAM = f"""
 import sys
 
@@ -89,5 +89,5 @@ def test_values_of_options_are_refused(ended, arguments, named):
 def test_a_job_says_what_cannot_be_imported(ended, arguments):
     code, out, err = ended[arguments]
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("ndcg-spark: pyarrow ")
+    assert err.startswith("ndcg-spark: numpy ")
     assert "pip install" in err
