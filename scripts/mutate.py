@@ -411,6 +411,8 @@ class Hunt:
     def _recorded(self, tests: Sequence[str]) -> dict[str, Any]:
         passed = self.runner.copy / "passed"
         passed.unlink(missing_ok=True)
+        passed.touch()
+        passed.chmod(0o666)  # a test may be another user for a moment
         found: dict[str, Any] = {}
         last: dict[str, Any] = {}
         for answer in self.runner.run(RECORD, tests, dict.fromkeys(tests, 120.0)):
@@ -422,7 +424,7 @@ class Hunt:
                 print(f"fails without a mutant: {answer['ended']}: {answer['why']}", flush=True)
         names = {number: what for what, number in last["running"].items()}
         by: dict[str, dict[str, int]] = {}
-        for line in passed.read_text().splitlines() if passed.exists() else ():
+        for line in passed.read_text().splitlines():
             running, number, outcome = map(int, line.split())
             its = by.setdefault(names.get(running, ""), {})
             name = short(self.mutants[number].key)
@@ -619,6 +621,7 @@ def main() -> int:
     topics = options.topic or list(TOPICS)
     with tempfile.TemporaryDirectory(prefix="mutate-") as name:
         folder = Path(name).resolve()
+        folder.chmod(0o755)
         copied(folder)
         mutants = prepared(folder, NAME, TOPICS, f"{NAME}/errors.py")
         numbers = chosen(mutants, topics, options.only, options.n, options.seed)

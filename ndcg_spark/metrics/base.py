@@ -1,6 +1,7 @@
 """What a metric is.
 
-Metrics are looked up by name before anything is loaded: their modules import NumPy when a value is computed.
+Names and parameters of metrics are read without NumPy. So a module of a metric imports its kernel in the method that
+computes the values, not at the top.
 """
 
 from __future__ import annotations

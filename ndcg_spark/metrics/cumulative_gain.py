@@ -37,4 +37,4 @@ class AverageCumulativeGain(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of relevances over k; over the length of the list where there is no cutoff."""
-        return lists.per_rank(lists.sum_of_shares(lists.by_group(lists.relevance.clip(0.0)), k), k)
+        return lists.per_rank(lists.sum_of_shares(lists.by_group(lists.clipped), k), k)

@@ -29,7 +29,7 @@ def all_metrics() -> dict[str, type[NamedMetric]]:
     """
     found: dict[str, type[NamedMetric]] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        if module.ispkg:  # what computes them
+        if module.ispkg:  # the kernels, which load NumPy
             continue
         for _, value in inspect.getmembers(import_module(f"{package.__name__}.{module.name}"), inspect.isclass):
             if issubclass(value, NamedMetric) and not inspect.isabstract(value) and hasattr(value, "name"):

@@ -1,1 +1,1 @@
-"""What computes metrics: arrays in, arrays out."""
+"""What computes metrics: ranked lists in, a value of each query out."""

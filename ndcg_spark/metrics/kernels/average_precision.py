@@ -47,7 +47,7 @@ def average_precision_at_r(lists: RelevanceLists, rel: float) -> FloatArray:
 
 def weighted_average_precision(lists: RelevanceLists, k: int | None) -> FloatArray:
     """Sum of average cumulative gains at items with a relevance above 0, over their number."""
-    gains = np.maximum(lists.relevance, 0.0)
+    gains = lists.clipped
     return mean_over_hits(lists, lists.by_group((gains > 0).astype(np.float64)), lists.by_group(gains), k)
 
 

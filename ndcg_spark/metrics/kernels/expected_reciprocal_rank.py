@@ -39,7 +39,7 @@ def expected_reciprocal_rank(lists: RelevanceLists, k: int | None, max_grade: fl
 
 def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
     """Chance to stop at each rank, over the rank."""
-    stop = exponential(np.maximum(lists.relevance, 0.0)) / 2.0**max_grade
+    stop = exponential(lists.clipped) / 2.0**max_grade
     ranks, spans = lists.ranks, lists.spans
     if not lists.tied:
         return np.asarray(stop * _running_product(1 - stop, spans.offsets) / (ranks.rank + 1))

@@ -108,9 +108,14 @@ class RelevanceLists:
         return self.items
 
     @cached_property
+    def clipped(self) -> FloatArray:
+        """Relevances, those below 0 as 0."""
+        return np.maximum(self.relevance, 0.0)
+
+    @property
     def gains(self) -> FloatArray:
         """Relevances as metrics add them up: those below 0 as the convention says."""
-        return np.maximum(self.relevance, 0.0) if self.clips else self.relevance
+        return self.clipped if self.clips else self.relevance
 
     @cached_property
     def tied(self) -> bool:
