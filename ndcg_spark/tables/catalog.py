@@ -33,8 +33,8 @@ _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 _OF_ICEBERG = "SparkSessionCatalog"
 """The class that remembers tables of Iceberg only, and leaves the others to Spark's own catalog."""
 _PER_STATEMENT = 500
-_ATTEMPTS = 3
-"""To add columns that other jobs add at the same time."""
+_ATTEMPTS = 6
+"""To add columns that other jobs add at the same time, and to see them."""
 _altering = threading.Lock()
 """A catalog of Hive replaces all columns of a table at once, so that one of two threads would undo the other."""
 _QUOTED = r"`(?:[^`]|``)*`"
@@ -219,7 +219,7 @@ def check_table(
         if not spark.catalog.tableExists(table):
             return None
         facts = described(spark, table)
-        schema = spark.table(table).schema
+        schema = columns_now(spark, table)
         provider = facts.get("provider", "hive").lower()
         # A commit of Delta replaces any rows, so that such a table may be clustered instead.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
@@ -259,8 +259,18 @@ def check_table(
     return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body, growth=growth)
 
 
+def columns_now(spark: SparkSession, table: str) -> T.StructType:
+    """Ask for the columns of a table anew: Spark remembers those that it had when a query read it."""
+    with suppress(*SPARK_ERRORS):  # not every engine has to be told
+        spark.catalog.refreshTable(table)
+    return spark.table(table).schema
+
+
 def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField]) -> None:
     """Add columns to a table unless it has them; they are null in all of its rows.
+
+    Spark sees them afterwards. A query that looked the table up before, and ends later, would else let it remember
+    the table without them, and the values of rows to come would be lost.
 
     Parameters
     ----------
@@ -273,25 +283,24 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     OutputRefusedError
         When the catalog, or whoever keeps it, does not allow that.
     """
+    failure: Exception | None = None
     with _altering:
-        for attempt in range(_ATTEMPTS):
-            with suppress(*SPARK_ERRORS):  # other jobs may have added columns since; not every engine has to be told
-                spark.catalog.refreshTable(table)
-            have = {name.lower() for name in spark.table(table).columns}
+        for _ in range(_ATTEMPTS):
+            have = {name.lower() for name in columns_now(spark, table).names}
             new = [one for one in columns if one.name.lower() not in have]
             if not new:
                 return
             statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
             try:
                 spark.sql(statement)
-                return
-            except SPARK_ERRORS as error:
-                if attempt == _ATTEMPTS - 1:
-                    raise OutputRefusedError(
-                        f"table {table!r} has no column {', '.join(repr(one.name) for one in new)}, and it could not "
-                        f"be added ({first_line(error).rstrip('.')}); name another table, or have somebody run: "
-                        f"{statement}"
-                    ) from error
+            except SPARK_ERRORS as error:  # another job may have added them just now
+                failure = error
+    names = ", ".join(repr(one.name) for one in new)
+    why = first_line(failure).rstrip(".") if failure else "Spark does not see it"
+    raise OutputRefusedError(
+        f"table {table!r} has no column {names}, and it could not be added ({why}); name another table, or have "
+        f"somebody run: {statement}"
+    ) from failure
 
 
 def _declared(one: T.StructField) -> str:
@@ -394,7 +403,18 @@ def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
     -------
     DataFrame
         Lazy.
+
+    Raises
+    ------
+    OutputRefusedError
+        When the table lacks a column of the rows.
     """
+    declared = {one.name.lower() for one in facts.columns}
+    lost = [name for name in rows.columns if name.lower() not in declared and name not in PARTITIONS]
+    if lost:
+        raise OutputRefusedError(
+            f"table {facts.name!r} has no column {lost[0]!r}: somebody changed its columns meanwhile; run again."
+        )
     exact, loose = set(rows.columns), {name.lower(): name for name in rows.columns}
     spelled = {one.name: one.name if one.name in exact else loose.get(one.name.lower()) for one in facts.columns}
     body = [
@@ -408,7 +428,7 @@ def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
 
 def with_columns_of_now(spark: SparkSession, facts: TableFacts) -> TableFacts:
     """Look at the columns of a table again: other jobs may have added some."""
-    columns = [one for one in spark.table(facts.name).schema if one.name not in PARTITIONS]
+    columns = [one for one in columns_now(spark, facts.name) if one.name not in PARTITIONS]
     return replace(facts, columns=T.StructType(columns))
 
 

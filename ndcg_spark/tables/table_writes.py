@@ -136,10 +136,8 @@ class RemoteTableWrite:
         ours = partition_locations(self.spark, self.facts.name, wanted)
         if not all(ours.get(folder, "").startswith(self._attempt) for folder in wanted):
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
-        self.spark.catalog.refreshTable(self.facts.name)
-        add_columns(
-            self.spark, self.facts.name, list(self.facts.columns)
-        )  # no lock keeps other jobs from undoing that
+        # Again: no lock keeps other jobs from undoing that.
+        add_columns(self.spark, self.facts.name, list(self.facts.columns))
         verify_counts(self.spark, self.facts.name, wanted, self._counted)
 
     def undo(self) -> None:

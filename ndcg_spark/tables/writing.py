@@ -34,7 +34,7 @@ from ndcg_spark.tables.slices import PARTITIONS, ManyNights, RunPartition, refus
 from ndcg_spark.tables.table_writes import LocalTableWrite, RemoteTableWrite
 
 _log = logging.getLogger(__name__)
-_ATTEMPTS = 3
+_ATTEMPTS = 6
 """To claim slices of a table that others make and drop at the same time."""
 
 
@@ -193,7 +193,7 @@ def _open(
         staged = _open_table(spark, stored, reference, kind, folders, grow=grow, tell=tell)
         if staged is not None:
             return staged
-    raise OutputRefusedError(f"table {reference!r} was dropped by somebody else meanwhile; run again.")
+    raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
 
 
 def _open_table(
@@ -206,7 +206,7 @@ def _open_table(
     grow: bool,
     tell: Tell,
 ) -> Staged | None:
-    """Claim slices of a table, made first if it is not there; None where it was dropped before they were claimed.
+    """Claim slices of a table, made first if it is not there; None where somebody dropped or altered it meanwhile.
 
     A writer drops the table that it has made if its rows do not come, unless others have claimed slices of it. That
     can only be seen where the table's folder is shared; elsewhere an empty table stays.
@@ -223,7 +223,7 @@ def _open_table(
             with nullcontext() if root is None else alone(root):  # of two jobs, one would undo the other's columns
                 add_columns(spark, reference, facts.growth.added)
             facts = check_table(spark, reference, stored, kind, grow=grow)
-        if facts is None:
+        if facts is None or facts.growth.added:
             return None
         on_failure = partial(_drop_created, spark, facts, root) if created and root is not None else None
         write = _table_write(spark, facts, folders, root, tell)

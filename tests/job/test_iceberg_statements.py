@@ -21,6 +21,7 @@ DESCRIBED = [
     ("Location", "s3://b/t"),
     ("Provider", "iceberg"),
 ]
+COUNTRY = T.StructField("country", T.StringType())
 SLICE = "run_date=2026-01-31/slice=shop-12345678"
 
 
@@ -38,10 +39,11 @@ class Session:
         self.catalog = SimpleNamespace(
             tableExists=lambda _: True, listColumns=lambda _: columns, refreshTable=lambda _: None
         )
-        self.altered = []
+        self.altered, self.added, self.is_blind = [], [], False
 
     def table(self, _):
-        return SimpleNamespace(schema=IN_TABLE, columns=IN_TABLE.fieldNames())
+        schema = T.StructType([*IN_TABLE, *([] if self.is_blind else self.added)])
+        return SimpleNamespace(schema=schema, columns=schema.fieldNames())
 
     def sql(self, statement):
         if statement.startswith("DESCRIBE"):
@@ -58,7 +60,7 @@ class Session:
             self.altered.append(statement)
             if next(self.failing, False):
                 raise SPARK_ERRORS[0]("no right to alter")
-            rows = []
+            rows, self.added = [], [COUNTRY]
         return SimpleNamespace(collect=lambda: rows, first=lambda: next(iter(rows), None))
 
 
@@ -125,11 +127,18 @@ def test_a_table_that_goes_between_two_questions_is_none():
 
 def test_columns_are_added_again_where_others_came_first():
     session = Session(failing=[True, True])
-    add_columns(session, "a.t", [T.StructField("country", T.StringType())])
+    add_columns(session, "a.t", [COUNTRY])
     assert session.altered == ["ALTER TABLE a.t ADD COLUMNS (`country` string)"] * 3
     refusing = Session(failing=[True] * 9)
     with pytest.raises(
         OutputRefusedError, match=r"could not be added .*no right to alter.*somebody run: ALTER TABLE a"
     ):
-        add_columns(refusing, "a.t", [T.StructField("country", T.StringType())])
-    assert len(refusing.altered) == 3
+        add_columns(refusing, "a.t", [COUNTRY])
+    assert len(refusing.altered) == 6
+
+
+def test_columns_that_cannot_be_seen_are_not_taken_for_added():
+    session = Session()
+    session.is_blind = True
+    with pytest.raises(OutputRefusedError, match=r"has no column 'country', .*\(Spark does not see it\)"):
+        add_columns(session, "a.t", [COUNTRY])

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -39,9 +39,16 @@ from ndcg_spark.tables import (
     table_writes,
     writing,
 )
-from ndcg_spark.tables.catalog import partition_locations, place_of_table, set_location, verify_counts
+from ndcg_spark.tables.catalog import (
+    as_declared,
+    check_table,
+    partition_locations,
+    place_of_table,
+    set_location,
+    verify_counts,
+)
 from ndcg_spark.tables.remote import RemoteFolderWrite
-from ndcg_spark.tables.slices import NightlySlice
+from ndcg_spark.tables.slices import NightlySlice, stamped
 
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
 OTHER = RunPartition(run_date=date(2026, 1, 31), dataset="app")
@@ -380,7 +387,9 @@ def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch
         return made
 
     monkeypatch.setattr(writing, "create_table", create_and_lose)
-    with pytest.raises(OutputRefusedError, match=f"table '{table.reference}' was dropped by somebody else meanwhile"):
+    with pytest.raises(
+        OutputRefusedError, match=f"table '{table.reference}' was dropped or altered by somebody else"
+    ):
         table.write(rows(spark, 1))
 
 
@@ -551,16 +560,50 @@ def test_two_data_sets_at_once_into_a_new_table(table, spark):
             spark.sql(f"DROP TABLE {table.reference}")
 
 
+def test_a_column_that_the_table_lost_meanwhile_is_not_lost_with_it(spark, tmp_path):
+    one = Table(spark, "table", tmp_path / "lost")
+    try:
+        one.write(rows(spark, 1))
+        stored = stamped(rows(spark, 2).withColumn("more", F.lit(1)), NIGHT, [""])
+        facts = check_table(spark, one.reference, stored.drop("run_date", "slice").schema)
+        with pytest.raises(OutputRefusedError, match=f"table '{one.reference}' has no column 'more': somebody"):
+            as_declared(stored, facts)
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {one.reference}")
+
+
+@contextmanager
+def read_all_the_time(table):
+    """Look a catalog table up in threads of their own, as somebody's queries do."""
+    ended = threading.Event()
+
+    def look():
+        while not ended.is_set():
+            assert table.spark.table(table.reference).schema
+
+    with ThreadPoolExecutor(2) as pool:
+        looks = [pool.submit(look) for _ in range(2 * table.is_table)]
+        try:
+            yield
+        finally:
+            ended.set()
+    assert [one.exception() for one in looks] == [None] * len(looks)
+
+
 @pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
 def test_writers_that_add_columns_at_once(table, spark):
-    """Each of them may read the columns of a table before the other one has added its own."""
+    """Each of them may read the columns of a table before the other one has added its own.
+
+    Spark remembers the columns that the last look-up found, even one that began before they were added.
+    """
     table.write(rows(spark, 0), partition=NIGHT)
-    for value in (1, 2):
-        calls = [
-            partial(table.write, rows(spark, value).selectExpr("*", f"{value} AS {name}_{value}"), partition=one)
-            for name, one in (("ours", NIGHT), ("theirs", OTHER))
-        ]
-        assert ends(*calls) == [None, None]
+    with read_all_the_time(table):
+        for value in (1, 2):
+            calls = [
+                partial(table.write, rows(spark, value).selectExpr("*", f"{value} AS {name}_{value}"), partition=one)
+                for name, one in (("ours", NIGHT), ("theirs", OTHER))
+            ]
+            assert ends(*calls) == [None, None]
     frame = spark.table(table.reference) if table.is_table else read_table(spark, table.reference).frame
     # Of a folder, columns that no night has any more are gone.
     gone = ["NULL AS ours_1", "NULL AS theirs_1"] if not table.is_table else []
