@@ -1,39 +1,51 @@
-"""The commands of `ndcg-spark`."""
+"""The commands of `ndcg-spark`, by name: one is loaded when it is called."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
 
 import click
 
 from ndcg_spark._version import __version__
-from ndcg_spark.cli.build_judgments import build_judgments
-from ndcg_spark.cli.business_link import business_link
-from ndcg_spark.cli.compare_runs import compare_runs
-from ndcg_spark.cli.conventions import conventions
-from ndcg_spark.cli.diagnose import diagnose
-from ndcg_spark.cli.flag_changes import flag_changes
-from ndcg_spark.cli.make_report import report
-from ndcg_spark.cli.mean_ndcg import mean_ndcg
-from ndcg_spark.cli.metrics import metrics
-from ndcg_spark.cli.position_bias import position_bias
-from ndcg_spark.cli.retrieve import retrieve
-from ndcg_spark.cli.roll_up import roll_up
+
+_WHERE = {
+    "mean-ndcg": "mean_ndcg:mean_ndcg",
+    "retrieve": "retrieve:retrieve",
+    "compare-runs": "compare_runs:compare_runs",
+    "diagnose": "diagnose:diagnose",
+    "build-judgments": "build_judgments:build_judgments",
+    "position-bias": "position_bias:position_bias",
+    "report": "make_report:report",
+    "business-link": "business_link:business_link",
+    "roll-up": "roll_up:roll_up",
+    "flag-changes": "flag_changes:flag_changes",
+    "conventions": "conventions:conventions",
+    "metrics": "metrics:metrics",
+}
+"""Modules of this package and what they call the command."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(Mapping[str, click.Command]):
+    """Commands by name, loaded when they are asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, attribute = _WHERE[name].partition(":")
+        found: click.Command = getattr(import_module(f"ndcg_spark.cli.{module}"), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WHERE)
+
+    def __len__(self) -> int:
+        return len(_WHERE)
+
+
+commands: Any = _Commands()  # click's annotation wants to add commands, which it does not do
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, commands=commands)
 @click.version_option(__version__, prog_name="ndcg-spark")
 def cli() -> None:
     """Evaluate rankings on Apache Spark: NDCG of every query, and its mean per ranker and segment."""
-
-
-cli.add_command(mean_ndcg)
-cli.add_command(retrieve)
-cli.add_command(compare_runs)
-cli.add_command(diagnose)
-cli.add_command(build_judgments)
-cli.add_command(position_bias)
-cli.add_command(report)
-cli.add_command(business_link)
-cli.add_command(roll_up)
-cli.add_command(flag_changes)
-cli.add_command(conventions)
-cli.add_command(metrics)

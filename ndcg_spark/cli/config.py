@@ -18,6 +18,7 @@ from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.base import FIRST_SEEN
 from ndcg_spark.plan import Columns, EvaluationPlan, ItemColumns, cutoffs_of, metrics_of, segment_sets_of
 from ndcg_spark.redaction import redacted
+from ndcg_spark.references import guess_format, without_ending
 
 GROW, STRICT = "grow", "strict"
 """What `--schema` takes: whether tables may get columns."""
@@ -310,7 +311,6 @@ def tables_written(options: Mapping[str, Any]) -> list[str]:
 def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
     """Names of the catalog tables that are written, the run log too, and the kind of each."""
     with needed_packages():
-        from ndcg_spark.spark.formats import guess_format
         from ndcg_spark.tables.catalog import TABLE_KINDS
 
     written = [name for name in (*tables_written(options), "run_log") if options.get(name)]
@@ -369,10 +369,6 @@ def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     InvalidParameterError
         When results of SQL are to be stored without a name: they would replace those of any other query.
     """
-    with needed_packages():
-        from ndcg_spark.spark.folders import without_ending
-        from ndcg_spark.spark.formats import guess_format
-
     if options["dataset"]:
         return str(options["dataset"])
     if (source.kind or guess_format(source.reference)) == "sql":

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.conventions import ABOUT, PRESETS
 
 
 @click.command("conventions")
 def conventions() -> None:
     """List the conventions: what each changes against the default, and which tool it reproduces."""
+    with needed_packages():
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
     table = Table(box=box.SIMPLE)
     for name in ("convention", "against the default", "reproduces"):
         table.add_column(name, overflow="fold")

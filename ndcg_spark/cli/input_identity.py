@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark.cli.config import Source, source_of, tables_read
 from ndcg_spark.errors import one_line
 from ndcg_spark.redaction import redacted
+from ndcg_spark.references import guess_format
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
-from ndcg_spark.spark.formats import guess_format, read_query
+from ndcg_spark.spark.formats import read_query
 from ndcg_spark.tables import canonical
 from ndcg_spark.tables.catalog import described
 from ndcg_spark.tables.iceberg import IcebergLog

@@ -9,10 +9,10 @@ from contextlib import closing
 
 import click
 
+from ndcg_spark.cli.commands import cli
 from ndcg_spark.cli.flags import with_flags
 from ndcg_spark.cli.interrupts import TerminatedError
 from ndcg_spark.cli.logs import Logs, form_asked_for
-from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.cli.printing import lasting_streams
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
 from ndcg_spark.redaction import redacted
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
             if not one.isascii() and one != one.encode(errors="replace").decode():
                 return _ended(logs, prog, f"argument {one!r} is not valid UTF-8.", EXIT_REFUSED)
         try:
-            result = _commands().main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
+            result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
         except click.ClickException as error:
             return _ended(logs, prog, error.format_message(), EXIT_REFUSED)
         except PartlyWrittenError as error:
@@ -63,13 +63,6 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
                 print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
             return EXIT_CRASHED
     return result if isinstance(result, int) else EXIT_DONE
-
-
-def _commands() -> click.Group:
-    """Import the commands, here, as they import NumPy."""
-    with needed_packages():
-        from ndcg_spark.cli.commands import cli
-    return cli
 
 
 def _ended(logs: Logs, prog: str, message: str, code: int) -> int:

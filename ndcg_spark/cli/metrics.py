@@ -6,16 +6,19 @@ import sys
 from dataclasses import fields
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from ndcg_spark.cli.needed_packages import needed_packages
 from ndcg_spark.metrics import all_metrics
 
 
 @click.command("metrics")
 def metrics() -> None:
     """List the metrics: their parameters with defaults, what they are, and where they come from."""
+    with needed_packages():
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
     table = Table(box=box.SIMPLE)
     for name in ("metric", "parameters", "value of a query", "needs", "source"):
         table.add_column(name, overflow="fold", no_wrap=name == "metric")

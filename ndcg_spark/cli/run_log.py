@@ -25,8 +25,9 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.cli.config import Target, format_name, source_of, tables_read, tables_written
 from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.references import guess_format
 from ndcg_spark.spark.failures import SPARK_ERRORS
-from ndcg_spark.spark.formats import guess_format, read_query
+from ndcg_spark.spark.formats import read_query
 from ndcg_spark.tables import (
     Reading,
     RunPartition,

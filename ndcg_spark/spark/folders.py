@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
@@ -16,23 +15,13 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.redaction import redacted
+from ndcg_spark.references import format_of_ending
 from ndcg_spark.spark.failures import SPARK_ERRORS, is_unsupported
 from ndcg_spark.spark.settings import session_time_zone
 from ndcg_spark.worker.files.listing import below_common_folder, data_files, is_hidden, two_levels
 
 FILE_FORMATS = ("parquet", "orc", "avro", "csv", "json", "text")
 """Formats whose tables are folders of files, and nothing else."""
-_ENDINGS = {
-    ".parquet": "parquet",
-    ".orc": "orc",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".avro": "avro",
-}
-_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 _ALL_LEVELS, _MERGE = "recursiveFileLookup", "mergeSchema"
 _OF_ONE_FILE = ("parquet", "orc")
@@ -59,17 +48,6 @@ _TEXTS = {
 def is_pattern(path: str) -> bool:
     """Whether Spark takes a path to be read for a pattern, whatever lies there under that name."""
     return bool(_PATTERN.search(path))
-
-
-def format_of_ending(name: str) -> str | None:
-    """Tell the format of a file or folder by the ending of its name, behind which may be that of a compression."""
-    return _ENDINGS.get(os.path.splitext(_COMPRESSED.sub("", name.lower()))[1])
-
-
-def without_ending(name: str) -> str:
-    """Take the endings of a file's name that say its format and compression from it."""
-    plain = _COMPRESSED.sub("", name)
-    return os.path.splitext(plain)[0] if format_of_ending(plain) else plain
 
 
 def read_files(

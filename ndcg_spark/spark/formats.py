@@ -13,16 +13,16 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.redaction import redacted
+from ndcg_spark.references import guess_format
 from ndcg_spark.spark.expressions import MALFORMED
 from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
-from ndcg_spark.spark.folders import format_of_ending, read_files
+from ndcg_spark.spark.folders import read_files
 from ndcg_spark.spark.objects import read_parquet
 from ndcg_spark.spark.settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.spark.table_folders import DATA_FORMATS, refuse_table_files, table_folder_of
 from ndcg_spark.worker.files.stores import refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
-_QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _IN_A_DATABASE = re.compile(r"\w+\.\w+")
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
 _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
@@ -47,30 +47,6 @@ class Table:
     name: str
     parse_text: bool
     path: str | None
-
-
-def guess_format(reference: str) -> str:
-    """Tell what kind of reference a user gave.
-
-    Parameters
-    ----------
-    reference : str
-        A path, a table's name, or a query.
-
-    Returns
-    -------
-    str
-        `sql` for a query; by its ending, or `parquet`, for a path (it has a slash, or is there); else `table`.
-
-    Examples
-    --------
-    >>> guess_format("logs/2026-01-01/run.csv.gz"), guess_format("s3://bucket/run"), guess_format("prod.rankings")
-    ('csv', 'parquet', 'table')
-    """
-    if _QUERY.match(reference):
-        return "sql"
-    is_path = "/" in reference or os.sep in reference or os.path.exists(reference)
-    return format_of_ending(reference.rstrip("/")) or ("parquet" if is_path else "table")
 
 
 def read_table(

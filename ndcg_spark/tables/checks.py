@@ -17,9 +17,9 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
 from ndcg_spark.redaction import redacted
+from ndcg_spark.references import guess_format
 from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_denied, is_unsupported
 from ndcg_spark.spark.folders import files_below, is_pattern
-from ndcg_spark.spark.formats import guess_format
 from ndcg_spark.spark.table_folders import is_there, table_folder_of
 from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
 from ndcg_spark.tables.claims import HIDDEN, Tell

@@ -62,9 +62,24 @@ def test_importing_the_package_loads_nothing_heavy():
     assert loaded.stdout.split() == []
 
 
+def test_what_workers_run_loads_no_spark():
+    """Of Spark's own Python, a worker gets what its batches need."""
+    modules = [source.module for source in sources_in(PACKAGE) if source.module.startswith(f"{PACKAGE}.worker")]
+    code = f"import sys, {', '.join(modules)}; print('pyspark' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert len(modules) > 20
+    assert ended.stdout.split() == ["False"]
+
+
 def test_every_public_name_is_there():
-    package = __import__(PACKAGE)
-    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+    """After every module was imported, too: a module of a name hides what the package looks up under it."""
+    names = ", ".join(sorted({source.module for source in sources_in(PACKAGE)}))
+    code = (
+        f"import {names}; package = {PACKAGE}; "
+        "print([name for name in package.__all__ if type(getattr(package, name)).__name__ == 'module'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["[]"]
 
 
 # ------------------------------------------------------------------------------- the rules object to bad code

@@ -21,10 +21,11 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import plain_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.references import guess_format
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, rejects_table
 from ndcg_spark.spark.expressions import MALFORMED
-from ndcg_spark.spark.formats import guess_format, read_table
+from ndcg_spark.spark.formats import read_table
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
 from ndcg_spark.worker.ranking.valid_rows import RowRules

@@ -54,7 +54,7 @@ LAYERS = (
     ),
     Layer(frozenset({"metrics"}), frozenset({"numpy"})),
     Layer(frozenset({"kernels"}), frozenset({"numpy", "scipy"})),
-    Layer(frozenset({"errors", "redaction"}), frozenset()),
+    Layer(frozenset({"errors", "redaction", "references"}), frozenset()),
     Layer(frozenset({"_version"}), frozenset()),
 )
 # __init__ may import only these when it is itself imported; everything else is looked up when first used.

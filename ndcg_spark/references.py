@@ -1,0 +1,54 @@
+"""References to tables, as users write them: what their text says of the format, before anything is opened."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".avro": "avro",
+}
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
+
+
+def guess_format(reference: str) -> str:
+    """Tell what kind of reference a user gave.
+
+    Parameters
+    ----------
+    reference : str
+        A path, a table's name, or a query.
+
+    Returns
+    -------
+    str
+        `sql` for a query; by its ending, or `parquet`, for a path (it has a slash, or is there); else `table`.
+
+    Examples
+    --------
+    >>> guess_format("logs/2026-01-01/run.csv.gz"), guess_format("s3://bucket/run"), guess_format("prod.rankings")
+    ('csv', 'parquet', 'table')
+    """
+    if _QUERY.match(reference):
+        return "sql"
+    is_path = "/" in reference or os.sep in reference or os.path.exists(reference)
+    return format_of_ending(reference.rstrip("/")) or ("parquet" if is_path else "table")
+
+
+def format_of_ending(name: str) -> str | None:
+    """Tell the format of a file or folder by the ending of its name, behind which may be that of a compression."""
+    return _ENDINGS.get(os.path.splitext(_COMPRESSED.sub("", name.lower()))[1])
+
+
+def without_ending(name: str) -> str:
+    """Take the endings of a file's name that say its format and compression from it."""
+    plain = _COMPRESSED.sub("", name)
+    return os.path.splitext(plain)[0] if format_of_ending(plain) else plain
