@@ -16,7 +16,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.kernels.student import require_scipy
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import METRICS, SummedMetric, cutoffs_of, segment_sets_of
+from ndcg_spark.plan import SummedMetric, cutoffs_of, segment_sets_of
 from ndcg_spark.spark.comparison import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.spark.streams import refuses_streams
 from ndcg_spark.worker.comparing.pairing import UNWEIGHTED
@@ -55,7 +55,7 @@ def compared_metrics(
     found: dict[tuple[str, str], frozenset[int | None] | None] = {}
     for text in (one.strip() for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
         metric, at = parse_metric(text)
-        key = (metric.name, metric.name) if metric.name in METRICS else (str(metric), metric.column)
+        key = (str(metric), metric.column)
         ks = everywhere if at is None else frozenset(cutoffs_of(at))
         before = found.get(key, frozenset())
         found[key] = None if ks is None or before is None else before | ks

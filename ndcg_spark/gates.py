@@ -10,7 +10,7 @@ from typing import Any
 
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import TIE_METRICS, EvaluationPlan, cutoffs_of
+from ndcg_spark.plan import EvaluationPlan, cutoffs_of
 
 _FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -162,9 +162,6 @@ def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: st
 
 def name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
     """The name of a metric as summaries have it, and what was written after `@`."""
-    name, _, at = named.partition("@")
-    if name in TIE_METRICS:
-        return name, at or None
     try:
         metric, k = parse_metric(named)
     except InvalidParameterError as error:

@@ -14,6 +14,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.kernels.forms import check_discount
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
+from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
 
 STRATEGIES = ("auto", "engine", "window")
 SOURCES = ("auto", "spark", "parquet")
@@ -21,13 +22,13 @@ DUPLICATE_CHECKS = ("top", "all", "none")
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MAX_WEIGHT = 1e18
-METRICS = ("ndcg", "dcg", "idcg")
-TIE_METRICS = ("ndcg_best", "ndcg_worst", "tied_share")
+SHOWN_FIRST = tuple(one.name for one in (NDCG, *NDCG.comes_with, *TIE_BOUNDS))
+"""Metrics in the order in which summaries and pages show them, before all others."""
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, *TIE_METRICS, "weight", "n_rows", "n_left_out", "n_rejected", "ranked", "ranks",
-            "scores", "tied", "ideal", "n_at_least")  # fmt: skip
+RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
+            "ranked", "ranks", "scores", "tied", "ideal", "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""
@@ -238,12 +239,16 @@ class EvaluationPlan:
         for one in self.metrics:
             if one.k not in self.cutoffs:
                 raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
+            if one.metric.needs_ties and not self.convention.groups_ties:
+                raise InvalidParameterError(
+                    f"metric {str(one)!r} needs ties=expected, best or worst; got {self.convention.ties}."
+                )
+        for one in self.reported:
             if one.metric.needs_order and self.convention.groups_ties and not self.ranks_given:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
                     f"input_order instead of {self.convention.ties}."
                 )
-
             if any(need.what == "first_seen" for need in one.metric.needs) and self.as_of is None:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs {option('as_of')}, the day on which ages are counted."
@@ -256,23 +261,33 @@ class EvaluationPlan:
             raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
 
     @property
-    def companions(self) -> tuple[tuple[Metric, int | None], ...]:
-        """The metrics with a value for each query beside `ndcg`, `dcg` and `idcg`, and their cutoffs."""
-        return tuple(
-            (one.metric, one.k)
-            for one in self.metrics
-            if isinstance(one.metric, Metric) and one.metric.name not in METRICS
-        )
+    def reported(self) -> tuple[MetricAt, ...]:
+        """Metrics of the summary at their cutoffs: those that are named, each with those that come with it."""
+        found: dict[MetricAt, None] = {}
+        for one in self.metrics or [MetricAt(NDCG, k) for k in self.cutoffs]:
+            bounds = TIE_BOUNDS if self.tie_bounds and one.metric == NDCG else ()
+            found |= dict.fromkeys(MetricAt(its, one.k) for its in (one.metric, *one.metric.comes_with, *bounds))
+        return tuple(found)
+
+    @property
+    def scored(self) -> tuple[tuple[Metric, int | None], ...]:
+        """Metrics with a value for each query, and their cutoffs; `GAINS` come together, as do tie bounds."""
+        together = (*GAINS, *(TIE_BOUNDS if self.tie_bounds else ()))
+        known = frozenset((*GAINS, *TIE_BOUNDS))
+        at = frozenset(one.k for one in self.reported if one.metric in known)
+        found = [(metric, k) for k in self.cutoffs if k in at for metric in together]
+        found += [(one.metric, one.k) for one in self.reported if isinstance(one.metric, Metric)]
+        return tuple(dict.fromkeys(found))
 
     @property
     def catalogue_metrics(self) -> tuple[tuple[CatalogueMetric, int | None], ...]:
         """The metrics of all lists together, and their cutoffs."""
-        return tuple((one.metric, one.k) for one in self.metrics if isinstance(one.metric, CatalogueMetric))
+        return tuple((one.metric, one.k) for one in self.reported if isinstance(one.metric, CatalogueMetric))
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What metrics read beside relevances, each once. Where there is anything, lists carry their items."""
-        return tuple(dict.fromkeys(need for one in self.metrics for need in one.metric.needs))
+        return tuple(dict.fromkeys(need for one in self.reported for need in one.metric.needs))
 
     def metric_with(self, need: Need) -> str:
         """Name the first metric that needs something, for messages.
@@ -285,14 +300,7 @@ class EvaluationPlan:
         -------
         str
         """
-        return next(str(one) for one in self.metrics if need in one.metric.needs)
-
-    @property
-    def gain_cutoffs(self) -> frozenset[int | None]:
-        """Cutoffs at which `ndcg`, `dcg` or `idcg` was asked for: all three have values there, as have tie bounds."""
-        if not self.metrics:
-            return frozenset(self.cutoffs)
-        return frozenset(one.k for one in self.metrics if one.metric.name in METRICS)
+        return next(str(one) for one in self.reported if need in one.metric.needs)
 
     def cutoffs_of(self, column: str) -> tuple[int | None, ...]:
         """Find the cutoffs at which a column of per-query tables has values.
@@ -307,36 +315,26 @@ class EvaluationPlan:
         tuple of int or None
             In the order of `cutoffs`; may be empty.
         """
-        at = frozenset(k for metric, k in self.companions if metric.column == column)
-        if column in (*METRICS, *TIE_METRICS):
-            at = self.gain_cutoffs
+        at = frozenset(k for metric, k in self.scored if metric.column == column)
         return tuple(k for k in self.cutoffs if k in at)
 
     @property
     def metric_columns(self) -> tuple[str, ...]:
         """Columns of values in per-query tables."""
-        others = dict.fromkeys(metric.column for metric, _ in self.companions)
-        return ("dcg", "idcg", "ndcg", *(TIE_METRICS if self.tie_bounds else ()), *others)
+        return tuple(dict.fromkeys(metric.column for metric in (*GAINS, *(metric for metric, _ in self.scored))))
 
     @property
     def summed_metrics(self) -> tuple[SummedMetric, ...]:
-        """Metrics of the summary. DCG and IDCG come with NDCG, tie bounds, too."""
-        ties = TIE_METRICS if self.tie_bounds else ()
-        if not self.metrics:
-            return tuple(SummedMetric(name, name) for name in (*METRICS, *ties))
+        """Metrics of the summary, with their cutoffs where metrics are named."""
         at: dict[SummedMetric, set[int | None]] = {}
-        for one in self.metrics:
-            name = one.metric.name
-            names = (*METRICS, *ties) if name == "ndcg" else (name,) if name in METRICS else ()
-            shown = [SummedMetric(name, name) for name in names] or [_summed(one.metric)]
-            for metric in shown:
-                at.setdefault(metric, set()).add(one.k)
-        return tuple(replace(metric, cutoffs=frozenset(ks)) for metric, ks in at.items())
+        for one in self.reported:
+            at.setdefault(_summed(one.metric), set()).add(one.k)
+        return tuple(replace(one, cutoffs=frozenset(ks) if self.metrics else None) for one, ks in at.items())
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Relevances of which metrics must know how many judged items reach them."""
-        return tuple(sorted({level for metric, _ in self.companions for level in metric.levels}))
+        return tuple(sorted({level for metric, _ in self.scored for level in metric.levels}))
 
     @property
     def max_k(self) -> int | None:
@@ -461,7 +459,7 @@ def metrics_of(
     Returns
     -------
     tuple
-        The metrics, each once and with those that come with it, and all their cutoffs, sorted.
+        The metrics, each once, and all their cutoffs, sorted.
 
     Raises
     ------
@@ -478,7 +476,7 @@ def metrics_of(
     for text in split_metrics(names):
         metric, at = parse_metric(text)
         ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
-        found |= dict.fromkeys(MetricAt(one, at) for at in ks for one in (metric, *metric.comes_with))
+        found |= dict.fromkeys(MetricAt(metric, at) for at in ks)
     if not found:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
     return tuple(found), cutoffs_of([one.k for one in found])

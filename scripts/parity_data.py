@@ -160,6 +160,7 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -
         cutoffs=plan.cutoffs,
         keys=KEYS,
         carried=COUNTS,
+        metrics=plan.scored,
         discount=None if plan.max_k is None else discount_table(plan.convention.discount, plan.max_k),
     )
     batch = rankings(queries, convention)
@@ -173,7 +174,7 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
     plan = EvaluationPlan(convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position"))
     task = ScoringTask(
         convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS,
-        metrics=plan.companions, levels=plan.levels,
+        metrics=plan.scored, levels=plan.levels,
         discount=None if plan.max_k is None else discount_table(convention.discount, plan.max_k),
     )  # fmt: skip
     batch, levels = rankings(queries, convention), plan.levels

@@ -14,7 +14,7 @@ from ndcg_spark.kernels.ragged import rank_of_rows
 from ndcg_spark.kernels.ties import TieGroups
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
-from ndcg_spark.metrics.kernels.lists import RelevanceLists
+from ndcg_spark.metrics.kernels.lists import Entries, RelevanceLists
 from ndcg_spark.worker.batches import list_offsets
 from ndcg_spark.worker.item_features import known_items
 
@@ -76,9 +76,11 @@ def _ours(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> d
     offsets = list_offsets(batch.column("items"))
     rank, one = rank_of_rows(offsets), np.ones(offsets[-1], dtype=np.int64)
     lists = RelevanceLists(
-        relevance=np.zeros(len(rank)),
-        judged=np.zeros(len(rank), dtype=np.bool_),
-        groups=TieGroups(rank, one, one, np.arange(len(rank))),
+        read=lambda: Entries(
+            relevance=np.zeros(len(rank)),
+            judged=np.zeros(len(rank), dtype=np.bool_),
+            groups=TieGroups(rank, one, one, np.arange(len(rank))),
+        ),
         offsets=offsets,
         lengths=np.diff(offsets),
         at_least={},

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.cli.config import Source
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.plan import METRICS, EvaluationPlan
+from ndcg_spark.metrics.normalized_gain import GAINS
+from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import checked_rows
 from ndcg_spark.spark.formats import Table, read_table
@@ -131,7 +132,11 @@ def read_inputs(
     plan = config.plan
     names = table.frame.columns
     has_score = any(name in names for name in plan.columns.score)
-    if not has_score and plan.columns.rank not in names and {"k", *METRICS, "status"} <= set(names):
+    if (
+        not has_score
+        and plan.columns.rank not in names
+        and {"k", *(one.column for one in GAINS), "status"} <= set(names)
+    ):
         raise InputRefusedError(
             f"--input {config.source.reference!r} is a per-query table (metrics of queries), not rankings; "
             "compare-runs reads it by --per-query."

@@ -14,7 +14,8 @@ from ndcg_spark.cli.config import Source, Target, source_of
 from ndcg_spark.cli.options import table_to_read
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import TIE_METRICS, cutoffs_of, split_metrics
+from ndcg_spark.metrics.normalized_gain import NDCG
+from ndcg_spark.plan import cutoffs_of, split_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ndcg_spark.cli.progress import Progress
     from ndcg_spark.spark.formats import Table
 
-COMPANIONS = ("dcg", "idcg")
+COMPANIONS = tuple(one.name for one in NDCG.comes_with)
 """Metrics that every evaluation has beside NDCG; they are asked for by name."""
 
 _PROVENANCE = {"limits": "string", "input": "string", "package_version": "string", "computed_at": "timestamp"}
@@ -109,13 +110,8 @@ def metric_rows_of(options: dict[str, Any], *, without: tuple[str, ...] = ()) ->
 def _wanted(text: str | None) -> tuple[WantedMetric, ...]:
     found = []
     for one in split_metrics(text or ""):
-        name, _, at = one.strip().partition("@")
-        if name in TIE_METRICS:
-            k = at or None
-        else:
-            metric, k = parse_metric(one)
-            name = str(metric)
-        found.append(WantedMetric(name, k is None, cutoffs_of(k)[0]))
+        metric, k = parse_metric(one)
+        found.append(WantedMetric(str(metric), k is None, cutoffs_of(k)[0]))
     return tuple(found)
 
 

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from ndcg_spark.cli.cells import cell
 from ndcg_spark.errors import json_printable, printable
+from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
 from ndcg_spark.nightly_plans import MANY_REJECTED
-from ndcg_spark.plan import METRICS, TIE_METRICS
+from ndcg_spark.plan import SHOWN_FIRST
 
 MOST_SEGMENTS = 30
 NEARLY_CONSTANT = 0.5
@@ -30,7 +31,7 @@ def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
     -------
     tuple
     """
-    first = (*METRICS, *TIE_METRICS)
+    first = SHOWN_FIRST
     metric = first.index(row["metric"]) if row["metric"] in first else len(first)
     k = math.inf if row["k"] is None else row["k"]
     return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, row["metric"], k
@@ -44,8 +45,10 @@ def show_summary(summary: list[dict[str, Any]]) -> None:
     summary : list of dict
         Sorted rows of a summary.
     """
-    rows = [row for row in summary if row["metric"] not in ("dcg", "idcg", *TIE_METRICS)]
-    rows = rows or [row for row in summary if row["metric"] not in TIE_METRICS]
+    bounds = {one.name for one in TIE_BOUNDS}
+    beside = {one.name for one in NDCG.comes_with} | bounds
+    rows = [row for row in summary if row["metric"] not in beside]
+    rows = rows or [row for row in summary if row["metric"] not in bounds] or summary
     groups: dict[tuple[str, str, str | None], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["segment_by"], row["segment"]), []).append(row)

@@ -64,6 +64,8 @@ class NamedMetric(ABC):
         Whether it can be computed at a cutoff. If not, the whole list is ranked.
     needs_order : bool
         Whether tied items must stand in some order, so that ties cannot be averaged.
+    needs_ties : bool
+        Whether it is about tied items, so that they must not be put in an order.
     within_1 : bool
         Whether all values lie between 0 and 1.
     larger_is_better : bool
@@ -76,6 +78,7 @@ class NamedMetric(ABC):
     source: ClassVar[str]
     takes_cutoff: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
+    needs_ties: ClassVar[bool] = False
     within_1: ClassVar[bool] = True
     larger_is_better: ClassVar[bool] = True
 
@@ -123,9 +126,12 @@ class Metric(NamedMetric):
     undefined : bool
         Whether a query may have no value. It is then left out of the mean of this metric, and counted in its
         `n_queries`. Otherwise a query that is missing or not judged has the value 0.
+    of_judged : bool
+        Whether it is a value of the judged items alone, which a query that is missing from the run has, too.
     """
 
     undefined: ClassVar[bool] = False
+    of_judged: ClassVar[bool] = False
 
     @property
     def levels(self) -> tuple[float, ...]:

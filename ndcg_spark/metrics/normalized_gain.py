@@ -1,17 +1,18 @@
-"""NDCG, DCG and IDCG, by the gains, discounts and rules of the convention."""
+"""NDCG and what comes with it, by the gains, discounts and rules of the convention."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.base import Metric, NamedMetric
 
 if TYPE_CHECKING:
     from ndcg_spark.kernels.ragged import FloatArray
     from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 SOURCE = "Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418"
+OF_TIES = "McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,87 @@ class DiscountedGain(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """As the convention scores it."""
-        return lists.by_convention(k)[self.name]
+        return lists.as_gains.dcg(k)
 
 
 @dataclass(frozen=True)
-class IdealDiscountedGain(DiscountedGain):
+class IdealDiscountedGain(Metric):
     """DCG of the ideal list."""
 
     name = "idcg"
+    within_1 = False
+    of_judged = True
     about = "dcg of the ideal list: the judged items, the best gain first"
+    source = SOURCE
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """As the convention scores it."""
+        return lists.as_gains.idcg(k)
 
 
 @dataclass(frozen=True)
-class NormalizedDiscountedGain(DiscountedGain):
+class NormalizedDiscountedGain(Metric):
     """DCG over IDCG."""
 
     name = "ndcg"
-    within_1 = True
     aliases = ("ndcg_cut",)
     about = "dcg / idcg; dcg and idcg come with it"
+    source = SOURCE
+
+    @property
+    def comes_with(self) -> tuple[NamedMetric, ...]:
+        """Its parts."""
+        return DiscountedGain(), IdealDiscountedGain()
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """As the convention scores it."""
+        return lists.as_gains.ndcg(k)
+
+
+@dataclass(frozen=True)
+class BestOrderGain(Metric):
+    """NDCG of the best order of tied items."""
+
+    name = "ndcg_best"
+    needs_ties = True
+    about = "ndcg with tied items in their best order"
+    source = OF_TIES
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """The largest NDCG that an order of tied items has."""
+        return lists.as_gains.ndcg(k, "best")
+
+
+@dataclass(frozen=True)
+class WorstOrderGain(Metric):
+    """NDCG of the worst order of tied items."""
+
+    name = "ndcg_worst"
+    needs_ties = True
+    about = "ndcg with tied items in their worst order"
+    source = OF_TIES
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """The smallest NDCG that an order of tied items has."""
+        return lists.as_gains.ndcg(k, "worst")
+
+
+@dataclass(frozen=True)
+class TiedShare(Metric):
+    """How much of the first k ranks an order of tied items decides."""
+
+    name = "tied_share"
+    needs_ties = True
+    about = "share of the first k ranks filled by the tied items that reach beyond them"
+    source = OF_TIES
+
+    def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
+        """Between 0, no tie at the cut, and 1, all of the first k items tied with later ones."""
+        return lists.as_gains.tied_share(k)
+
+
+NDCG = NormalizedDiscountedGain()
+GAINS: tuple[Metric, ...] = (DiscountedGain(), IdealDiscountedGain(), NDCG)
+"""Columns of every per-query table, in their order there; all have values at a cutoff, or none."""
+TIE_BOUNDS: tuple[Metric, ...] = (BestOrderGain(), WorstOrderGain(), TiedShare())
+"""What `tie_bounds` adds to NDCG."""

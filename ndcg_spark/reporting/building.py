@@ -13,7 +13,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.words import in_words
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.gates import Gate
-from ndcg_spark.plan import METRICS, TIE_METRICS
+from ndcg_spark.plan import SHOWN_FIRST
 from ndcg_spark.reporting.contents import (
     Absent,
     Accounting,
@@ -96,7 +96,7 @@ def last_seen_of(run: str, night: date) -> Absent:
 
 def sort_key(metric: str, k: int | None) -> tuple[Any, ...]:
     """Order of metrics: NDCG, DCG and IDCG first; cutoffs rise, and the whole list comes last."""
-    first = (*METRICS, *TIE_METRICS)
+    first = SHOWN_FIRST
     return (first.index(metric) if metric in first else len(first), metric, k is None, k or 0)
 
 

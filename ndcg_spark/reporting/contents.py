@@ -11,7 +11,6 @@ from statistics import NormalDist
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import TIE_METRICS
 from ndcg_spark.reporting.wording import decimals_for, metric_name, segment_name
 
 SMALL = 30
@@ -21,8 +20,6 @@ SMALL = 30
 @cache
 def is_within_1(metric: str) -> bool:
     """Whether values of a metric lie between 0 and 1."""
-    if metric in TIE_METRICS:
-        return True
     try:
         return parse_metric(metric)[0].within_1
     except InvalidParameterError:

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import METRICS, TIE_METRICS
 from ndcg_spark.reporting.contents import is_within_1
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.night_flags import missing_series
@@ -404,7 +403,7 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
     names = frame.columns
     for name in ("run", "k"):
         require_column(frame, name, "a per-query table has it", "per-query table")
-    column = metric if metric in (*METRICS, *TIE_METRICS) else parse_metric(metric)[0].column
+    column = parse_metric(metric)[0].column
     keys = tuple(names[names.index("run") + 1 : names.index("k")])
     if not keys:
         raise MissingColumnError(

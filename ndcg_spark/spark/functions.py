@@ -16,7 +16,7 @@ from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.plan import check_cutoffs, cutoff_of
 from ndcg_spark.spark.expressions import refuse
 from ndcg_spark.worker.array_metrics import dcg_series, ndcg_series
-from ndcg_spark.worker.scoring import NO_RELEVANT_VALUE
+from ndcg_spark.worker.ranked_lists import NO_RELEVANT_VALUE
 
 
 def ndcg(

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.comparison_plan import ComparisonPlan
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.plan import METRICS, TIE_METRICS, SummedMetric
+from ndcg_spark.plan import SummedMetric
 from ndcg_spark.spark.comparison import STORED_WEIGHT, estimated_groups
 from ndcg_spark.spark.expressions import columns_of, named, require_column
 from ndcg_spark.spark.nights import NIGHT, config_hash, date_or_null
@@ -119,8 +119,6 @@ def _plan(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Compar
 
 def _column(metric: str) -> str | None:
     """Column of a metric in per-query tables; None for a name that is no metric of this package."""
-    if metric in (*METRICS, *TIE_METRICS):
-        return metric
     try:
         return parse_metric(metric)[0].column
     except InvalidParameterError:

@@ -10,9 +10,10 @@ import pyarrow as pa
 from ndcg_spark.kernels.lost_gain import best_swap, gain_by_rank, retrieved_ideal
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray
 from ndcg_spark.kernels.ties import TieGroups, expected_weights, extreme_groups
+from ndcg_spark.metrics.kernels.gain_lists import GainLists
 from ndcg_spark.plan import SummedMetric
 from ndcg_spark.worker.batches import BatchFunction, batch_function, float_column, float_values
-from ndcg_spark.worker.ranked_lists import RankedLists, read_lists
+from ndcg_spark.worker.ranked_lists import read_lists
 from ndcg_spark.worker.scoring import ScoringTask, score_batch
 
 LOSSES = ("not_retrieved", "ranked_low", "lost_not_retrieved", "lost_ranked_low", "swap_gain")
@@ -39,7 +40,7 @@ def make_loss_scorer(task: ScoringTask, max_k: int) -> BatchFunction:
 
     def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            lists = read_lists(batch, task.convention, task.keys)
+            lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
             for k, scored in zip(task.cutoffs, score_batch(batch, task), strict=True):
                 yield _with_losses(scored, lists, task, k, max_k)
 
@@ -47,7 +48,7 @@ def make_loss_scorer(task: ScoringTask, max_k: int) -> BatchFunction:
 
 
 def _with_losses(
-    scored: pa.RecordBatch, lists: RankedLists, task: ScoringTask, k: int | None, max_k: int
+    scored: pa.RecordBatch, lists: GainLists, task: ScoringTask, k: int | None, max_k: int
 ) -> pa.RecordBatch:
     assert k is not None
     assert task.discount is not None
@@ -83,7 +84,7 @@ def _by_rank(shares: FloatArray, known: BoolArray, max_k: int) -> dict[str, pa.A
     }
 
 
-def _groups(lists: RankedLists, ties: str) -> TieGroups:
+def _groups(lists: GainLists, ties: str) -> TieGroups:
     """Ranks that the items of each entry may take: one by itself, or those of its tie group."""
     if lists.groups is None:
         one = np.ones(len(lists.ranked), dtype=np.int64)

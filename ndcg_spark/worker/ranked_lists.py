@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.kernels.dcg import sort_within_queries
+from ndcg_spark.kernels.discounts import discount_table
 from ndcg_spark.kernels.forms import LARGEST_GAIN
 from ndcg_spark.kernels.gains import gain_function
 from ndcg_spark.kernels.ragged import (
@@ -23,28 +24,24 @@ from ndcg_spark.kernels.ragged import (
     segment_sum,
 )
 from ndcg_spark.kernels.ties import TieGroups, canonical_order, tie_groups
-from ndcg_spark.metrics.kernels.lists import RelevanceLists
+from ndcg_spark.metrics.kernels.gain_lists import GainLists, GainRules
+from ndcg_spark.metrics.kernels.lists import Entries, RelevanceLists
 from ndcg_spark.worker.batches import float_values, int_values, list_offsets, value_at
 
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 
 
-@dataclass(slots=True)
-class RankedLists:
-    """One batch of rankings as ragged gains; unjudged entries gain 0."""
-
-    ranked: FloatArray
-    offsets: IntArray
-    rank: IntArray  # 0-based
-    has_gaps: bool  # ranks were given, and so may leave some out
-    groups: TieGroups | None  # where the tie rule takes tied items together
-    lengths: IntArray  # ranks that each list fills
-    ideal: FloatArray
-    ideal_offsets: IntArray
+NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 
-def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, ...]) -> RankedLists:
-    """Read a batch of rankings.
+def read_lists(
+    batch: pa.RecordBatch,
+    convention: Convention,
+    keys: tuple[str, ...],
+    cutoffs: tuple[int | None, ...],
+    discount: FloatArray | None,
+) -> GainLists:
+    """Read a batch of rankings as gains; `discount` is that of the largest cutoff, None where there is none.
 
     Refuses an unjudged item under `unjudged=error`, two items on one given rank, and a gain that is not finite.
     """
@@ -70,7 +67,16 @@ def read_lists(batch: pa.RecordBatch, convention: Convention, keys: tuple[str, .
         # Counts of items do not tell how many are left of a condensed list. Both lists are cut at the same K.
         most = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
         ideal = np.where(rank_of_rows(ideal_offsets) < most[query_of_rows(ideal_offsets)], ideal, 0.0)
-    return RankedLists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets)
+    if discount is None:
+        longest = (int(lengths.max(initial=0)), int(lengths_of(ideal_offsets).max(initial=0)))
+        discount = discount_table(convention.discount, max(*longest, *(k or 0 for k in cutoffs)))
+    rules = GainRules(
+        ties=convention.ties,
+        pad=None if convention.pad_to_k is None else one_gain(convention.pad_to_k, convention),
+        ideal_of_ones=one_gain(1.0, convention) if convention.ideal == "k_ones" else None,
+        no_relevant=NO_RELEVANT_VALUE[convention.no_relevant],
+    )
+    return GainLists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets, discount, rules)
 
 
 def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
@@ -85,22 +91,29 @@ def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> 
 
 
 def relevance_lists(
-    batch: pa.RecordBatch, lists: RankedLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
+    batch: pa.RecordBatch, lists: GainLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
 ) -> RelevanceLists:
-    """Read a batch of rankings as metrics other than NDCG see it; `lists` is the same batch as gains."""
+    """Read a batch of rankings as metrics see it; `lists` is the same batch as gains."""
+    counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
+    return RelevanceLists(
+        read=partial(_entries, batch, lists, convention),
+        offsets=lists.offsets,
+        lengths=lists.lengths,
+        at_least={} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)},
+        max_k=max_k,
+        clips=convention.negative == "clip",
+        gains_by_convention=lists,
+    )
+
+
+def _entries(batch: pa.RecordBatch, lists: GainLists, convention: Convention) -> Entries:
     relevance, judged = float_values(batch.column("ranked").flatten())
     relevance = np.where(judged, relevance, 0.0)
-    if lists.groups is None:
-        n = len(lists.rank)
-        one = np.ones(n, dtype=np.int64)
-        groups = TieGroups(lists.rank, one, one, np.arange(n))
-    else:
+    if lists.groups is not None:
         groups, order = _groups_of_relevances(batch, relevance, lists.offsets, convention)
-        relevance, judged = relevance[order], judged[order]
-    counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
-    at_least = {} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)}
-    clips = convention.negative == "clip"
-    return RelevanceLists(relevance, judged, groups, lists.offsets, lists.lengths, at_least, max_k, clips)
+        return Entries(relevance[order], judged[order], groups)
+    one = np.ones(len(lists.rank), dtype=np.int64)
+    return Entries(relevance, judged, TieGroups(lists.rank, one, one, np.arange(len(one))))
 
 
 def _groups_of_relevances(

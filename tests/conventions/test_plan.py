@@ -14,6 +14,8 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan, cutoffs_of, metrics_of, segment_sets_of
 
 ((AP,), _) = metrics_of("ap@5")
+((BEST,), _) = metrics_of("ndcg_best@5")
+BY_ITEM = Convention(ties="item_asc")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,8 @@ from ndcg_spark.plan import RESERVED, Columns, EvaluationPlan, cutoffs_of, metri
         ({"convention": Convention(duplicates="first")}, "duplicates=first needs order=,"),
         ({"metrics": (AP, AP), "cutoffs": (5,)}, "a metric is named twice: ap@5, ap@5"),
         ({"metrics": (AP,), "cutoffs": (10,)}, r"metric 'ap@5' is at none of the cutoffs \(10,\)"),
-        ({"convention": Convention(ties="item_asc"), "tie_bounds": True}, "best or worst; got item_asc"),
+        ({"convention": BY_ITEM, "tie_bounds": True}, "tie bounds need ties=expected, best or worst; got item_asc"),
+        ({"convention": BY_ITEM, "metrics": (BEST,), "cutoffs": (5,)}, "'ndcg_best@5' needs ties=expected, best or"),
         ({"sample": 0.0}, "sample must be above 0 and at most 1; got 0.0"),
         ({"convention": Convention(duplicates="first"), "columns": Columns(rank="rank")}, "duplicates=first needs"),
     ],

@@ -185,7 +185,8 @@ def test_a_constant_scorer_on_a_long_list_is_not_averaged_item_by_order():
 def test_a_given_rank_far_down_costs_no_table_of_all_ranks():
     metric = parse_metric("rbp")[0]
     lists = lists_of([[[1], [2]]], [metric])
-    far = replace(lists, groups=replace(lists.groups, start=np.array([0, 9_999_999])))
+    groups = replace(lists.groups, start=np.array([0, 9_999_999]))
+    far = replace(lists, read=lambda: replace(lists.entries, groups=groups))
     assert metric.values(far, None).tolist() == pytest.approx([0.2], abs=1e-16)
 
 

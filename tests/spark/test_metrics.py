@@ -145,6 +145,17 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
     assert {(row["metric"], row["k"]): row for row in again} == means
 
 
+def test_what_ties_decide_is_asked_for_by_name(spark):
+    """By hand: two tied items, one of them relevant, and k=1; a query without ties."""
+    rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.9, 1.0), ("p", 1, 0.9, 1.0), ("p", 2, 0.8, 0.0)]
+    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), metrics="ndcg_best@1,ndcg_worst@1,tied_share@1")
+    names = ("ndcg", "ndcg_best", "ndcg_worst", "tied_share")
+    values = {row["query_id"]: tuple(row[name] for name in names) for row in found.per_query.collect()}
+    assert values == {"q": (0.5, 1.0, 0.0, 1.0), "p": (1.0, 1.0, 1.0, 0.0)}
+    means = {row["metric"]: row["value"] for row in found.summary.collect()}
+    assert means == {"ndcg_best": 1.0, "ndcg_worst": 0.5, "tied_share": 0.5}
+
+
 def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
     """Without --k all cutoffs of a table are compared at which the metric has a value. Changed queries: likewise."""
     rows = [("a", "q", 1, 0.9, 0.0), ("a", "q", 2, 0.8, 1.0), ("b", "q", 1, 0.1, 0.0), ("b", "q", 2, 0.8, 1.0)]

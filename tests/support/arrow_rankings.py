@@ -12,6 +12,7 @@ import pytest
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32
 
@@ -107,6 +108,7 @@ def task_of(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tup
         cutoffs=cutoffs,
         keys=KEYS,
         carried=(*COUNTED, *carried),
+        metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
         discount=None if max_k is None else discount_table(convention.discount, max_k),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from ndcg_spark.kernels.ragged import offsets_of
 from ndcg_spark.kernels.ties import tie_groups
 from ndcg_spark.metrics import Metric, parse_metric
-from ndcg_spark.metrics.kernels.lists import RelevanceLists
+from ndcg_spark.metrics.kernels.lists import Entries, RelevanceLists
 
 Group = Sequence[float | None]
 """Relevances of items with one score; None is an unjudged item."""
@@ -41,9 +41,11 @@ def lists_of(
     ]
     levels = {level for metric in metrics for level in metric.levels}
     return RelevanceLists(
-        relevance=np.nan_to_num(relevance),
-        judged=~np.isnan(relevance),
-        groups=tie_groups(np.array(scores), np.array(counts, dtype=np.int64), offsets),
+        read=lambda: Entries(
+            relevance=np.nan_to_num(relevance),
+            judged=~np.isnan(relevance),
+            groups=tie_groups(np.array(scores), np.array(counts, dtype=np.int64), offsets),
+        ),
         offsets=offsets,
         lengths=np.array([sum(map(len, groups)) for groups in queries], dtype=np.int64),
         at_least={level: np.array([sum(one >= level for one in its) for its in judged]) for level in levels},

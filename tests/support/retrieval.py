@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.retrieval_plan import RetrievalPlan
 from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA
 from ndcg_spark.worker.retrieval.merging import make_merger
@@ -147,6 +148,7 @@ def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cu
     k = cutoffs[-1]
     scoring = ScoringTask(
         convention=rules, cutoffs=cutoffs, keys=("run", "query_id"), carried=("n_items", "n_judged", "n_relevant"),
+        metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
         discount=None if k is None else discount_table(rules.discount, k),
     )  # fmt: skip
     rankings = run_workers(queries, items, task, rows=rows)

@@ -9,6 +9,7 @@ from support.closeness import near
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.worker.lost_gain import make_loss_scorer, rank_column
 from ndcg_spark.worker.scoring import ScoringTask
 
@@ -39,6 +40,7 @@ def losses(batch, *cutoffs, ties="item_asc", **choices):
         keys=("run", "query_id"),
         carried=("n_items", "n_judged", "n_rows", "n_left_out"),
         discount=discount_table("log2", max(cutoffs)),
+        metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
     )
     return [batch.to_pylist() for batch in make_loss_scorer(task, max(cutoffs))(iter([batch]))]
 

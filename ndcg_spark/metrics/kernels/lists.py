@@ -11,6 +11,7 @@ import numpy as np
 from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.kernels.ties import TieGroups
 from ndcg_spark.metrics.base import QueryError
+from ndcg_spark.metrics.kernels.gain_lists import GainLists
 from ndcg_spark.metrics.kernels.items import ItemLists
 
 
@@ -53,8 +54,22 @@ class Ranks:
     offsets: IntArray
 
 
-def _no_convention(k: int | None) -> dict[str, FloatArray]:
-    raise ValueError("these lists come without a convention")
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of ranked lists in rank order.
+
+    Parameters
+    ----------
+    relevance : float64, shape (n_entries,)
+        0 where an item is not judged.
+    judged : bool, shape (n_entries,)
+    groups : TieGroups
+        Where entries lie. An entry that ties with no other is a group by itself.
+    """
+
+    relevance: FloatArray
+    judged: BoolArray
+    groups: TieGroups
 
 
 @dataclass(frozen=True)
@@ -63,11 +78,8 @@ class RelevanceLists:
 
     Parameters
     ----------
-    relevance : float64, shape (n_entries,)
-        Of entries in rank order; 0 where an item is not judged.
-    judged : bool, shape (n_entries,)
-    groups : TieGroups
-        Where entries lie. An entry that ties with no other is a group by itself.
+    read : callable
+        Gives the entries, of which NDCG alone needs none.
     offsets : int64, shape (n_queries + 1,)
     lengths : int64, shape (n_queries,)
         Ranks that each list fills, as far as its entries are there.
@@ -79,26 +91,51 @@ class RelevanceLists:
         Whether the convention takes relevances below 0 as 0.
     items : ItemLists or None
         What is known of the items, an entry each, where metrics ask for it.
-    by_convention : callable
-        From a cutoff to dcg, idcg and ndcg of each query, by name.
+    gains_by_convention : GainLists or None
+        The same lists as NDCG takes them.
     """
 
-    relevance: FloatArray
-    judged: BoolArray
-    groups: TieGroups
+    read: Callable[[], Entries]
     offsets: IntArray
     lengths: IntArray
     at_least: dict[float, IntArray]
     max_k: int | None
     clips: bool = False
     items: ItemLists | None = None
-    by_convention: Callable[[int | None], dict[str, FloatArray]] = field(default=_no_convention, repr=False)
+    gains_by_convention: GainLists | None = None
     _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
 
     @property
     def n_queries(self) -> int:
         """Queries of the batch."""
         return len(self.lengths)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """Entries of all lists, read when a metric first asks."""
+        return self.read()
+
+    @property
+    def relevance(self) -> FloatArray:
+        """Of each entry; 0 where it is not judged."""
+        return self.entries.relevance
+
+    @property
+    def judged(self) -> BoolArray:
+        """Of each entry, whether it is judged."""
+        return self.entries.judged
+
+    @property
+    def groups(self) -> TieGroups:
+        """Where each entry lies."""
+        return self.entries.groups
+
+    @property
+    def as_gains(self) -> GainLists:
+        """The lists as NDCG takes them; whoever reads rankings sees to it that they are there."""
+        if self.gains_by_convention is None:
+            raise ValueError("these lists come without a convention")
+        return self.gains_by_convention
 
     @property
     def known_items(self) -> ItemLists:
