@@ -234,7 +234,7 @@ def _value(code: Column, micros: Column, plan: EventPlan) -> Column:
 
 
 def _decayed(grade: Column, micros: Column, plan: EventPlan) -> Column:
-    if plan.half_life is None or plan.as_of_micros is None:
+    if plan.half_life is None:
         return grade
     days = (F.lit(plan.as_of_micros) - micros) / F.lit(_DAY)
     return grade * F.pow(F.lit(0.5), days / F.lit(float(plan.half_life)))
