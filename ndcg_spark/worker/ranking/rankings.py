@@ -141,9 +141,10 @@ def relevance_column(values: FloatArray) -> pa.Array:
 def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
     """Cut the ideal list to k, and refuse an item that is certainly in it twice.
 
-    Items tied at the cutoff are ignored: which of them made the list is arbitrary.
+    The list has items only where they are looked for. Those tied at the cutoff are ignored: which of them made the
+    list is arbitrary.
     """
-    if task.checks_duplicates and ITEM in best.columns:
+    if ITEM in best.columns:
         order_by, lengths = ideal_order(best.numbers(RELEVANCE), task), lengths_of(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
