@@ -247,6 +247,8 @@ def test_bad_rows_outside_the_window_are_not_looked_at(spark):
         (EventColumns(item="item"), MissingColumnError, "'item_id'"),
         (EventColumns(event="type"), MissingColumnError, r"\(event=\)"),
         (EventColumns(ts="time"), MissingColumnError, r"\(ts=\)"),
+        (EventColumns(event_id="id"), MissingColumnError, r"'id' \(event_id=\)"),
+        (EventColumns(user="visitor"), MissingColumnError, r"'visitor' \(user=\)"),
         (EventColumns(ts="user_id"), InputRefusedError, "not a timestamp"),
         (EventColumns(item="tags"), InputRefusedError, r"'tags' \(item=\) is array<string>; cast it to text first"),
     ],
@@ -255,6 +257,20 @@ def test_a_column_that_does_not_fit(spark, columns, error, named):
     events = frame_of(spark, THREE).withColumn("tags", F.array("event"))
     with pytest.raises(error, match=named):
         judgments_from_events(events, EventPlan(columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("options", "column", "named"),
+    [
+        ({"dedup": "event_id"}, "event_id", r"'event_id' \(event_id=\)"),
+        ({"dedup": "time", "dedup_seconds": 9}, "user_id", r"'user_id' \(user=\)"),
+    ],
+)
+def test_a_column_that_deduplication_alone_needs_is_asked_for_by_it(spark, options, column, named):
+    events = frame_of(spark, THREE).drop(column)
+    assert "relevance" in judgments_from_events(events).columns
+    with pytest.raises(MissingColumnError, match=named):
+        judgments_from_events(events, EventPlan(**options))
 
 
 @pytest.mark.parametrize(
