@@ -127,7 +127,9 @@ def test_csv(folder):
     ended = from_events("--input", path, "--rule", "last", "--json", "-")
     assert (ended.code, ended.json["by_rule"]) == (0, {"last": 1})
     bad = write(folder / "bad.csv", [*rows, ("007", "a", "view", "yesterday")], EVENT_NAMES[:4])
-    assert_refused(from_events("--input", bad), "1 bad row of 3", "ts_not_a_timestamp", "query_id=007")
+    bad.write_text(bad.read_text() + "007,b,view,2026-02-03 00:00:00,one more\n")
+    reasons = ("ts_not_a_timestamp 1", "malformed_line 1")
+    assert_refused(from_events("--input", bad), "2 bad rows of 4", *reasons, "query_id=007")
 
 
 @pytest.mark.usefixtures("spark")

@@ -151,8 +151,11 @@ def test_csv(folder):
     table = write(folder / "given.csv", [(1, 1.0), (2, 0.25)], ("position", "propensity"))
     ended = position_bias("judgments", "--input", path, "--propensities", table, "--clip", 3, "--json", "-")
     assert (ended.json["largest_weight"], ended.json["n_clipped"]) == (3.0, 2)
-    bad = write(folder / "bad.csv", [("007", "a", 1, 1), ("007", "b", "second", 1)])
-    assert_refused(position_bias("judgments", "--input", bad, "--power", 1), "position_not_a_number", "query_id=007")
+    bad = write(folder / "bad.csv", [("007", "a", 1, 1), ("007", "b", "second", 1), ("007", "c", 2, "yes")])
+    reasons = ("position_not_a_number 1", "click_not_a_number 1")
+    assert_refused(
+        position_bias("judgments", "--input", bad, "--power", 1), "2 bad rows of 3", *reasons, "query_id=007"
+    )
 
 
 @pytest.mark.usefixtures("spark")

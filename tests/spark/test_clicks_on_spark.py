@@ -476,6 +476,14 @@ def test_text_of_a_propensity_is_a_number(spark):
     assert [row["query_id"] for row in kept] == ["q"]
 
 
+def test_a_run_that_is_null_is_a_bad_row_and_one_that_is_not_there_is_named(spark):
+    frame = spark.createDataFrame(FOUR[:2], WEIGHTED).withColumn("ranker", F.expr("nullif(query_id, 'q1')"))
+    plan = WeightPlan(columns=BY_PROPENSITY, run="ranker")
+    assert reasons_of(frame, plan) == [("null_run", "query_id=q1, item_id=a")]
+    with pytest.raises(MissingColumnError, match=r"'ranker' \(run=\) is not in the impressions"):
+        inverse_propensity_estimates(frame.drop("ranker"), plan)
+
+
 def test_a_click_model_needs_clicks(spark):
     rows = spark.createDataFrame([("q", "a", 1, 3)], "query_id string, item_id string, position int, click int")
     for method in ("pbm", "pairs", "randomized"):
