@@ -19,6 +19,7 @@ from support.spark_rankings import Case, assert_same_results, collect_cases, ses
 
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import plain_refusals
+from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.references import guess_format
@@ -350,8 +351,10 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(table):
         evaluate_frame(table.drop("relevance"), judgments=table.drop("score"), relevance="grade")
     with pytest.raises(MissingColumnError, match=r"'rank' \(rank=\)"):
         evaluate_frame(table, rank="rank")
-    with pytest.raises(MissingColumnError, match=r"'model' \(run=\)"):
-        evaluate_frame(table, run="model")
+    lists = table.selectExpr("query_id", "array(relevance) as relevance")
+    for frame in (table, lists):
+        with pytest.raises(MissingColumnError, match=r"'model' \(run=\)"):
+            evaluate_frame(frame, run="model")
 
 
 def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, table):
@@ -386,7 +389,9 @@ def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
 
 def test_what_does_not_go_with_arrays_or_without_them(spark, table):
     lists = spark.sql("SELECT '7' AS query_id, array(1.0D) AS relevance")
+    of_items = spark.sql("SELECT '7' AS query_id, array(named_struct('item', 'a', 'relevance', 1.0D)) AS relevance")
     for frame, options, named in (
+        (of_items, {"convention": "default;duplicates=best"}, "duplicates=best and first are not for arrays"),
         (lists, {"judgments": table.drop("score")}, "arrays of relevances need no judgments table"),
         (table, {"convention": "default;ideal=unsorted"}, "ideal=unsorted needs arrays: a column of relevances and"),
     ):
@@ -417,13 +422,15 @@ ARRAY_COLUMNS = {
     "tier": "array(1)",
     "w": "'1'",
     "items": "array(named_struct('item', named_struct('id', 1), 'relevance', 1.0D))",
+    "texts": "array('1')",
+    "scores": "array(named_struct('item', 'a', 'score', 1.0D))",
 }
 
 
 @pytest.mark.parametrize("column", ARRAY_COLUMNS)
 def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, column):
     cells = {"query_id": "'q'", "relevance": "array(1.0D)", "tier": "1", "w": "1.0D"}
-    named = "relevance" if column == "items" else column
+    named = column if column in cells else "relevance"
     cells[named] = ARRAY_COLUMNS[column]
     frame = spark.range(1).selectExpr(*(f"{cell} AS {name}" for name, cell in cells.items()))
     with pytest.raises(InputRefusedError, match=f"column '{named}'.* (is|are) "):
@@ -458,11 +465,26 @@ def test_whole_numbers_of_different_widths_are_the_same_segment(spark):
     judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as bigint) as tier")
     found = evaluate_frame(run, judgments=judgments, segments=["tier"]).summary.where("metric = 'ndcg'")
     assert sorted(row["segment"] for row in found.collect()) == ["", "1"]
+    for pair, kind in (((run.drop("tier"), judgments), "bigint"), ((run, judgments.drop("tier")), "int")):
+        found = evaluate_frame(pair[0], judgments=pair[1], segments=["tier"])
+        assert ("tier", kind) in found.per_query.dtypes
 
 
 def test_an_item_column_is_asked_for_where_judgments_are_joined(table):
     with pytest.raises(InvalidParameterError, match="joining judgments needs an item column"):
         evaluate_frame(table.drop("relevance"), judgments=table.drop("score"), item=None)
+
+
+def test_no_item_column_is_asked_for_where_no_rule_needs_items(table):
+    """Ranks that are given are used as they are, whatever the rule of ties; so nothing asks for items."""
+    rows, by_item = table.drop("item_id").withColumn("rank", F.lit(1)), Convention(ties="item_asc")
+    for item in (None, "item_id"):
+        assert "item" not in run_rows(rows, EvaluationPlan(columns=Columns(item=item)), judged=True).columns
+        ranks = EvaluationPlan(columns=Columns(item=item, rank="rank"), convention=by_item)
+        assert "item" not in run_rows(rows, ranks, judged=True).columns
+        scores = replace(ranks, columns=Columns(item=item))
+        with pytest.raises(InvalidParameterError if item is None else MissingColumnError, match=r"\(item=\)"):
+            run_rows(rows, scores, judged=True)
 
 
 @pytest.mark.parametrize("name", ["k", "ndcg", "weight", "status", "n_rows"])

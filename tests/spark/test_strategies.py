@@ -24,10 +24,8 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.plan import EvaluationPlan
 from ndcg_spark.spark.inspection import rank_rows
-from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.ranking.rank import choose_ranking
 
 CUTOFFS = (1, 3, 10, None)
@@ -251,13 +249,6 @@ def test_arrays_of_whole_numbers_decimals_and_booleans(spark):
     expected = evaluate(rows, replace(choices, ideal="retrieved"), [1, 3, None])
     for got in collect_cases(cases).values():
         assert_same_results(got, expected)
-
-
-def test_best_and_first_are_refused_for_arrays(spark):
-    schema = "query_id string, relevance array<struct<item:string, relevance:double>>"
-    table = spark.createDataFrame([("q", [("a", 1.0)])], schema)
-    with pytest.raises(InvalidParameterError, match="not for arrays"):
-        rank_queries(table, EvaluationPlan(convention=Convention(duplicates="best")))
 
 
 def test_k_ones_does_not_depend_on_the_other_cutoffs(spark):
