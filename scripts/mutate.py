@@ -173,6 +173,7 @@ TOPICS: Mapping[str, Topic] = {
             "tests/spark/test_silent_errors.py",
             "tests/spark/test_duplicates.py",
             "tests/spark/test_inputs.py",
+            "tests/spark/test_several_rankers.py",
             "tests/spark/test_judgments_ratings.py",
             "tests/spark/test_judgments_events.py",
             "tests/spark/test_retrieval.py",

@@ -16,6 +16,7 @@ REASONS: dict[str, str] = {
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
     "_needs_times: operand: plan.half_life is not None": "the same value, by way of times that decay nothing",
+    "_needs_times: operand: plan.rule == 'best'": "a sum keeps times of events, too, which it does not read",
     "_catalog_of: operand: first": "else the setting of a catalog without a name is asked for: there is none",
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
