@@ -125,13 +125,16 @@ class Metric(NamedMetric):
     ----------
     undefined : bool
         Whether a query may have no value. It is then left out of the mean of this metric, and counted in its
-        `n_queries`. Otherwise a query that is missing or not judged has the value 0.
-    of_judged : bool
-        Whether it is a value of the judged items alone, which a query that is missing from the run has, too.
+        `n_queries`. Otherwise a query that is missing or not judged has the value 0, as the next two say.
+    needs_list : bool
+        Whether a query that is missing from the run has the value 0.
+    needs_judgments : bool
+        Whether a query that is not judged has the value 0.
     """
 
     undefined: ClassVar[bool] = False
-    of_judged: ClassVar[bool] = False
+    needs_list: ClassVar[bool] = True
+    needs_judgments: ClassVar[bool] = True
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -35,7 +35,7 @@ class IdealDiscountedGain(Metric):
 
     name = "idcg"
     within_1 = False
-    of_judged = True
+    needs_list = False
     about = "dcg of the ideal list: the judged items, the best gain first"
     source = SOURCE
 
@@ -97,6 +97,7 @@ class TiedShare(Metric):
 
     name = "tied_share"
     needs_ties = True
+    needs_judgments = False
     about = "share of the first k ranks filled by the tied items that reach beyond them"
     source = OF_TIES
 

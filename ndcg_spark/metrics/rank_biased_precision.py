@@ -47,6 +47,7 @@ class RankBiasedPrecisionResidual(Metric):
     p: float = 0.8
     name = "rbp_residual"
     larger_is_better = False
+    needs_judgments = False  # without any, it is 1: 0 would say that nothing can be gained
     about = "1 - (1-p) * sum over judged items of p^(rank-1): what rbp could gain from ranks that are not judged"
     source = SOURCE
 

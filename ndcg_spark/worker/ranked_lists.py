@@ -70,13 +70,16 @@ def read_lists(
     if discount is None:
         longest = (int(lengths.max(initial=0)), int(lengths_of(ideal_offsets).max(initial=0)))
         discount = discount_table(convention.discount, max(*longest, *(k or 0 for k in cutoffs)))
+    any_judged = int_values(batch.column("n_judged")) > 0
     rules = GainRules(
         ties=convention.ties,
         pad=None if convention.pad_to_k is None else one_gain(convention.pad_to_k, convention),
         ideal_of_ones=one_gain(1.0, convention) if convention.ideal == "k_ones" else None,
         no_relevant=NO_RELEVANT_VALUE[convention.no_relevant],
     )
-    return GainLists(gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets, discount, rules)
+    return GainLists(
+        gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets, any_judged, discount, rules
+    )
 
 
 def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:

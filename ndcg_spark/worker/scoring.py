@@ -137,9 +137,9 @@ def _result(
 def _column(metric: Metric, values: FloatArray, status: IntArray, kept: BoolArray) -> pa.Array:
     """Values of a metric; null where a rule drops the query, and where it has no value."""
     if not metric.undefined:
-        # 0 is the worst value of most; of a residual, which is 1 without judgments, it would be the best.
-        lacks = status >= (UNJUDGED if metric.of_judged else MISSING)
-        values = np.where(lacks if metric.larger_is_better else status == MISSING, 0.0, values)
+        lacks_list, lacks_judgments = status == MISSING, status >= UNJUDGED
+        lacks = lacks_list & metric.needs_list | lacks_judgments & metric.needs_judgments
+        values = np.where(lacks, 0.0, values)
     return float_column(values, kept & ~np.isnan(values))
 
 

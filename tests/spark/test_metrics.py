@@ -146,14 +146,23 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
 
 
 def test_what_ties_decide_is_asked_for_by_name(spark):
-    """By hand: two tied items, one of them relevant, and k=1; a query without ties."""
+    """By hand: two tied items, one of them relevant, and k=1; a query without ties; one that nobody has judged.
+
+    The share of tied items is one of the ranking: without judgments, too.
+    """
     rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.9, 1.0), ("p", 1, 0.9, 1.0), ("p", 2, 0.8, 0.0)]
-    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), metrics="ndcg_best@1,ndcg_worst@1,tied_share@1")
+    table = spark.createDataFrame([*rows, ("u", 1, 0.9, None), ("u", 2, 0.9, None)], SCHEMA)
     names = ("ndcg", "ndcg_best", "ndcg_worst", "tied_share")
-    values = {row["query_id"]: tuple(row[name] for name in names) for row in found.per_query.collect()}
-    assert values == {"q": (0.5, 1.0, 0.0, 1.0), "p": (1.0, 1.0, 1.0, 0.0)}
-    means = {row["metric"]: row["value"] for row in found.summary.collect()}
-    assert means == {"ndcg_best": 1.0, "ndcg_worst": 0.5, "tied_share": 0.5}
+    for rule in ("zero", "skip"):
+        found = ndcg_spark.evaluate(
+            table,
+            metrics=[f"{name}@1" for name in names[1:]],
+            convention=f"default;unjudged_query=zero;no_relevant={rule}",
+        )
+        values = {row["query_id"]: tuple(row[name] for name in names) for row in found.per_query.collect()}
+        assert values == {"q": (0.5, 1.0, 0.0, 1.0), "p": (1.0, 1.0, 1.0, 0.0), "u": (0.0, 0.0, 0.0, 1.0)}
+        means = {row["metric"]: row["value"] for row in found.summary.collect()}
+        assert means == pytest.approx({"ndcg_best": 2 / 3, "ndcg_worst": 1 / 3, "tied_share": 2 / 3}, abs=1e-15)
 
 
 def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, segment_sum
+from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, segment_sum
 from ndcg_spark.kernels.ties import TieGroups, expected_weights, extreme_weights, straddling_share
 
 
@@ -54,6 +54,8 @@ class GainLists:
     ideal : float64, shape (n_ideal_entries,)
         Gains of the ideal list.
     ideal_offsets : int64, shape (n_queries + 1,)
+    judged : bool, shape (n_queries,)
+        Whether any item is.
     discount : float64, shape (n_ranks,)
         As far as the largest cutoff, or the longest list.
     rules : GainRules
@@ -67,6 +69,7 @@ class GainLists:
     lengths: IntArray
     ideal: FloatArray
     ideal_offsets: IntArray
+    judged: BoolArray
     discount: FloatArray
     rules: GainRules
     _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
@@ -85,11 +88,14 @@ class GainLists:
         return ndcg(self.dcg(k, ties), self.idcg(k), no_relevant=self.rules.no_relevant)
 
     def tied_share(self, k: int | None) -> FloatArray:
-        """Share of the first k ranks that the group of tied items fills which reaches beyond them; NaN as NDCG."""
+        """Share of the first k ranks that the group of tied items fills which reaches beyond them.
+
+        NaN for a judged query without NDCG.
+        """
         share = np.zeros(len(self.lengths))
         if k is not None and self.groups is not None:
             share = straddling_share(self.groups, self.offsets, k=k)
-        return np.where(np.isnan(self.ndcg(k)), np.nan, share)
+        return np.where(np.isnan(self.ndcg(k)) & self.judged, np.nan, share)
 
     def _dcg(self, k: int | None, ties: str) -> FloatArray:
         gained = segment_sum(self.ranked * self._weights(k, ties), self.offsets)
