@@ -48,5 +48,7 @@ def test_a_package_that_lacks_another_is_not_to_be_installed_again():
     use = "figures need matplotlib"
     lacks = ModuleNotFoundError("No module named 'kiwisolver'", name="kiwisolver")
     assert "is installed but cannot be imported (No module" in str(cannot_import(lacks, use, "matplotlib", "report"))
+    broken = ImportError("libfreetype.so.6: cannot open shared object file", name="matplotlib.ft2font")
+    assert "but cannot be imported (libfreetype" in str(cannot_import(broken, use, "matplotlib", "report"))
     missing = ModuleNotFoundError("No module named 'matplotlib.pyplot'", name="matplotlib.pyplot")
     assert str(cannot_import(missing, use, "matplotlib", "report")) == f"{use}: pip install 'ndcg-spark[report]'."
