@@ -811,8 +811,11 @@ def test_hundreds_of_runs(spark, folder):
 
 @pytest.mark.parametrize("name", ["dataset", "Run_Date", "SLICE"])
 def test_columns_that_storing_would_overwrite_are_refused(spark, folder, name):
+    taken = rows(spark, 1).selectExpr("*", f"k AS {name}")
     with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
-        folder.write(rows(spark, 1).selectExpr("*", f"k AS {name}"))
+        check_output(spark, str(folder.path), "parquet", taken.schema)
+    with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
+        folder.write(taken)
     assert not folder.path.exists()
 
 
