@@ -28,6 +28,7 @@ import ndcg_spark
 from ndcg_spark.cli.progress import Progress
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.spark.source import ParquetSource
+from ndcg_spark.worker.files.listing import list_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +131,13 @@ def test_the_job_reads_a_run_and_judgments_at_the_store(server: Server, tables: 
         one.pop("config_hash")  # it holds how bad rows are treated
     assert found[0] == found[2]
     assert found[1] == found[3]
+
+
+def test_a_folder_whose_name_ends_like_that_of_a_file_is_listed(server: Server) -> None:
+    """As Spark calls what it writes; an object of such a name is one file."""
+    server.put("data/rows.parquet/0.parquet")
+    for address in ("s3://data/rows.parquet", "s3://data/rows.parquet/", "s3://data/rows.parquet/0.parquet"):
+        assert list_files(address) == ["s3://data/rows.parquet/0.parquet"]
 
 
 def test_explain_says_who_reads_and_why(tables: Path) -> None:
