@@ -23,7 +23,8 @@ def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     DataFrame
         Lazy; the table itself where all is taken. Keys are hashed as text, so that an int and a bigint agree.
     """
-    if plan.sample == 1 or any(len(same_names(frame, name)) != 1 for name in plan.columns.query):
+    names = plan.columns.query
+    if plan.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):
         return frame  # what is missing, or there twice, is said where it is looked for
-    key = F.xxhash64(F.lit("sample"), *[comparable(frame, name).cast("string") for name in plan.columns.query])
+    key = F.xxhash64(F.lit("sample"), *[comparable(frame, name).cast("string") for name in names])
     return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)

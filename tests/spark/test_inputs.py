@@ -355,6 +355,8 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(table):
     for frame in (table, lists):
         with pytest.raises(MissingColumnError, match=r"'model' \(run=\)"):
             evaluate_frame(frame, run="model")
+    with pytest.raises(MissingColumnError, match=r"'query_id' \(query=\).*Did you mean 'Query_ID'"):
+        evaluate_frame(table.withColumnRenamed("query_id", "Query_ID"), sample=0.5)
 
 
 def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, table):
