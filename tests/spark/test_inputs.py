@@ -25,7 +25,7 @@ from ndcg_spark.plan import Columns, EvaluationPlan
 from ndcg_spark.references import guess_format
 from ndcg_spark.spark.canonical import judgment_rows, run_rows
 from ndcg_spark.spark.checks import RowCount, checked_rows, count_rows, rejects_table
-from ndcg_spark.spark.expressions import MALFORMED
+from ndcg_spark.spark.expressions import MALFORMED, number
 from ndcg_spark.spark.formats import read_table
 from ndcg_spark.spark.ranking import rank_queries
 from ndcg_spark.spark.scoring import score_queries
@@ -496,6 +496,16 @@ def test_a_query_column_with_a_name_of_the_results_is_refused(table, name):
 
 
 # --- Types
+
+
+def test_a_column_that_is_no_text_is_not_parsed_in_a_text_format_either(spark):
+    """As one of names of folders; or in a table beside a csv, by one option for both."""
+    table = spark.sql("SELECT '1' AS text, true AS yes, 2.5D AS plain, array(1) AS several")
+    names = ("text", "yes", "plain")
+    columns = [number(table, name, "x=", "input", parse_text=True).alias(name) for name in names]
+    assert table.select(columns).collect() == [(1.0, 1.0, 2.5)]
+    with pytest.raises(InputRefusedError, match=r"'several' \(x=\) of the input is array<int>, not a number"):
+        number(table, "several", "x=", "input", parse_text=True)
 
 
 def test_every_type_of_score_and_relevance(spark):
