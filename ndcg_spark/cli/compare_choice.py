@@ -96,7 +96,7 @@ def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -
         words, option = _SLICES[name]
         if value is not None and (n > 1 or name == "run_date"):
             frame = frame.where(text == str(value))
-            if not n or not (first <= str(value) <= last) or frame.isEmpty():
+            if frame.isEmpty():
                 there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
                 raise InputRefusedError(
                     f"{flag} has no rows of the {words} {value} ({option}); it has {there if n else 'no rows'}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +12,9 @@ from support.closeness import near
 from support.comparing import example_1
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
+from ndcg_spark.cli.compare_choice import PER_QUERY, _of_slice
 from ndcg_spark.cli.compare_config import ComparisonGate
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 FAST = ("--flips", "200", "--replicates", "100")
@@ -204,6 +206,18 @@ def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
     part = nightly / "run_date=2026-01-30"
     row = run(*two[:3], part, *two[4:], "--metrics", "ndcg", *FAST, "--json", "-").json["comparison"][0]
     assert row["difference"] == pytest.approx(0.86 / 12, abs=1e-12)
+
+
+def test_a_night_without_rows_is_refused_with_those_there_are(spark):
+    nights = spark.sql("SELECT explode(array(date'2026-01-29', date'2026-01-31')) AS run_date")
+    for rows, there in (
+        (nights, "nights from 2026-01-29 to 2026-01-31"),
+        (nights.where("run_date > '2026-01-30'"), "the night 2026-01-31"),
+        (nights.where("false"), "no rows"),
+    ):
+        with pytest.raises(InputRefusedError) as caught:
+            _of_slice(rows, PER_QUERY, {"run_date": date(2026, 1, 30)})
+        assert str(caught.value) == f"--per-query has no rows of the night 2026-01-30 (--run-date); it has {there}."
 
 
 @pytest.fixture
