@@ -16,11 +16,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
+from pyspark.sql import types as T
 from support.main_job import assert_refused, mean_ndcg
 from support.spark_rankings import session_settings
 
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.spark import folders
 from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.spark.formats import read_table
 from ndcg_spark.worker.files.listing import list_files
@@ -118,6 +120,32 @@ def test_files_that_are_only_in_plain_folders_are_not_an_empty_table(spark: Spar
     path = put(tmp_path / "rows", {"s/b.parquet": rows_of("b")})
     with pytest.raises(InputRefusedError, match=r"does not read .*s/b\.parquet"):
         read_table(spark, path)
+
+
+def test_broken_files_are_not_put_down_to_their_folders(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark says of them is said, also where all levels were asked for."""
+    for name in ("a.parquet", "s/b.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"PAR1 broken PAR1")
+    with pytest.raises(InputRefusedError, match=r"^(?!.*two levels).*a\.parquet"):
+        read_table(spark, str(tmp_path))
+    options = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "true"}
+    with pytest.raises(InputRefusedError, match="holds no parquet files"):
+        read_table(spark, str(tmp_path), options=options)
+
+
+@pytest.mark.parametrize(
+    ("names", "nightly"),
+    [
+        (["run", "dataset", "run_date", "slice"], True),
+        (["run", "dataset", "slice"], True),
+        (["run", "dataset", "run_date"], False),
+        (["run", "slice", "dataset"], False),
+        (["run", "run_date", "slice"], False),
+    ],
+)
+def test_a_nightly_table_is_told_by_the_columns_that_storing_adds(names: list[str], nightly: bool) -> None:
+    assert folders._is_nightly(T.StructType([T.StructField(name, T.StringType()) for name in names])) is nightly
 
 
 def test_stray_files_on_another_level_are_no_data(spark: SparkSession, tmp_path: Path) -> None:
@@ -286,12 +314,18 @@ def test_files_that_a_session_does_not_list(spark: SparkSession, tmp_path: Path,
     """A platform that never lists files is no reason to refuse a table; any other failure is one."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise AnalysisException(said)
 
-    monkeypatch.setattr(type(spark.range(1)), "inputFiles", fail)
-    if passes:
-        assert read_table(spark, str(tmp_path)).frame.columns == ["a"]
-    else:
-        with pytest.raises(InputRefusedError, match=said):
-            read_table(spark, str(tmp_path))
+    def is_read() -> None:
+        if passes:
+            assert read_table(spark, str(tmp_path)).frame.columns == ["a"]
+        else:
+            with pytest.raises(InputRefusedError, match=said):
+                read_table(spark, str(tmp_path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(spark.range(1)), "inputFiles", fail)
+        is_read()
+    monkeypatch.setattr(folders, "files_below", fail)  # those that are not read are to be found, too
+    is_read()
