@@ -426,6 +426,13 @@ def test_a_catalog_that_does_not_load_is_named(spark):
             check_output(spark, table, None, rows(spark, 1).schema)
 
 
+@pytest.mark.parametrize("kind", ["Delta", "Iceberg"])
+def test_a_provider_that_spark_lacks_is_named(spark, kind):
+    told = f"this Spark has no {kind}, and cannot make table 'new_metrics'; start it with its package"
+    with pytest.raises(OutputRefusedError, match=told):
+        check_output(spark, "new_metrics", kind.lower(), rows(spark, 1).schema)
+
+
 def test_a_format_that_no_output_has_is_refused(spark, tmp_path):
     with pytest.raises(OutputRefusedError, match=r"outputs are written as parquet, .*, not 'csv'"):
         check_output(spark, str(tmp_path / "metrics"), "csv", rows(spark, 1).schema)
