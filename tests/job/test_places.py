@@ -12,9 +12,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from support.elsewhere import elsewhere
 
-from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
-from ndcg_spark.tables.checks import Reading, _remote_table_above, check_output, reading_of
+from ndcg_spark.tables.checks import Reading, _local_slices, _remote_table_above, check_output, reading_of
 from ndcg_spark.tables.commits import Commit
 from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.places import canonical, is_local
@@ -187,6 +187,24 @@ def test_a_table_that_cannot_be_found_any_more_is_not_nowhere(spark: SparkSessio
         reading_of(spark, "--input 'places_gone'", "places_gone", None, frame)
 
 
+def test_a_table_that_cannot_be_found_any_more_has_the_files_that_its_rows_come_from(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.range(1).write.parquet(str(tmp_path / "rows"))
+    found = reading_of(spark, "--input", "places_gone", None, spark.read.parquet(str(tmp_path / "rows")))
+    assert found.folders == frozenset()
+    assert {os.path.dirname(file) for file in found.files} == {str(tmp_path / "rows")}
+
+
+def test_a_path_that_spark_does_not_reach_is_unknown_unless_workers_may_reach_it(spark: SparkSession) -> None:
+    """Who opens it says so; if it is open, it lies somewhere. An object store is known by its address."""
+    for reference, folders in (("foo://bucket/rows", set()), ("gs://bucket/rows", {"gs://bucket/rows"})):
+        assert reading_of(spark, "--input", reference, "parquet", None).folders == folders
+    with pytest.raises(OutputRefusedError, match=r"where --input lies.*no file system for foo"):
+        reading_of(spark, "--input", "foo://bucket/rows", "parquet", spark.range(1))
+    assert reading_of(spark, "--input", "gs://bucket/rows", "parquet", spark.range(1)).folders == {"gs://bucket/rows"}
+
+
 def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
     said = ["[NOT_IMPLEMENTED] inputFiles"]
 
@@ -199,6 +217,7 @@ def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_
     assert reading_of(spark, "--input", "SELECT 1", "sql", frame) == Reading(name="--input")
     said.append("Read timed out")
     assert reading_of(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
+    assert reading_of(spark, "--input", f"{tmp_path}/*", "parquet", frame).patterns == (f"{tmp_path}/*",)
     with pytest.raises(OutputRefusedError, match=r"where --input lies.*Read timed out"):
         reading_of(spark, "--input", "SELECT 1", "sql", frame)
 
@@ -211,6 +230,34 @@ def test_a_folder_above_that_cannot_be_listed_is_told(spark: SparkSession) -> No
     assert line.startswith(
         "warning: whether 'foo://bucket/a/b' lies inside another table is unknown, as 'foo://bucket/a'"
     )
+
+
+def test_credentials_in_an_output_are_refused_before_spark_is_asked(spark: SparkSession) -> None:
+    """Spark would print them in what it says of the place."""
+    with pytest.raises(InvalidParameterError, match=r"'s3a://\*\*\*@data/metrics' has credentials in it"):
+        check_output(spark, "s3a://KEY:SECRET@data/metrics", "parquet", spark.range(1).schema)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes/",
+        "part-0.parquet",
+        "run_date=2026-01-30",
+        "run_date=2026-01-30/slice=a",
+        "run_date=2026-01-30/hour=3/",
+        "run_date=2026-01-30/slice=a/part-0.orc",
+    ],
+)
+def test_what_is_no_file_of_a_slice_is_named(tmp_path: Path, name: str) -> None:
+    """An empty folder, too, and a file that has the name of a folder; beside a night as it should be."""
+    for one in ("run_date=2026-01-31/slice=a/part-0.parquet", name):
+        place = tmp_path / one if not one.endswith("/") else tmp_path / one / "_empty"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    with pytest.raises(OutputRefusedError) as caught:
+        _local_slices(tmp_path, "./m", "parquet")
+    assert str(caught.value).startswith(f"'./m' holds {name.rstrip('/')!r}, but tables of this job hold nothing but")
 
 
 def test_a_folder_above_that_the_disk_does_not_list_is_no_folder_without_tables(
