@@ -113,6 +113,7 @@ TOPICS: Mapping[str, Topic] = {
             "tests/spark/test_folders.py",
             "tests/job/test_hostile_paths.py",
             "tests/spark/test_parquet_source.py",
+            "tests/spark/test_inputs.py",
             "tests/job/test_job_outputs.py",
             "tests/job/test_output_disks.py",
             "tests/job/test_metric_table.py",
