@@ -488,10 +488,12 @@ class Hunt:
             verdict, test, why = self._ended(number, tests, seconds)
             if verdict == "survived":
                 break
+            if fresh:
+                self.runner.end()
             again, _, its_why = self._ended(0, [test], seconds)
             if again == "survived":
                 return {"verdict": verdict, "by": test, "why": why}
-            self.runner.end()  # what a mutant left behind may be what makes it fail; not in a new process
+            self.runner.end()  # what this mutant or another left behind may be what makes it fail
             if fresh:
                 self.unsteady.add(test)
                 print(f"ends without a mutant, too: {test}: {its_why}", flush=True)

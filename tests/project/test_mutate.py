@@ -167,6 +167,25 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     assert [one["verdict"] for one in kept.mutants.values()] == ["timeout"]
 
 
+def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
+    """As a session that it has stopped, or a claim that nobody releases: the test then fails without it, too."""
+    folder = a_shop(tmp_path / "shop")
+    coming_in = "\n\ninside = []\n\n\ndef come_in(price):\n    check_price(price)\n    inside.append(price)\n"
+    (folder / "shop" / "rules.py").write_text(RULES + coming_in)
+    test = "import pytest\nfrom shop.rules import RefusedError, come_in, inside\n\n\ndef test_nobody_comes_in():\n"
+    test += "    with pytest.raises(RefusedError):\n        come_in(-1)\n    assert inside == []\n"
+    (folder / "tests" / "test_shop.py").write_text(test)
+    mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
+    kept = mutate.Kept(tmp_path / "results")
+    try:
+        numbers = mutate.chosen(mutants, list(TOPICS), "come_in: dropped", None, 0)
+        mutate.hunt(mutate.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
+    finally:
+        runner.end()
+    assert [one["verdict"] for one in kept.mutants.values()] == ["caught"]
+
+
 def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
     folder = a_shop(tmp_path)
     for topic, named in (
