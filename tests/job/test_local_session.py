@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pyspark
@@ -25,6 +26,7 @@ from ndcg_spark.cli import session
 from ndcg_spark.cli.commands import cli
 from ndcg_spark.cli.config import catalog_tables_written
 from ndcg_spark.cli.worker_daemon import ends_quietly, freezes_survivors, zips_last
+from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.spark.settings import PROVIDED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +75,63 @@ def test_a_session_of_our_own_weighs_batches_of_long_lists_only(settings_of, sho
     settings = settings_of({"spark.ui.enabled": "true"}, short=short)
     assert settings.get("spark.sql.execution.arrow.maxBytesPerBatch") == most
     assert settings["spark.ui.enabled"] == "true"  # the user has the last word
+
+
+SERVER, SUBMITTED = {"SPARK_REMOTE": "sc://spark.example.com:15002"}, {"PYSPARK_GATEWAY_PORT": "1"}
+DATABRICKS = {**SERVER, "DATABRICKS_RUNTIME_VERSION": "17.3"}
+IN_MEMORY = {"spark.sql.catalogImplementation": "in-memory"}
+
+
+@pytest.fixture
+def session_from_outside(
+    monkeypatch: pytest.MonkeyPatch, settings_of
+) -> Callable[..., tuple[bool, list[SparkSession]]]:
+    """Whether a job runs in the session of others, and the sessions that got the package."""
+
+    def run(of_environment: dict[str, str], *, active: bool, **more: object) -> tuple[bool, list[SparkSession]]:
+        for name, value in of_environment.items():
+            monkeypatch.setenv(name, value)
+        there, sent = Started(IN_MEMORY), []
+        # stands in for: a notebook, spark-submit or a server, because each takes a process and ten seconds
+        monkeypatch.setattr(SparkSession, "getActiveSession", lambda: there if active else None)
+        builder = SimpleNamespace(appName=lambda _: SimpleNamespace(getOrCreate=lambda: there))
+        monkeypatch.setattr(SparkSession, "builder", builder)
+        monkeypatch.setattr("ndcg_spark.spark.shipping.ship", sent.append)
+        with session.spark_session("a job", **{"settings": {}, "short_lists": True, **more}) as found:
+            return found is there, sent
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("of_environment", "active", "gets_the_package"),
+    [
+        ({}, True, False),
+        (SUBMITTED, False, False),  # it has --py-files
+        (SERVER, False, True),
+        (SERVER, True, False),  # its user has sent it
+        (DATABRICKS, False, False),
+    ],
+)
+def test_a_session_from_outside_gets_the_package_where_nobody_else_can_send_it(
+    session_from_outside, of_environment, active, gets_the_package
+):
+    is_theirs, sent = session_from_outside(of_environment, active=active)
+    assert (is_theirs, len(sent)) == (True, gets_the_package)
+
+
+@pytest.mark.parametrize(("of_environment", "active"), [({}, True), (SUBMITTED, False)])
+def test_a_session_from_outside_takes_no_settings(session_from_outside, of_environment, active):
+    with pytest.raises(InvalidParameterError, match="--conf is for local runs; here the session is set up from"):
+        session_from_outside(of_environment, active=active, settings={"spark.ui.enabled": "true"})
+
+
+def test_a_table_is_forgotten_with_a_session_that_ends_with_the_job(session_from_outside):
+    """As that of spark-submit does; that of a notebook goes on."""
+    its = {"tables": lambda: {"m": "table"}}
+    assert session_from_outside({}, active=True, **its) == (True, [])
+    with pytest.raises(OutputRefusedError, match=r"table 'm' would be forgotten when the job ends"):
+        session_from_outside(SUBMITTED, active=False, **its)
 
 
 ICEBERG = {"spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog"}
