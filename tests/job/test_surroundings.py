@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from support.processes import INCUBATOR, ROOT, installed, run_process
 from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED
 
-from ndcg_spark.cli.surroundings import _check_temporary_folder
+from ndcg_spark.cli import surroundings as checks
 from ndcg_spark.errors import NdcgSparkError
 
 pytestmark = [pytest.mark.classic("processes that start a local Spark, or fail to")]
@@ -209,7 +210,27 @@ def test_no_folder_for_temporary_files_at_all_is_a_line(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [nowhere])
     with pytest.raises(NdcgSparkError, match=r"No usable temporary .*set TMPDIR to a folder on another"):
-        _check_temporary_folder()
+        checks.check_surroundings({})
+
+
+def test_what_does_not_say_its_version_is_taken_as_it_is(monkeypatch, tmp_path):
+    """A Spark whose jars have other names, and a Java whose `release` has no version; both may be fitting."""
+    monkeypatch.setenv("SPARK_HOME", another_spark(tmp_path)["SPARK_HOME"])
+    (tmp_path / "spark" / "jars" / "spark-core_2.12-3.3.1.jar").rename(tmp_path / "spark" / "jars" / "core.jar")
+    assert checks._checked_home() == tmp_path / "spark"
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.setenv("JAVA_HOME", old_java(tmp_path)["JAVA_HOME"])
+    with pytest.raises(NdcgSparkError, match="is Java 7"):
+        checks._check_java(tmp_path)
+    (tmp_path / "release").write_text('IMPLEMENTOR="x"\n')
+    checks._check_java(tmp_path)
+
+
+def test_a_machine_without_a_limit_of_open_files_is_no_small_one(monkeypatch):
+    """Python tells such a limit as -1."""
+    # stands in for: a machine without a limit, because Linux gives every process a number
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    checks._check_limit_of_files(Path(pyspark.__file__).parent)
 
 
 def test_what_java_refuses_is_a_line(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 import ndcg_spark
 from ndcg_spark import ship
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.spark.shipping import package_zip
+from ndcg_spark.spark.shipping import _files, package_zip
 
 
 def session(sent):
@@ -34,6 +34,13 @@ def test_the_zip_has_every_file_and_the_same_bytes_each_time():
     there = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
     assert set(names) == {name for name in there if "__pycache__" not in name}
     assert names == sorted(names)
+
+
+def test_what_python_and_others_keep_beside_the_package_is_not_sent(tmp_path):
+    for name in ("a.py", ".DS_Store", "b/c.py", "b/.c.py.swp", "b/__pycache__/c.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert dict(_files(tmp_path, "ours")) == {"ours/a.py": b"a.py", "ours/b/c.py": b"b/c.py"}
 
 
 def test_a_package_in_a_zip_is_read_from_there(tmp_path):
