@@ -227,7 +227,7 @@ def _open_table(
             return None
         on_failure = partial(_drop_created, spark, facts, root) if created and root is not None else None
         write = _table_write(spark, facts, folders, root, tell)
-        if created or spark.catalog.tableExists(reference):
+        if spark.catalog.tableExists(reference):
             return Staged(reference, write, on_failure)
         write.release()
         return None
