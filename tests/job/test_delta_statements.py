@@ -70,8 +70,9 @@ class Databricks:
         def overwrite(condition):
             write["condition"] = " ".join(str(condition._jc.toString()).split())
             self.writes.append(write)
+            is_nothing = not write["values"] and self.stored.isEmpty()
             self.meanwhile()
-            if not write["values"] and self.stored.isEmpty():
+            if is_nothing:
                 return  # Delta commits nothing where no file is added or removed
             self.history.insert(0, entry(self.history[0]["version"] + 1, "WRITE", CONDITION, write["userMetadata"]))
 
@@ -144,6 +145,16 @@ def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):
     assert [write["values"] for write in databricks.writes] == [[]]
     with staged_in(none) as staged, pytest.raises(OutputRefusedError, match="does not show"):
         swap_in([staged])
+
+
+def test_a_run_without_rows_is_missed_after_the_commit_and_its_old_rows_come_back(databricks, new_rows):
+    """Nothing is counted before where no folder is shared."""
+    with (
+        closing(stage_partition(new_rows, TABLE, "table", NIGHT, ["", "b"])) as staged,
+        pytest.raises(OutputRefusedError, match="there are no rows of run 'b' for 'main"),
+    ):
+        swap_in([staged])
+    assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
 
 
 class Failing:
@@ -246,6 +257,20 @@ def test_where_the_folder_is_shared_rows_are_staged_and_counted(databricks, new_
         stage_partition(new_rows.limit(0), TABLE, "table", NIGHT, [""])
 
 
+def test_rows_that_were_counted_and_are_in_no_commit_are_missed(databricks, new_rows, monkeypatch, tmp_path):
+    """Though the slice may be empty, as a table of rejects is, and is so after the write."""
+    databricks.stored = databricks.stored.limit(0)
+    # stands in for: a folder of Delta that workers share, because a jar of Delta is not here
+    monkeypatch.setattr(writing, "shared_folder", lambda *_: tmp_path / "table")
+    # stands in for: an engine that loses a commit, because Delta does not
+    monkeypatch.setattr(DeltaLog, "find", lambda *_: None)
+    with (
+        closing(stage_partition(new_rows, TABLE, "table", NIGHT, [""], empty=[""])) as staged,
+        pytest.raises(OutputRefusedError, match="does not show that these runs alone were replaced"),
+    ):
+        swap_in([staged])
+
+
 def test_a_table_without_a_location_cannot_be_written_as_a_folder():
     facts = TableFacts(name="t", format="parquet", location=None, columns=None, growth=Growth())
     with pytest.raises(OutputRefusedError, match="the catalog does not say where table 't' lies"):
@@ -258,6 +283,16 @@ def test_a_write_that_the_log_shows_as_a_whole_overwrite_is_taken_back(databrick
     with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="these runs alone"):
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
+
+
+def test_a_whole_overwrite_by_no_rows_is_seen_though_none_are_left(databricks, new_rows, monkeypatch):
+    monkeypatch.setattr("test_delta_statements.CONDITION", None)
+    databricks.meanwhile = lambda: setattr(databricks, "stored", databricks.stored.limit(0))
+    with (
+        closing(stage_partition(new_rows.limit(0), TABLE, "table", NIGHT, [""], empty=[""])) as staged,
+        pytest.raises(OutputRefusedError, match="these runs alone"),
+    ):
+        swap_in([staged])
 
 
 # ------------------------------------------------------------------------------------------- logs, without Spark

@@ -112,6 +112,21 @@ def test_other_providers_have_no_commits_to_publish_later_and_delta_no_partition
     assert check_table(session, "a.t", STORED).format == provider
 
 
+@pytest.mark.parametrize(
+    ("library", "format_"),
+    [("org.apache.hadoop.hive.ql.io.orc.OrcSerde", "orc"), ("org.apache.hadoop.hive.serde2.OpenCSVSerde", None)],
+)
+def test_a_table_of_hive_has_the_format_of_its_files(library, format_):
+    session = Session(described=[*DESCRIBED[:-1], ("Provider", "hive"), ("Serde Library", library)])
+    if format_ is None:
+        with pytest.raises(
+            OutputRefusedError, match=r"is stored by '.*opencsvserde'; this version writes parquet and"
+        ):
+            check_table(session, "a.t", STORED)
+    else:
+        assert check_table(session, "a.t", STORED).format == format_
+
+
 def test_a_table_that_goes_between_two_questions_is_none():
     gone = SPARK_ERRORS[0]("[TABLE_OR_VIEW_NOT_FOUND] The table or view `a`.`t` cannot be found.")
     session, there = Session(described=gone), iter([True, False])

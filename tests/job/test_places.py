@@ -96,6 +96,19 @@ def test_a_schema_that_is_named_must_be_there() -> None:
         place_of_table(session, "stage.metrics")
 
 
+@pytest.mark.parametrize("provider", ["delta", "iceberg", "parquet", ""])
+def test_only_tables_with_commits_may_have_a_location_that_is_not_told(provider: str) -> None:
+    """They are written by their names. A view has neither provider nor location."""
+    # stands in for: Unity Catalog and REST catalogs, because Spark's own catalog tells each location
+    described = SimpleNamespace(collect=lambda: [("Table", "ranking"), ("Provider", provider)])
+    session = SimpleNamespace(catalog=SimpleNamespace(tableExists=lambda _: True), sql=lambda _: described)
+    if provider in ("delta", "iceberg"):
+        assert place_of_table(session, "main.`Prod`.ranking") == "table:main.prod.ranking"
+        return
+    with pytest.raises(OutputRefusedError, match="is a view, or a table without a location; name another table"):
+        place_of_table(session, "main.prod.ranking")
+
+
 def test_an_output_below_a_pattern_would_be_read_the_next_time() -> None:
     reading = Reading(name="--input", patterns=("/logs/2026-*/rows",))
     assert reading.touches("/logs/2026-01/rows")
