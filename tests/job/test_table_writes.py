@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from datetime import date
 from functools import partial
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from support.elsewhere import elsewhere
 from support.main_job import files_below, stored_rows
 from support.permissions import bound_by_permissions, closed
@@ -42,6 +43,7 @@ from ndcg_spark.tables import (
 from ndcg_spark.tables.catalog import (
     as_declared,
     check_table,
+    create_table,
     partition_locations,
     place_of_table,
     set_location,
@@ -197,6 +199,9 @@ def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spar
         OutputRefusedError, match=r"of 6 rows for .* there are 4: executors wrote the others to disks"
     ):
         folder.write(frame)
+    # stands in for: an engine that tells nothing of rows on their way, because Spark does
+    monkeypatch.setattr(type(folders._observation(spark)), "get", {})
+    folder.write(frame)
 
 
 @pytest.mark.parametrize("table", ["remote folder"], indirect=True)
@@ -433,6 +438,12 @@ def test_a_provider_that_spark_lacks_is_named(spark, kind):
         check_output(spark, "new_metrics", kind.lower(), rows(spark, 1).schema)
 
 
+def test_a_table_that_cannot_be_made_is_not_taken_for_one_that_others_have_made(spark):
+    twice = T.StructType([T.StructField("run", T.StringType())] * 2)
+    with pytest.raises(SPARK_ERRORS, match="COLUMN_ALREADY_EXISTS"):
+        create_table(spark, "writes_never_made", twice, "table")
+
+
 def test_a_format_that_no_output_has_is_refused(spark, tmp_path):
     with pytest.raises(OutputRefusedError, match=r"outputs are written as parquet, .*, not 'csv'"):
         check_output(spark, str(tmp_path / "metrics"), "csv", rows(spark, 1).schema)
@@ -650,6 +661,27 @@ def test_a_second_writer_is_told_who_is_at_work(spark, folder):
     assert folder.values() == [("shop", "", 3, 5)]
 
 
+def test_of_two_threads_that_claim_a_slice_where_no_folder_is_shared_one_is_refused():
+    place = "main.metrics.ranking"
+    first = claims.ThreadClaim(place, ["a", "b"], place)
+    with pytest.raises(OutputRefusedError, match=rf"b of '{place}' is being written by another thread of this proc"):
+        claims.ThreadClaim(place, ["b", "c"], place)
+    claims.ThreadClaim(place, ["c"], place).release()  # nothing was claimed by who was refused
+    first.release()
+    claims.ThreadClaim(place, ["b"], place).release()
+
+
+def test_a_writer_waits_while_another_one_looks_who_is_there(tmp_path):
+    """As one that drops a table which nobody uses."""
+    writers = ThreadPoolExecutor(1)
+    with claims.alone(tmp_path) as nobody:
+        claiming = writers.submit(claims.claim_slices, tmp_path, ["a"], print)
+        assert (nobody, wait([claiming], timeout=0.2).done) == (True, set())
+        assert os.listdir(tmp_path / claims.HIDDEN) == ["mutex"]
+    claiming.result(timeout=60).release()
+    writers.shutdown()
+
+
 def test_what_tasks_of_a_killed_writer_still_write_goes_with_the_next_one(spark, folder):
     """It was cleared when this writer began; a task on a cluster goes on for a moment and makes its folder again."""
     with closing(stage_partition(rows(spark, 1), folder.reference, None, NIGHT, [""])) as staged:
@@ -715,6 +747,7 @@ def test_what_a_killed_writer_left_is_named_and_removed(spark, folder, writer):
     told = []
     folder.write(rows(spark, 1), tell=told.append)
     assert len(told) == 1
+    assert told[0].startswith("removed what a killed writer left in ")
     assert f"process {writer.pid}" in told[0]
     assert str(folder.path) in told[0]
     assert folder.values() == [("shop", "", 1, 5)]
