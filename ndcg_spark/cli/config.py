@@ -316,7 +316,7 @@ def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
     written = [name for name in (*tables_written(options), "run_log") if options.get(name)]
     formats = {name: options.get(format_name(name)) for name in written}
     found = {options[name]: formats[name] or guess_format(options[name]) for name in written}
-    return {name: kind for name, kind in found.items() if kind in TABLE_KINDS}
+    return {name: kind for name, kind in found.items() if kind in TABLE_KINDS and "/" not in name}
 
 
 def format_name(name: str) -> str:

@@ -250,6 +250,8 @@ def test_catalog_tables_are_known_by_their_options() -> None:
                "run_log": "log", "run_log_format": None}  # fmt: skip
     assert catalog_tables_written(options) == {"prod.m": "table", "q": "delta", "log": "table"}
     assert catalog_tables_written({**options, "output": "m.parquet", "run_log": None}) == {"q": "delta"}
+    # No catalog forgets a path; it is refused as what it is.
+    assert catalog_tables_written({**options, "per_query_output": "/folder/q"}) == {"prod.m": "table", "log": "table"}
 
 
 @pytest.mark.parametrize(
