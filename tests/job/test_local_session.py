@@ -92,9 +92,9 @@ def session_from_outside(
         for name, value in of_environment.items():
             monkeypatch.setenv(name, value)
         there, sent = Started(IN_MEMORY), []
+        builder = SimpleNamespace(appName=lambda _: SimpleNamespace(getOrCreate=lambda: there))
         # stands in for: a notebook, spark-submit or a server, because each takes a process and ten seconds
         monkeypatch.setattr(SparkSession, "getActiveSession", lambda: there if active else None)
-        builder = SimpleNamespace(appName=lambda _: SimpleNamespace(getOrCreate=lambda: there))
         monkeypatch.setattr(SparkSession, "builder", builder)
         monkeypatch.setattr("ndcg_spark.spark.shipping.ship", sent.append)
         with session.spark_session("a job", **{"settings": {}, "short_lists": True, **more}) as found:
