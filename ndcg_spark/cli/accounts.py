@@ -38,22 +38,8 @@ class Checked(Protocol):
 def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
     """Count the rows of each table by reason, and refuse when too many are bad. Runs an action for each table.
 
-    Parameters
-    ----------
-    inputs : Checked
-    limit : float or None
-        Largest share of the rows of a table that may be bad.
-    all_valid : int or None
-        Number of rows of the first table, if it is known that none of them is bad. The table is not read then.
-
-    Returns
-    -------
-    Accounts
-
-    Raises
-    ------
-    InputRefusedError
-        When more than the fraction that was allowed are bad.
+    `limit` is the largest share of the rows of a table that may be bad. With `all_valid`, the number of rows of a
+    first table that is known to have no bad ones, that table is not read.
     """
     tables, counted = inputs.checked(originals=False), {}
     if all_valid is not None:
@@ -78,16 +64,8 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
 def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
     """Bad rows of all tables, as they are written; lazy. A table that has none is not read again.
 
-    Parameters
-    ----------
-    inputs : Checked
-    accounts : Accounts or None
-        Which tables have bad rows; None if that is not known.
-
-    Returns
-    -------
-    DataFrame
-        `run` (empty), `source`, `reason`, `row`.
+    Columns: `run` (empty), `source`, `reason`, `row`. Without `accounts`, which tell what tables have bad rows, all
+    are read.
     """
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
     parts = [
@@ -97,18 +75,7 @@ def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
 
 
 def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
-    """Find the refusal in an error, where it is one. Runs an action a table when the cause is bad rows.
-
-    Parameters
-    ----------
-    error : Exception
-    inputs : Checked
-
-    Returns
-    -------
-    NdcgSparkError or None
-        None where the error is a crash.
-    """
+    """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
     if isinstance(error, NdcgSparkError):
         return error
     message = refusal_text(error)

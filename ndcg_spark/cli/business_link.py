@@ -95,21 +95,7 @@ class LinkConfig:
 
 
 def link_config(options: dict[str, Any]) -> LinkConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    LinkConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     limits = {one.name: options[one.name] for one in fields(LinkPlan) if one.name not in ("start", "as_of")}
     start, as_of = night_of("--from", options["start"]), night_of("--as-of", options["as_of"])
     config = LinkConfig(

@@ -28,22 +28,7 @@ MOST_SEGMENTS_NAMED = 10
 
 
 def run_business_link(config: LinkConfig) -> int:
-    """Run the job.
-
-    Parameters
-    ----------
-    config : LinkConfig
-
-    Returns
-    -------
-    int
-        0 done, 3 alarm.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the job: 0 done, 3 alarm. Where input or options are refused, nothing has been written."""
     with job_run(
         "business-link", config, short_lists=True, run_date=config.plan.as_of, dataset=config.rows.dataset or ""
     ) as run:

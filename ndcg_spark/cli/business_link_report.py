@@ -22,13 +22,7 @@ _ALARMS = {UP_DOWN: "up, click-through down", FLAT_UP: "flat, conversion up"}
 
 
 def show_links(outcome: dict[str, Any], plan: LinkPlan) -> None:
-    """Print correlations (a table at a terminal, else a line each), nights left out, and alarms.
-
-    Parameters
-    ----------
-    outcome : dict
-    plan : LinkPlan
-    """
+    """Print correlations (a table at a terminal, else a line each), nights left out, and alarms."""
     links = outcome["links"]
     shown = [row for row in links if row["n_nights"]][: 2 * MOST_SEGMENTS]
     show_cells("metric and rate of the same night", [_cells(row) for row in shown])

@@ -24,16 +24,7 @@ PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What is compared.
-
-    Parameters
-    ----------
-    runs : DataFrame, Evaluation, or mapping from run to DataFrame
-    names : tuple of str or None
-        Runs of a table to compare; None: all.
-    weight : str or None
-        As for `compare`.
-    """
+    """What is compared; `names` are the runs of a table to take (None: all), `weight` is as for `compare`."""
 
     runs: Tables
     names: tuple[str, ...] | None
@@ -43,23 +34,9 @@ class Chosen:
 def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
     """Choose the runs to compare among those that per-query tables have.
 
-    Parameters
-    ----------
-    frames : sequence of DataFrame
-        The per-query table; then that of the baseline, if there is one.
-    config : CompareConfig
+    The table of the baseline is the second of `frames`, if it has one. Refused are runs that the tables do not have,
+    and runs of which only some have stored weights.
 
-    Returns
-    -------
-    Chosen
-
-    Raises
-    ------
-    InputRefusedError, InvalidParameterError
-        For runs that the tables do not have, and for runs of which only some have stored weights.
-
-    Notes
-    -----
     Spark cost: a scan of the columns `run` and `weight` of each table, and one of `run_date` and `dataset`, if there.
     """
     frame, *others = frames

@@ -45,17 +45,7 @@ _STATISTICS = ("replicates", "flips", "seed", "alpha", "margin", "effect", "lift
 class ComparisonGate:
     """A condition on a column of the rows over all queries, for every pair of runs.
 
-    Parameters
-    ----------
-    text : str
-        As the user wrote it.
-    metric : str
-    k : int or None
-    any_k : bool
-        Whether the user named no cutoff; then there must be one alone.
-    column : str
-    comparison : str
-    bound : float
+    With `any_k` the user named no cutoff; then there must be one alone.
     """
 
     text: str
@@ -68,20 +58,7 @@ class ComparisonGate:
 
     @classmethod
     def parse(cls, text: str) -> ComparisonGate:
-        """Read a gate, such as `ndcg@10.ci_low>-0.002`.
-
-        Parameters
-        ----------
-        text : str
-
-        Returns
-        -------
-        ComparisonGate
-
-        Raises
-        ------
-        InvalidParameterError
-        """
+        """Read a gate, such as `ndcg@10.ci_low>-0.002`."""
         found = _GATE.fullmatch(text)
         if found is None:
             raise InvalidParameterError(
@@ -100,22 +77,9 @@ class ComparisonGate:
         return cls(text, name, None if at is None else cutoffs_of(at)[0], at is None, column, comparison, bound)
 
     def results(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hold every pair's row over all queries against the gate.
+        """Hold every pair's row over all queries against the gate: `gate`, `run`, `baseline`, `value`, `met`.
 
-        Parameters
-        ----------
-        rows : list of dict
-            Rows of a comparison.
-
-        Returns
-        -------
-        list of dict
-            `gate`, `run`, `baseline`, `value`, `met`. A null meets no gate.
-
-        Raises
-        ------
-        InvalidParameterError
-            For a metric or cutoff that was not compared.
+        A null meets no gate. A gate on a metric or cutoff that was not compared is refused.
         """
         overall = [row for row in rows if not row["segment_by"]]
         its = [row for row in overall if row["metric"] == self.metric and (self.any_k or row["k"] == self.k)]
@@ -151,17 +115,9 @@ class RankingInput:
 class CompareConfig:
     """What one run of `compare-runs` is asked to do.
 
-    Parameters
-    ----------
-    rankings : RankingInput or None
-        What is evaluated and compared in one go.
-    per_query : Source or None
-        The tables that are compared instead.
-    baseline_per_query : Source or None
-    options : dict
-        Those of `compare`.
-    night, asked_dataset : date or None, str or None
-        What `--run-date` and `--dataset` name, if they were given. Per-query tables are read at these.
+    Either `rankings` are evaluated and compared in one go, or tables `per_query` are compared. `options` are those of
+    `compare`. `night` and `asked_dataset` are what `--run-date` and `--dataset` name, if they were given: per-query
+    tables are read at these.
     """
 
     rankings: RankingInput | None
@@ -200,21 +156,7 @@ class CompareConfig:
 
 
 def compare_config(options: dict[str, Any]) -> CompareConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    CompareConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     if (options["input"] is None) == (options["per_query"] is None):
         raise InvalidParameterError("name what to compare: either --input (rankings) or --per-query (their metrics).")
     rankings = _rankings(options) if options["input"] is not None else None

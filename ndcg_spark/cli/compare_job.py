@@ -67,22 +67,7 @@ class Outcome:
 
 
 def run_compare_job(config: CompareConfig) -> int:
-    """Run the job.
-
-    Parameters
-    ----------
-    config : CompareConfig
-
-    Returns
-    -------
-    int
-        0 done, 3 gate not met.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the job: 0 done, 3 gate not met. Where input or options are refused, nothing has been written."""
     require_scipy()
     with job_run(
         "compare-runs",

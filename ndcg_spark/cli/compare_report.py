@@ -19,14 +19,7 @@ _COLOURS = {"better": "green", "worse": "red"}
 
 
 def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
-    """Print a comparison: a sentence for each pair over all queries, then a row a group.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Sorted.
-    plan : ComparisonPlan
-    """
+    """Print sorted rows of a comparison: a sentence for each pair over all queries, then a row a group."""
     listed = [row for row in rows if row["verdict"] is not None]  # not those that stand beside others
     for row in listed:
         if not row["segment_by"]:
@@ -42,17 +35,7 @@ def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
 
 
 def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
-    """Say in a sentence what a row shows.
-
-    Parameters
-    ----------
-    row : dict
-    plan : ComparisonPlan
-
-    Returns
-    -------
-    str
-    """
+    """Say in a sentence what a row shows."""
     if row["difference"] is None:
         return f"{_metric(row)}: no query of {row['run']} can be compared with {row['baseline']}."
     about = f"{row['difference']:+.4f}"

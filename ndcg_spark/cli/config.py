@@ -87,21 +87,7 @@ class JobConfig:
 
 
 def job_config(options: dict[str, Any]) -> JobConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    JobConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     plan = evaluation_plan_of(options)
     fraction = reject_fraction_of(options)
     source = source_of(options, "input")
@@ -145,18 +131,7 @@ def _check_places(config: JobConfig) -> None:
 def check_places(
     read: Sequence[tuple[str, str]], written: Sequence[tuple[str, Target | None]], json_path: str | None
 ) -> None:
-    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go.
-
-    Parameters
-    ----------
-    read : sequence of (flag, reference)
-    written : sequence of (flag, Target or None)
-    json_path : str or None
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go."""
     places: dict[str, str] = {}
     for flag, reference in read:
         places.setdefault(os.path.abspath(reference), flag)
@@ -174,17 +149,7 @@ def check_places(
 
 
 def check_file(flag: str, path: str) -> None:
-    """Refuse a file that cannot be written where a flag wants it.
-
-    Parameters
-    ----------
-    flag : str
-    path : str
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Refuse a file that cannot be written where a flag wants it."""
     parent = os.path.dirname(os.path.realpath(path))  # a link stays one, and its target is written
     if not os.path.isdir(parent) or os.path.isdir(path):
         raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
@@ -351,23 +316,8 @@ def night_of(flag: str, text: str | None) -> date | None:
 def dataset_of(options: Mapping[str, Any], source: Source) -> str:
     """Name the data set of a job, under which its results are stored.
 
-    Parameters
-    ----------
-    options : mapping
-    source : Source
-        The main table.
-
-    Returns
-    -------
-    str
-        As `--dataset` says. Else the last part of the path, or the name of the table, without dates; parts of a
-        path such as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over. `query`
-        for SQL.
-
-    Raises
-    ------
-    InvalidParameterError
-        When results of SQL are to be stored without a name: they would replace those of any other query.
+    As `--dataset` says. Else the last part of the path, or the name of the table, without dates; parts of a path such
+    as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over. `query` for SQL.
     """
     if options["dataset"]:
         return str(options["dataset"])

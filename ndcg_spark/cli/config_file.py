@@ -49,27 +49,11 @@ def _use_file(context: click.Context, _: click.Parameter, path: str | None) -> N
 
 
 def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
-    """Read what a configuration file says about a command.
+    """Read what a configuration file says about a command: values by the name of the parameter, for `default_map`.
 
-    Parameters
-    ----------
-    path : str
-        TOML: `name = value` for each option, by the name of its flag or of its parameter. Keys of the table
-        `[command]` override those outside of tables, which hold for every command that has such an option; a command
-        within a command is `[outer.inner]`.
-    context : click.Context
-        Of the command.
-
-    Returns
-    -------
-    dict from parameter name to value
-        For `default_map`.
-
-    Raises
-    ------
-    InvalidParameterError
-        When the file cannot be read, a key is no option of the command, or outside of tables of none, or a value has
-        the wrong type.
+    TOML: `name = value` for each option, by the name of its flag or of its parameter. Keys of the table `[command]`
+    override those outside of tables, which hold for every command that has such an option; a command within a command
+    is `[outer.inner]`. A key that is no option of the command, or outside of tables of none, is refused.
     """
     options = keys_of(context.command)
     found: dict[str, Any] = {}
@@ -210,19 +194,10 @@ def _shown(value: Any) -> str:
 
 
 def config_text(context: click.Context, groups: Mapping[str, Iterable[click.Option]]) -> str:
-    """Write the options in force as a file for `--config`.
+    """Write the options in force as a file for `--config`, in TOML.
 
-    Parameters
-    ----------
-    context : click.Context
-        Of a command whose options have been read.
-    groups : mapping from title to options
-
-    Returns
-    -------
-    str
-        TOML, with comments that say where a value comes from unless it is a default. Credentials are hidden, so
-        they have to be filled in again.
+    Comments say where a value comes from unless it is a default. Credentials are hidden, so they have to be filled in
+    again.
     """
     lines = [f"# {' '.join(['ndcg-spark', *(_names(context) or [str(context.command.name)])])}"]
     for title, options in groups.items():

@@ -57,21 +57,7 @@ class RunsConfig:
 
 
 def nights_config(options: dict[str, Any]) -> NightsConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    NightsConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     before, after = run_date_of(options["before"]), run_date_of(options["after"])
     if before == after:
         raise InvalidParameterError(f"--before and --after are both {before}; name two nights.")
@@ -94,21 +80,7 @@ def nights_config(options: dict[str, Any]) -> NightsConfig:
 
 
 def runs_config(options: dict[str, Any]) -> RunsConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    RunsConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     if options["input"] is None:
         raise InvalidParameterError("name the rankings to diagnose: --input.")
     if (options["baseline"] is None) != (options["run"] is None):

@@ -22,22 +22,7 @@ EXIT_DONE = 0
 
 
 def run_nights_job(config: NightsConfig) -> int:
-    """Explain the change of a mean between two nights.
-
-    Parameters
-    ----------
-    config : NightsConfig
-
-    Returns
-    -------
-    int
-        0 done.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options.
-    """
+    """Explain the change of a mean between two nights."""
     dataset = config.dataset or ""
     with job_run("diagnose nights", config, short_lists=True, run_date=config.after, dataset=dataset) as run:
         return run.exit(_nights(run.spark, config, run.progress))
@@ -115,22 +100,7 @@ def _means(table: DataFrame, config: NightsConfig) -> DataFrame:
 
 
 def run_runs_job(config: RunsConfig) -> int:
-    """Explain what runs lose, and which queries changed most between two.
-
-    Parameters
-    ----------
-    config : RunsConfig
-
-    Returns
-    -------
-    int
-        0 done.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options.
-    """
+    """Explain what runs lose, and which queries changed most between two."""
     with job_run("diagnose runs", config, short_lists=True) as run:
         return run.exit(_runs(run.spark, config, run.progress))
 

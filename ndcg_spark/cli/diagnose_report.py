@@ -24,14 +24,7 @@ def _console() -> Console:
 
 
 def show_shifts(rows: list[dict[str, Any]], config: NightsConfig) -> None:
-    """Print the shifts of segments between two nights: a table for each mean.
-
-    Parameters
-    ----------
-    rows : list of dict
-        The total of a mean first, then its segments.
-    config : NightsConfig
-    """
+    """Print the shifts of segments between two nights: a table for each mean, whose total comes first in `rows`."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
@@ -54,13 +47,7 @@ def show_shifts(rows: list[dict[str, Any]], config: NightsConfig) -> None:
 
 
 def show_losses(rows: list[dict[str, Any]]) -> None:
-    """Print what runs lose: a table of means, and the gain of the first ranks.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Sorted rows of `summarize_losses`.
-    """
+    """Print what runs lose, from sorted rows of `summarize_losses`: means, and the gain of the first ranks."""
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["segment_by"], row["segment"], row["k"]), {})[row["metric"]] = row
@@ -82,16 +69,7 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
 
 
 def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], config: RunsConfig) -> None:
-    """Print the queries that changed most, with both lists side by side.
-
-    Parameters
-    ----------
-    queries : list of dict
-        Rows of `changed_queries`, sorted.
-    keys : sequence of str
-        Columns that identify a query.
-    config : RunsConfig
-    """
+    """Print the queries that changed most, sorted rows of `changed_queries`, with both lists side by side."""
     for change in ("lost", "gained"):
         its = [row for row in queries if row["change"] == change]
         if not its:

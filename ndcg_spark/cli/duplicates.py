@@ -33,20 +33,8 @@ class Ranked(Protocol):
 def with_options(message: str, inputs: object) -> str:
     """Spell the advice of a refusal in options, and name the columns that may tell rankers apart.
 
-    Parameters
-    ----------
-    message : str
-        Of a refusal. One that is not about an item that comes twice is returned as it is.
-    inputs : object
-        If it is `Ranked`, its main table is looked at.
-
-    Returns
-    -------
-    str
-
-    Notes
-    -----
-    Spark cost: where the question is asked, one action: a scan for the rows of the query.
+    A message that is not about an item that comes twice is returned as it is. Where one asks for the ranker, and
+    inputs are `Ranked`, their main table is looked at: an action, a scan for the rows of the query.
     """
     what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
     if not asked:

@@ -21,16 +21,6 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     """Describe a job: how it ranks and why, what it costs, what it would write. Evaluates nothing.
 
     Reads what opening a table reads: schemas, footers of files, and of json the rows that tell its columns.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    config : JobConfig
-
-    Returns
-    -------
-    str
-        Several lines.
     """
     plan, ranking = inputs.plan, inputs.ranking  # finds missing columns and wrong types
     cutoffs = ", ".join("all" if k is None else str(k) for k in plan.cutoffs)
@@ -71,15 +61,7 @@ def _targets(config: JobConfig) -> str:
 
 
 def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
-    """Print how a gap between two conventions comes about.
-
-    Parameters
-    ----------
-    steps : list of dict
-        Of `Explanation.steps`, by run and step.
-    queries : list of dict
-        Those that carry most of the gap.
-    """
+    """Print how a gap between two conventions comes about: its steps, by run, and the queries that carry most of it."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
         found = list(rows)

@@ -82,21 +82,7 @@ class FlagConfig:
 
 
 def flag_config(options: dict[str, Any]) -> FlagConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    FlagConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     if options["query_col"] != "query_id" and options["per_query"] is None:
         raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
     plan = FlagPlan(

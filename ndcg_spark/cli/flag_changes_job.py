@@ -27,22 +27,7 @@ MOST_SHOWN = 100
 
 
 def run_flag_changes(config: FlagConfig) -> int:
-    """Run the job.
-
-    Parameters
-    ----------
-    config : FlagConfig
-
-    Returns
-    -------
-    int
-        0 done, 3 a night is flagged.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the job: 0 done, 3 a night is flagged. Where input or options are refused, nothing has been written."""
     with job_run(
         "flag-changes", config, short_lists=True, run_date=config.plan.end, dataset=config.rows.dataset or ""
     ) as run:

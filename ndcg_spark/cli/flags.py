@@ -13,16 +13,7 @@ _COLUMNS = frozenset((
 
 
 def with_flags(text: str) -> str:
-    """Spell the options that the message of an error names as flags.
-
-    Parameters
-    ----------
-    text : str
-        From `text_of`, or what `find_refusal` found.
-
-    Returns
-    -------
-    str
+    """Spell the options that the message of an error, from `text_of` or `find_refusal`, names as flags.
 
     Examples
     --------

@@ -11,13 +11,7 @@ from ndcg_spark.cli.config_file import config_text
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options under titles.
-
-    Parameters
-    ----------
-    groups : mapping from title to options
-        All options of the command, but for `--help`, which goes to the last group.
-    """
+    """A command whose help lists its options under titles; `groups` have all but `--help`, which goes to the last."""
 
     def __init__(self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **options: Any) -> None:
         options["params"] = [one for group in groups.values() for one in group]

@@ -33,19 +33,12 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Describe the input tables among the options of a job. Asks file system and catalog; reads no rows.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    options : mapping
-        Those made by `table_to_read` have an option `NAME_option` beside them.
+    Input tables are options made by `table_to_read`, which have an option `NAME_option` beside them.
 
-    Returns
-    -------
-    list of dict
-        `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one of
-        them; for remote files and for queries `files` and `digest`, a hash of the sorted names that Spark lists, as
-        those of files that it writes never come again; for Delta and Iceberg tables `version`. What such inputs do
-        not have is left out; `unknown` says why the state of an input could not be found out.
+    Each has `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one
+    of them; for remote files and for queries `files` and `digest`, a hash of the sorted names that Spark lists, as
+    those of files that it writes never come again; for Delta and Iceberg tables `version`. What such inputs do not
+    have is left out; `unknown` says why the state of an input could not be found out.
     """
     return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
 
@@ -80,16 +73,7 @@ def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
 
 
 def file_facts(reference: str) -> dict[str, Any]:
-    """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files.
-
-    Parameters
-    ----------
-    reference : str
-
-    Returns
-    -------
-    dict
-    """
+    """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files."""
     place = Path(canonical(reference))
     if not place.is_absolute() or not place.exists():
         return {}

@@ -110,21 +110,7 @@ def read_inputs(
 ) -> Inputs:
     """Open the tables of a job. Reads schemas, runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    config : Asked
-    items, interactions : Source or None
-        For metrics that need them.
-
-    Returns
-    -------
-    Inputs
-        A `rank` column is used when no rank column was named, there is one, and there is no score.
-
-    Raises
-    ------
-    InputRefusedError
+    A `rank` column is used when no rank column was named, there is one, and there is no score.
     """
     table = _read(spark, config.source)
     others = {"judgments": config.judgments, "items": items, "interactions": interactions}

@@ -114,10 +114,7 @@ def _default(number: int) -> Callable[..., Any] | signal.Handlers:
 def quiet_interrupts() -> Iterator[Interrupts]:
     """Let Ctrl-C and SIGTERM end the block with `KeyboardInterrupt` alone, the latter with `TerminatedError`.
 
-    Yields
-    ------
-    Interrupts
-        Its `started` is to be called once there is a session.
+    `started` of what is yielded is to be called once there is a session.
     """
     interrupts = Interrupts()
     try:

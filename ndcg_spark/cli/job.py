@@ -35,22 +35,7 @@ EXIT_DONE, EXIT_GATE = 0, 3
 
 
 def run_job(config: JobConfig) -> int:
-    """Run the main job.
-
-    Parameters
-    ----------
-    config : JobConfig
-
-    Returns
-    -------
-    int
-        0 done, 3 gate not met.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the main job: 0 done, 3 gate not met. Where input or options are refused, nothing has been written."""
     with job_run(
         "mean-ndcg",
         config,

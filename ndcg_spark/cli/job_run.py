@@ -45,18 +45,7 @@ class Watched(Protocol):
 
 
 class JobRun:
-    """A run of a job.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    command : str
-        Such as `mean-ndcg`.
-    operations : Operations
-    run_date : date or None
-        Night that the run is for; None: the day on which it starts, UTC.
-    dataset : str
-    """
+    """A run of a job, for the night `run_date`; None: for the day on which it starts, UTC."""
 
     def __init__(
         self, spark: SparkSession, command: str, operations: Operations, run_date: date | None, dataset: str
@@ -82,13 +71,7 @@ class JobRun:
         return code
 
     def start(self) -> None:
-        """Say that the run starts, in the log and in the run log. An action, if there is a run log.
-
-        Raises
-        ------
-        OutputRefusedError
-            When the run log cannot be written.
-        """
+        """Say that the run starts, in the log and in the run log. An action, if there is a run log."""
         place = self._operations.run_log
         if place is not None:
             self._log = self._opened(place)
@@ -120,11 +103,6 @@ class JobRun:
         """Say how the run ended, in the log and in the run log. An action, if there is a run log.
 
         A run log that cannot be written any more is a warning: what the job has written stays.
-
-        Parameters
-        ----------
-        error : BaseException or None
-            What ended it.
         """
         status, message = ended(error, self._code)
         seconds = time.monotonic() - self._began
@@ -197,18 +175,7 @@ class JobRun:
 
 
 def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
-    """Tell how a run ended: its status, and a line that says why.
-
-    Parameters
-    ----------
-    error : BaseException or None
-    code : int
-        Exit code of a run without error.
-
-    Returns
-    -------
-    tuple of str and str or None
-    """
+    """Tell how a run ended, by its error or else its exit code: its status, and a line that says why."""
     from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 
     if error is None:
@@ -233,26 +200,7 @@ def job_run(
 ) -> Iterator[JobRun]:
     """Run a job: open its session, and log how it starts and how it ends.
 
-    Parameters
-    ----------
-    command : str
-        Such as `mean-ndcg`.
-    config : Watched
-    short_lists : bool
-        As for `spark_session`.
-    run_date : date or None
-        Night that the run is for, if its options say so.
-    dataset : str
-
-    Yields
-    ------
-    JobRun
-        Call its `exit` with the exit code.
-
-    Raises
-    ------
-    NdcgSparkError
-        When there is no Spark, or the run log cannot be written.
+    The block calls `exit` of what is yielded with its exit code. `short_lists` is as for `spark_session`.
     """
 
     def tables() -> dict[str, str]:
@@ -291,18 +239,7 @@ def _surroundings_named() -> Iterator[None]:
 
 @contextmanager
 def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
-    """Label the Spark jobs that this thread starts, where sessions can do that (Spark 4; Connect 3.5).
-
-    Parameters
-    ----------
-    spark : SparkSession
-    tags : tuple of str
-        Those that the session has already stay.
-
-    Yields
-    ------
-    None
-    """
+    """Label the Spark jobs that this thread starts, where sessions can do that (Spark 4; Connect 3.5)."""
     added = []
     with suppress(Exception):  # without tags jobs are harder to find, and that is all
         there = spark.getTags()

@@ -44,22 +44,7 @@ class JudgmentsConfig:
 
 
 def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> JudgmentsConfig:
-    """Check the options that do not depend on what judgments are made from.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-    plan : EventPlan or RatingPlan
-
-    Returns
-    -------
-    JudgmentsConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check the options that do not depend on what judgments are made from."""
     source = source_of(options, "input")
     config = JudgmentsConfig(
         source=source,
@@ -82,20 +67,7 @@ def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> J
 
 
 def event_plan(options: dict[str, Any]) -> EventPlan:
-    """Read how judgments are made from events.
-
-    Parameters
-    ----------
-    options : dict
-
-    Returns
-    -------
-    EventPlan
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Read how judgments are made from events."""
     columns = EventColumns(
         query=names_of(options["query_col"]),
         item=options["item_col"],
@@ -116,20 +88,7 @@ def event_plan(options: dict[str, Any]) -> EventPlan:
 
 
 def rating_plan(options: dict[str, Any]) -> RatingPlan:
-    """Read how judgments are made from ratings.
-
-    Parameters
-    ----------
-    options : dict
-
-    Returns
-    -------
-    RatingPlan
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Read how judgments are made from ratings."""
     columns = RatingColumns(
         query=names_of(options["query_col"]),
         item=options["item_col"],

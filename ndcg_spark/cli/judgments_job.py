@@ -62,22 +62,7 @@ class JudgmentInputs:
 
 
 def run_judgments_job(config: JudgmentsConfig) -> int:
-    """Run the job.
-
-    Parameters
-    ----------
-    config : JudgmentsConfig
-
-    Returns
-    -------
-    int
-        0 done.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the job: 0 done. Where input or options are refused, nothing has been written."""
     command = f"build-judgments {'events' if isinstance(config.plan, EventPlan) else 'annotators'}"
     with job_run(
         command,

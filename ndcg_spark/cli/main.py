@@ -24,18 +24,8 @@ EXIT_TERMINATED = 143
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     """Run a command and say how it ended.
 
-    Parameters
-    ----------
-    argv : sequence of str or None
-        Arguments; None takes those of the process.
-    prog : str
-        What the program is called in messages.
-
-    Returns
-    -------
-    int
-        0 done, 2 refused input or options, 3 gate not met, 130 interrupted, 143 terminated by SIGTERM; 1 a crash,
-        whose traceback is on standard error, or an output that is partly written.
+    0 done, 2 refused input or options, 3 gate not met, alarm, or flagged night, 130 interrupted, 143 terminated by
+    SIGTERM; 1 a crash, whose traceback is on standard error, or an output that is partly written.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with closing(Logs()) as logs, lasting_streams(prog):

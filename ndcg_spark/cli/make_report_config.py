@@ -21,14 +21,8 @@ TABLES = ("metrics", "per_query", "comparison", "flags")
 class ReportConfig:
     """What one run of `report` is asked to do.
 
-    Parameters
-    ----------
-    sources : dict from a name of `TABLES` to Source
-        Those that were named.
-    summary : mapping or None
-        JSON of the main job, read.
-    changed : tuple of mapping, or None
-        Queries of the JSON of `diagnose runs`, read.
+    `sources` has the tables that were named, by their names in `TABLES`; `summary` is the JSON of the main job,
+    `changed` the queries of that of `diagnose runs`.
     """
 
     sources: dict[str, Source]
@@ -51,21 +45,7 @@ class ReportConfig:
 
 
 def report_config(options: dict[str, Any]) -> ReportConfig:
-    """Check options and put them in their places. Reads the JSON.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    ReportConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places. Reads the JSON."""
     output = options["output"]
     if options["format"] == "html" and output is None:
         raise InvalidParameterError("name the page to write: --output report.html; --format text prints instead.")

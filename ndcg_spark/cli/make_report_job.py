@@ -23,21 +23,9 @@ EXIT_DONE, EXIT_GATE = 0, 3
 
 
 def run_report_job(config: ReportConfig) -> int:
-    """Run the job.
+    """Run the job: 0 done, 3 a gate was not met; the page has been written then, too.
 
-    Parameters
-    ----------
-    config : ReportConfig
-
-    Returns
-    -------
-    int
-        0 done, 3 a gate was not met; the page has been written then, too.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
+    Where input or options are refused, nothing has been written.
     """
     with needed_packages():
         from ndcg_spark.reporting import ReportLimits

@@ -28,38 +28,14 @@ _ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED)
 
 
 def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
-    """Schema of `per_query_rows`. Reads a schema, runs no action.
-
-    Parameters
-    ----------
-    rankings : DataFrame
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    StructType
-    """
+    """Schema of `per_query_rows`. Reads a schema, runs no action."""
     return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _for_sums(plan)])
 
 
 def metric_rows(
     spark: SparkSession, summary: list[dict[str, Any]], outcome: dict[str, Any], computed_at: datetime
 ) -> DataFrame:
-    """Summary rows with what they were computed from, in one partition.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    summary : list of dict
-    outcome : dict
-        With `convention`, `config_hash`, `input`, `package_version`.
-    computed_at : datetime
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-    """
+    """Summary rows with what they were computed from, in one partition; lazy."""
     names = SUMMARY_SCHEMA.fieldNames()
     values = [tuple(row[name] for name in names) for row in summary]
     frame = spark.createDataFrame(values, SUMMARY_SCHEMA)
@@ -75,16 +51,5 @@ def _for_sums(plan: EvaluationPlan) -> tuple[str, ...]:
 
 
 def per_query_rows(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Metrics of the queries that were not dropped, without the accounts that only sums need.
-
-    Parameters
-    ----------
-    per_query : DataFrame
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-    """
+    """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
     return per_query.where(~F.col("status").isin(*dropped(plan.convention))).drop(*_for_sums(plan))

@@ -17,10 +17,7 @@ _NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
 def needed_packages() -> Iterator[None]:
     """Import in this block what needs Spark, after the options are checked: it takes a second.
 
-    Raises
-    ------
-    MissingPackageError
-        For a package that a command needs, and that cannot be imported.
+    A package that cannot be imported is refused by name.
     """
     try:
         with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one

@@ -46,16 +46,7 @@ class WantedMetric(NamedTuple):
 class MetricRows:
     """Rows of a metric table that a command was asked to take.
 
-    Parameters
-    ----------
-    source : Source
-    dataset : str or None
-        None: there must be one only.
-    metrics : tuple of WantedMetric
-        Empty: all but `without`.
-    without : tuple of str
-    config_hash : str or None
-        None: all.
+    Without `dataset` there must be one only. Without `metrics` they are all but those of `without`.
     """
 
     source: Source
@@ -82,22 +73,7 @@ def row_options(default: str) -> list[click.Option]:
 
 
 def metric_rows_of(options: dict[str, Any], *, without: tuple[str, ...] = ()) -> MetricRows:
-    """Read what `metric_table_options` and `row_options` were given.
-
-    Parameters
-    ----------
-    options : dict
-    without : tuple of str
-        Metrics that are not taken unless they are named.
-
-    Returns
-    -------
-    MetricRows
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Read what `metric_table_options` and `row_options` were given; `without` are metrics not taken unless named."""
     return MetricRows(
         source=source_of(options, "input"),
         dataset=options["dataset"],
@@ -146,24 +122,7 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
 
 
 def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
-    """Run an action: find the data set and the nights of rows.
-
-    Parameters
-    ----------
-    table : Table
-    rows : DataFrame
-        From `taken_rows`.
-    asked : MetricRows
-
-    Returns
-    -------
-    Nights
-
-    Raises
-    ------
-    InputRefusedError
-        When there are no rows, or rows of several data sets.
-    """
+    """Run an action: find the data set and the nights of rows from `taken_rows`; refuse none, or several data sets."""
     from pyspark.sql import functions as F
 
     from ndcg_spark.spark.nights import METRIC_TABLE, metric_at, night_column
@@ -227,23 +186,8 @@ def check_output(
 ) -> None:
     """Raise when the output could not be written, or would overwrite what is not ours. Runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    asked : MetricRows
-    table : Table
-        The metric table.
-    output : Target or None
-    columns : mapping from name to type, in Spark's words
-        Of the results, without what `stamped_results` adds.
-    json_path : str or None
-    progress : Progress
-    also : sequence of (flag, Source, Table)
-        What else is read.
-
-    Raises
-    ------
-    OutputRefusedError
+    `columns` are those of the results and their types in Spark's words, without what `stamped_results` adds; `also`
+    is what is read beside the metric table.
     """
     from ndcg_spark.cli.outputs import refuse_outputs
     from ndcg_spark.tables import reading_of
@@ -260,18 +204,7 @@ def check_output(
 
 
 def stamped_results(frame: DataFrame, outcome: Mapping[str, Any]) -> DataFrame:
-    """Add what results were computed from; lazy.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    outcome : mapping
-        With `limits`, `input` and `package_version`.
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Add what results were computed from; lazy."""
     from pyspark.sql import functions as F
 
     now = datetime.now(timezone.utc).replace(microsecond=0)
@@ -281,12 +214,7 @@ def stamped_results(frame: DataFrame, outcome: Mapping[str, Any]) -> DataFrame:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Say of what is refused in here that nothing was written.
-
-    Yields
-    ------
-    None
-    """
+    """Say of what is refused in here that nothing was written."""
     from ndcg_spark.spark.failures import plain_refusals
 
     try:

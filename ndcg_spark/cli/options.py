@@ -14,21 +14,7 @@ WRITTEN_FORMATS = "parquet, orc, json, or table; delta or iceberg for a table of
 
 
 def table_to_read(flag: str, what: str, *, required: bool = True, formats: str = READ_FORMATS) -> list[click.Option]:
-    """Build the options of an input table: its place, its format, and what Spark's reader is told.
-
-    Parameters
-    ----------
-    flag : str
-        Such as `--input`.
-    what : str
-        Help of the place, a sentence.
-    required : bool
-    formats : str
-
-    Returns
-    -------
-    list of click.Option
-    """
+    """Build the options of an input table: its place, its format, and what Spark's reader is told."""
     return [
         click.Option([flag], required=required, metavar="REF", help=what),
         click.Option([f"{flag}-format"], metavar="F", help=f"Format of that table: {formats}.  [default: guessed "
@@ -39,20 +25,7 @@ def table_to_read(flag: str, what: str, *, required: bool = True, formats: str =
 
 
 def table_to_write(flag: str, what: str, *, formats: str = WRITTEN_FORMATS) -> list[click.Option]:
-    """Build the options of an output table: its place and its format.
-
-    Parameters
-    ----------
-    flag : str
-        Such as `--output`, or `--per-query-output`, whose format is `--per-query-format`.
-    what : str
-        Help of the place, a sentence.
-    formats : str
-
-    Returns
-    -------
-    list of click.Option
-    """
+    """Build the options of an output table: its place and its format."""
     return [
         click.Option([flag], metavar="REF", help=what),
         click.Option([format_flag(flag)], metavar="F", help=f"Format of that table: {formats}."),

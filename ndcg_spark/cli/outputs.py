@@ -45,19 +45,7 @@ if TYPE_CHECKING:
 
 
 def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig, progress: Progress) -> None:
-    """Raise when an output could not be written, or would overwrite what is not ours. Runs no action.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    inputs : Inputs
-    config : JobConfig
-    progress : Progress
-
-    Raises
-    ------
-    OutputRefusedError
-    """
+    """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
     planned: list[tuple[str, Target | None, T.StructType]] = [
         ("--output", config.output, METRIC_SCHEMA),
         ("--rejects", config.rejects, REJECT_SCHEMA),
@@ -71,18 +59,7 @@ def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig, progre
 
 
 def check_rejects(inputs: Checked, target: Target | None) -> None:
-    """Raise when rows are to be kept as they came, and cannot be. Reads schemas, runs no action.
-
-    Parameters
-    ----------
-    inputs : Checked
-    target : Target or None
-        Of `--rejects`.
-
-    Raises
-    ------
-    InputRefusedError
-    """
+    """Raise when rows are to be kept as they came, and cannot be. Reads schemas, runs no action."""
     if target is not None:
         inputs.checked(originals=True)
 
@@ -96,19 +73,8 @@ def refuse_outputs(
 ) -> None:
     """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    planned : sequence of (flag, Target or None, StructType)
-    readings : list of Reading
-        What the job reads; the outputs are added.
-    json_path : str or None
-    progress : Progress
-        Gets a line for columns that a table gets, or that the results lack.
-
-    Raises
-    ------
-    OutputRefusedError
+    The outputs are added to `readings`, what the job reads. `progress` gets a line for columns that a table gets, or
+    that the results lack.
     """
     for flag, target, schema in planned:
         if target is not None:
@@ -155,20 +121,7 @@ def write_outputs(
 ) -> None:
     """Write all outputs of a job, or none. Runs an action for each table, and one more for each catalog table.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    summary : list of dict
-        Rows of the metric table.
-    per_query : DataFrame or None
-        Needed where queries are to be written.
-    outcome : dict
-        What `--json` shows.
-    inputs : Inputs
-    accounts : Accounts or None
-        Of bad rows, where they are rejected.
-    config : JobConfig
-    progress : Progress
+    `per_query` is needed where queries are to be written.
     """
     runs = sorted({row["run"] for row in summary})
     without = sorted(set(runs) - {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]})
@@ -209,17 +162,7 @@ def write_together(
     outcome: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
-
-    Parameters
-    ----------
-    planned : sequence of Planned
-    partition : RunPartition or ManyNights
-    json_path : str or None
-    outcome : dict
-        What the JSON file shows.
-    progress : Progress
-    """
+    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each."""
     progress.note(**{name: outcome[name] for name in ("rows", "queries", "config_hash") if name in outcome})
     with ExitStack() as stack:
         staged: list[Swappable] = []
@@ -292,16 +235,7 @@ class StagedFile:
 
 
 def write_text(what: str, path: str, text: str, progress: Progress) -> None:
-    """Write a file in one step, and note it for the run log.
-
-    Parameters
-    ----------
-    what : str
-        What the run log calls it.
-    path : str
-    text : str
-    progress : Progress
-    """
+    """Write a file in one step, and note it for the run log, which calls it `what`."""
     with closing(StagedFile(path, text)) as staged:
         swap_in([staged])
     progress.note(outputs=[{"what": what, "reference": path}])

@@ -26,16 +26,9 @@ from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionBiasConfig:
-    """What one run of `position-bias` is asked to do.
+    """What one run of `position-bias` is asked to do; it makes `propensities`, `judgments` or `estimates`.
 
-    Parameters
-    ----------
-    makes : str
-        `propensities`, `judgments` or `estimates`.
-    source : Source
-        The log of impressions.
-    propensities : Source or None
-        A table of propensities by position.
+    `source` is the log of impressions, `propensities` a table of them by position.
     """
 
     makes: str
@@ -63,23 +56,7 @@ class PositionBiasConfig:
 def position_bias_config(
     makes: str, options: dict[str, Any], plan: PropensityPlan | WeightPlan
 ) -> PositionBiasConfig:
-    """Check the options that do not depend on what is made of impressions.
-
-    Parameters
-    ----------
-    makes : str
-    options : dict
-        As the command line gave them.
-    plan : PropensityPlan or WeightPlan
-
-    Returns
-    -------
-    PositionBiasConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check the options that do not depend on what is made of impressions."""
     source = source_of(options, "input")
     propensities = source_of(options, "propensities") if options.get("propensities") else None
     if isinstance(plan, WeightPlan):
@@ -106,39 +83,13 @@ def position_bias_config(
 
 
 def propensity_plan(options: dict[str, Any]) -> PropensityPlan:
-    """Read how propensities are estimated.
-
-    Parameters
-    ----------
-    options : dict
-
-    Returns
-    -------
-    PropensityPlan
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Read how propensities are estimated."""
     same = ("method", "tolerance", "max_iter", "fit", "on_invalid")
     return PropensityPlan(columns=_columns(options), **{name: options[name] for name in same})
 
 
 def weight_plan(options: dict[str, Any]) -> WeightPlan:
-    """Read how clicks are weighted.
-
-    Parameters
-    ----------
-    options : dict
-
-    Returns
-    -------
-    WeightPlan
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Read how clicks are weighted."""
     more = {name: options[name] for name in ("confidence", "propensity_of") if name in options}
     return WeightPlan(
         columns=_columns(options),

@@ -70,22 +70,7 @@ class ImpressionInputs:
 
 
 def run_position_bias_job(config: PositionBiasConfig) -> int:
-    """Run the job.
-
-    Parameters
-    ----------
-    config : PositionBiasConfig
-
-    Returns
-    -------
-    int
-        0 done.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the job: 0 done. Where input or options are refused, nothing has been written."""
     # Blocks of a distributed fit are some megabytes: Spark has to weigh what it hands to Python.
     with job_run(
         f"position-bias {config.makes}",

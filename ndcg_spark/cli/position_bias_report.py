@@ -12,17 +12,7 @@ MOST_SHOWN = 50
 
 
 def report_lines(outcome: dict[str, Any]) -> list[str]:
-    """Say what was made and from what.
-
-    Parameters
-    ----------
-    outcome : dict
-        What `--json` shows.
-
-    Returns
-    -------
-    list of str
-    """
+    """Say what was made and from what."""
     of = {"propensities": _propensities, "judgments": _judgments, "estimates": _estimates}
     lines = of[outcome["makes"]](outcome)
     rows = outcome["rows"]
@@ -30,17 +20,7 @@ def report_lines(outcome: dict[str, Any]) -> list[str]:
 
 
 def warnings_of(outcome: dict[str, Any]) -> list[str]:
-    """Say which propensities are missing or were cut, and whether EM did not converge.
-
-    Parameters
-    ----------
-    outcome : dict
-
-    Returns
-    -------
-    list of str
-        None for judgments and estimates.
-    """
+    """Say which propensities are missing or were cut, and whether EM did not converge."""
     if outcome["makes"] != "propensities":
         return []
     found = []
@@ -124,18 +104,7 @@ def _number(value: float | None, digits: int = 6) -> str:
 
 
 def explanation(name: str, config: PositionBiasConfig) -> str:
-    """Say what a run would do and cost.
-
-    Parameters
-    ----------
-    name : str
-        Identity of the input.
-    config : PositionBiasConfig
-
-    Returns
-    -------
-    str
-    """
+    """Say what a run would do and cost."""
     plan = config.plan
     if isinstance(plan, PropensityPlan):
         about = [f"method       {plan.method}"]

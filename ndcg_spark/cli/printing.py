@@ -62,15 +62,6 @@ def lasting_streams(prog: str) -> Iterator[None]:
     """Let what cannot be printed be a warning of the block at most, and no error.
 
     Standard output that is lost is a warning on standard error. Nobody is told that standard error is lost.
-
-    Parameters
-    ----------
-    prog : str
-        What the program is called in messages.
-
-    Yields
-    ------
-    None
     """
     before = sys.stdout, sys.stderr
     _fill_descriptors()

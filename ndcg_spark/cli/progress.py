@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 class Progress:
     """Says on standard error what is going on: a spinner at a terminal, a line for each step in a log.
 
-    It also keeps what the run log says of the run: how long steps took, and what `note` was told.
-
-    Parameters
-    ----------
-    log_format : str
-        Of `LOG_FORMATS`.
-    context : mapping
-        What every line of JSON says beside its own.
+    It also keeps what the run log says of the run: how long steps took, and what `note` was told. `context` is what
+    every line of JSON says beside its own.
     """
 
     def __init__(self, log_format: str = "text", context: Mapping[str, Any] | None = None) -> None:
@@ -44,16 +38,7 @@ class Progress:
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Show a step while it runs, and how long it took.
-
-        Parameters
-        ----------
-        what : str
-
-        Yields
-        ------
-        None
-        """
+        """Show a step while it runs, and how long it took."""
         began = time.monotonic()
         self._step = redacted(what)
         try:
@@ -73,14 +58,7 @@ class Progress:
         self.facts.update(facts)
 
     def line(self, text: str, **context: Any) -> None:
-        """Print a line.
-
-        Parameters
-        ----------
-        text : str
-        **context
-            What JSON says beside it.
-        """
+        """Print a line; `context` is what JSON says beside it."""
         text = "\\n".join(redacted(text).splitlines())  # names of paths may hold any character
         if self._log is not None:
             level = logging.WARNING if text.startswith("warning: ") else logging.INFO
@@ -92,16 +70,7 @@ class Progress:
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Show how many tasks are done at a terminal on Spark Connect; a classic session has a bar of its own.
-
-        Parameters
-        ----------
-        spark : SparkSession
-
-        Yields
-        ------
-        None
-        """
+        """Show how many tasks are done at a terminal on Spark Connect; a classic session has a bar of its own."""
         if not self._live:
             yield
             return

@@ -21,16 +21,7 @@ NEARLY_CONSTANT = 0.5
 
 
 def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Order of summary rows: runs, overall before segments, segments by name, metrics, cutoffs; null last.
-
-    Parameters
-    ----------
-    row : dict
-
-    Returns
-    -------
-    tuple
-    """
+    """Order of summary rows: runs, overall before segments, segments by name, metrics, cutoffs; null last."""
     first = SHOWN_FIRST
     metric = first.index(row["metric"]) if row["metric"] in first else len(first)
     k = math.inf if row["k"] is None else row["k"]
@@ -38,13 +29,7 @@ def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def show_summary(summary: list[dict[str, Any]]) -> None:
-    """Print means per run and segment: a table at a terminal, else a line a group.
-
-    Parameters
-    ----------
-    summary : list of dict
-        Sorted rows of a summary.
-    """
+    """Print means per run and segment, from sorted rows: a table at a terminal, else a line a group."""
     bounds = {one.name for one in TIE_BOUNDS}
     beside = {one.name for one in NDCG.comes_with} | bounds
     rows = [row for row in summary if row["metric"] not in beside]
@@ -112,11 +97,7 @@ def interval_text(row: dict[str, Any]) -> str:
 def show_cells(title: str, rows: list[dict[str, str]]) -> None:
     """Print rows of named texts: a table at a terminal, else a line each.
 
-    Parameters
-    ----------
-    title : str
-    rows : list of dict
-        All with the same names; the first two stand without their names in a line.
+    All rows have the same names; the first two texts stand without theirs in a line.
     """
     if not sys.stdout.isatty():
         for row in rows:
@@ -145,17 +126,7 @@ def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def counts_line(outcome: dict[str, Any]) -> str:
-    """Say what became of rows and queries, in a line.
-
-    Parameters
-    ----------
-    outcome : dict
-        With `rows` and `queries`, as in the JSON.
-
-    Returns
-    -------
-    str
-    """
+    """Say what became of rows and queries, in a line."""
     rows, queries = outcome["rows"], outcome["queries"]
     parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
     parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
@@ -166,19 +137,7 @@ def counts_line(outcome: dict[str, Any]) -> str:
 
 
 def gate_line(gate: dict[str, Any], who: str) -> str:
-    """Say whether a gate is met, by whom and with what value.
-
-    Parameters
-    ----------
-    gate : dict
-        With `gate`, `value`, `met`.
-    who : str
-        The run, or the pair; empty for one ranker without a name.
-
-    Returns
-    -------
-    str
-    """
+    """Say whether a gate is met, by whom (empty: by one ranker without a name) and with what value."""
     value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
     about = f"{who}: {value}" if who else value
     return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
@@ -187,15 +146,7 @@ def gate_line(gate: dict[str, Any], who: str) -> str:
 def rejected_lines(outcome: dict[str, Any]) -> list[str]:
     """Say why rows were rejected, and how many queries lost all of theirs, in a line for each table.
 
-    Parameters
-    ----------
-    outcome : dict
-        With `rows` and `queries`, and maybe `judgment_rows`, as in the JSON.
-
-    Returns
-    -------
-    list of str
-        Empty where no row was rejected. The last line says if many were.
+    Empty where no row was rejected. The last line says if many were.
     """
     lost = outcome["queries"]["lost"]
     queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
@@ -215,17 +166,7 @@ def reasons_text(reasons: dict[str, int]) -> str:
 
 
 def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
-    """Warn of scorers whose first k ranks are mostly one tie group.
-
-    Parameters
-    ----------
-    summary : list of dict
-
-    Returns
-    -------
-    list of str
-        None where tie bounds were not asked for.
-    """
+    """Warn of scorers whose first k ranks are mostly one tie group; empty where tie bounds were not asked for."""
     shares = [row for row in summary if row["metric"] == "tied_share" and not row["segment_by"]]
     return [
         f"warning: run {row['run']!r} is nearly constant: on average {row['value']:.0%} of the first {row['k']} "
@@ -236,14 +177,5 @@ def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
 
 
 def to_json(outcome: dict[str, Any]) -> str:
-    """Write an outcome as one line of JSON.
-
-    Parameters
-    ----------
-    outcome : dict
-
-    Returns
-    -------
-    str
-    """
+    """Write an outcome as one line of JSON."""
     return json_printable(json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str))

@@ -32,15 +32,9 @@ _OPTIONS = {"metrics": "output"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrieveConfig:
-    """What one run of the retrieval job is asked to do.
+    """What one run of the retrieval job is asked to do; `targets` are by names of `OUTPUTS`.
 
-    Parameters
-    ----------
-    queries, corpus : Source
-    plan : RetrievalPlan
-    evaluation : EvaluationPlan
-        Cutoffs in any case; its rules matter where the plan has labels.
-    targets : dict from a name of `OUTPUTS` to Target
+    `evaluation` gives the cutoffs in any case; its rules matter where the plan has labels.
     """
 
     queries: Source
@@ -71,21 +65,7 @@ def _name_of(output: str) -> str:
 
 
 def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    RetrieveConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     sources = {name: source_of(options, name) for name in ("queries", "corpus")}
     found = {output: target_of(options, _name_of(output)) for output in OUTPUTS}
     metrics, cutoffs = asked_metrics(options)

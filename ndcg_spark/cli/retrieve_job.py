@@ -22,22 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_retrieve(config: RetrieveConfig) -> int:
-    """Run the retrieval job.
-
-    Parameters
-    ----------
-    config : RetrieveConfig
-
-    Returns
-    -------
-    int
-        0 done, 3 gate not met.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the retrieval job: 0 done, 3 gate not met. Where input or options are refused, nothing has been written."""
     # Blocks are some megabytes: Spark has to weigh what it hands to Python.
     with job_run(
         "retrieve",

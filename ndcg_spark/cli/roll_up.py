@@ -76,21 +76,7 @@ class RollUpConfig:
 
 
 def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
-    """Check options and put them in their places.
-
-    Parameters
-    ----------
-    options : dict
-        As the command line gave them.
-
-    Returns
-    -------
-    RollUpConfig
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Check options and put them in their places."""
     plan = RollUpPlan(
         periods=names_of(options["periods"]),
         start=night_of("--from", options["start"]),

@@ -25,22 +25,7 @@ MOST_SHOWN = 40
 
 
 def run_roll_up(config: RollUpConfig) -> int:
-    """Run the job.
-
-    Parameters
-    ----------
-    config : RollUpConfig
-
-    Returns
-    -------
-    int
-        0 done.
-
-    Raises
-    ------
-    NdcgSparkError
-        For refused input or options; nothing has been written then.
-    """
+    """Run the job: 0 done. Where input or options are refused, nothing has been written."""
     # Stored replicates are long: Spark must weigh rows that it sends to workers.
     with job_run(
         "roll-up", config, short_lists=False, run_date=config.plan.end, dataset=config.rows.dataset or ""

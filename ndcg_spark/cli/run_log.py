@@ -77,15 +77,8 @@ _ARROW = {
 class RunLog:
     """Where the rows of one run go.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    target : Target
-    partition : RunPartition
-        Night and data set under which the row is stored.
-    run_id : str
-    tell : callable
-        Gets a line for each leftover of a killed writer that was removed.
+    `partition` is the night and data set under which the row is stored. `tell` gets a line for each leftover of a
+    killed writer that was removed.
     """
 
     def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
@@ -94,17 +87,7 @@ class RunLog:
         self._folder: Path | None = None
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Raise when rows cannot be written there, or when that is where the job reads or writes other tables.
-
-        Parameters
-        ----------
-        options : mapping
-            All options of the job.
-
-        Raises
-        ------
-        OutputRefusedError
-        """
+        """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
         readings = other_places(self._spark, options)
         found = check_output(
             self._spark,
@@ -123,12 +106,8 @@ class RunLog:
     def write(self, row: Mapping[str, Any], partition: RunPartition | None = None) -> None:
         """Write the row of this run in place of an earlier one. An action, except to a shared folder of parquet.
 
-        Parameters
-        ----------
-        row : mapping
-            Values of `RUN_LOG_SCHEMA`; those that are missing are null.
-        partition : RunPartition or None
-            Night and data set that the run has turned out to be about, if others than before: the row moves there.
+        Values of `RUN_LOG_SCHEMA` that are missing are null. `partition` is the night and data set that the run has
+        turned out to be about, if others than before: the row moves there.
         """
         before, self._partition = self._partition, partition or self._partition
         with ExitStack() as stack:
@@ -190,18 +169,7 @@ def versions(spark: SparkSession) -> dict[str, str]:
 
 
 def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
-    """Take counts out of what a job says of its run in JSON; those that it does not have are missing.
-
-    Parameters
-    ----------
-    outcome : mapping
-        With `rows` and `queries`, if there are such.
-
-    Returns
-    -------
-    dict
-        Some of `COUNTS`.
-    """
+    """Take counts out of what a job says of its run in JSON; those that it does not have are missing."""
     rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
     found = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
     found |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}

@@ -29,24 +29,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Give the session to run in, and stop it afterwards if it was made here.
 
-    Parameters
-    ----------
-    app_name : str
-    settings : mapping
-        Spark settings of the user, for a local session; under spark-submit and on a server they belong there.
-    short_lists : bool
-        Whether ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python.
-    tables : callable
-        Gives the catalog tables that will be written, and their kinds.
-
-    Yields
-    ------
-    SparkSession
-
-    Raises
-    ------
-    NdcgSparkError
-        When Spark cannot start here, or the catalog that such a table is written to ends with the session.
+    `settings` are for a local session; under spark-submit and on a server they belong there. `short_lists` says that
+    ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python. `tables`
+    gives the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
     """
     check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
@@ -118,19 +103,7 @@ def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
 
 
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
-    """Settings of a session of our own.
-
-    Parameters
-    ----------
-    python : str
-        Path of the Python that workers run.
-    short_lists : bool
-        As for `spark_session`.
-
-    Returns
-    -------
-    dict from name to value
-    """
+    """Settings of a session of our own, whose workers run `python`; `short_lists` is as for `spark_session`."""
     cores = os.cpu_count() or 1
     unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}

@@ -21,12 +21,7 @@ _PATIENCE = 60
 
 
 def check_arrow() -> None:
-    """Refuse a pyarrow that this Spark does not take.
-
-    Raises
-    ------
-    MissingPackageError
-    """
+    """Refuse a pyarrow that this Spark does not take."""
     from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
     try:
@@ -37,18 +32,7 @@ def check_arrow() -> None:
 
 
 def check_surroundings(settings: Mapping[str, str]) -> None:
-    """Refuse to start a local session where Spark, Java, the Python of workers, or files are not to be had.
-
-    Parameters
-    ----------
-    settings : mapping
-        Spark settings of the session.
-
-    Raises
-    ------
-    NdcgSparkError
-        Naming what does not fit, and the way out.
-    """
+    """Refuse to start a local session where Spark, Java, the Python of workers, or files are not to be had."""
     home = _checked_home()
     _check_temporary_folder()
     if home is not None:

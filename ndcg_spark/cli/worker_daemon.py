@@ -33,22 +33,7 @@ ZIPS = ("pyspark.zip", "-src.zip")
 
 
 def zips_last(path: list[str]) -> list[str]:
-    """Put Spark's zips behind everything else, where they still help if nothing is installed.
-
-    Parameters
-    ----------
-    path : list of str
-        As `sys.path`.
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
-    >>> zips_last(["", "/spark/python/lib/pyspark.zip", "/site-packages"])
-    ['', '/site-packages', '/spark/python/lib/pyspark.zip']
-    """
+    """Put Spark's zips behind everything else on a `sys.path`, where they still help if nothing is installed."""
     return sorted(path, key=lambda entry: entry.endswith(ZIPS))
 
 
@@ -56,16 +41,7 @@ def ends_quietly(worker: Callable[Socket, int | None]) -> Callable[Socket, int]:
     """Make a worker, or the daemon, end without a traceback at Ctrl-C, and when Spark has closed the other end.
 
     Spark closes the socket of a worker after a minute without work, and everything when a job fails: also what it has
-    just asked for.
-
-    Parameters
-    ----------
-    worker : callable
-        Gives an exit code; the process of a worker ends unless it is 0.
-
-    Returns
-    -------
-    callable
+    just asked for. The process of a worker ends unless its exit code is 0.
     """
 
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
@@ -78,16 +54,7 @@ def ends_quietly(worker: Callable[Socket, int | None]) -> Callable[Socket, int]:
 
 
 def freezes_survivors(worker: Callable[Socket, int]) -> Callable[Socket, int]:
-    """Make a worker leave what outlives a task, modules above all, out of later collections of garbage.
-
-    Parameters
-    ----------
-    worker : callable
-
-    Returns
-    -------
-    callable
-    """
+    """Make a worker leave what outlives a task, modules above all, out of later collections of garbage."""
 
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
         code = worker(*args, **kwargs)
