@@ -64,8 +64,8 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
 def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
     """Bad rows of all tables, as they are written; lazy. A table that has none is not read again.
 
-    Columns: `run` (empty), `source`, `reason`, `row`. Without `accounts`, which tell what tables have bad rows, all
-    are read.
+    Columns: `run` (empty), `source`, `reason`, `row`. Without `accounts` it is not known which have none, and all are
+    read.
     """
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
     parts = [

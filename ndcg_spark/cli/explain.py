@@ -61,7 +61,7 @@ def _targets(config: JobConfig) -> str:
 
 
 def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
-    """Print how a gap between two conventions comes about: its steps, by run, and the queries that carry most of it."""
+    """Print how a gap between two conventions comes about: its steps, by run, and queries that carry most of it."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
         found = list(rows)

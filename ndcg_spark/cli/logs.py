@@ -33,7 +33,7 @@ def log_format_option() -> click.Option:
 
 
 def form_asked_for(arguments: Sequence[str]) -> str:
-    """Find `--log-format` before options are parsed, so that what is wrong with one of them is logged in it."""
+    """Find `--log-format` before options are parsed, so that what is wrong with them is logged in that form."""
     asked = [*[one.partition("=")[2] for one in arguments if one.startswith("--log-format=")],
              *[after for one, after in itertools.pairwise(arguments) if one == "--log-format"]]  # fmt: skip
     found = asked[-1] if asked else os.environ.get("NDCG_SPARK_LOG_FORMAT", "")

@@ -24,7 +24,7 @@ EXIT_TERMINATED = 143
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     """Run a command and say how it ended.
 
-    0 done, 2 refused input or options, 3 gate not met, alarm, or flagged night, 130 interrupted, 143 terminated by
+    0 done; 2 refused input or options; 3 gate not met, alarm, or flagged night; 130 interrupted; 143 terminated by
     SIGTERM; 1 a crash, whose traceback is on standard error, or an output that is partly written.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -122,7 +122,7 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
 
 
 def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
-    """Run an action: find the data set and the nights of rows from `taken_rows`; refuse none, or several data sets."""
+    """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
     from pyspark.sql import functions as F
 
     from ndcg_spark.spark.nights import METRIC_TABLE, metric_at, night_column

@@ -49,17 +49,9 @@ _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}
 class TableFacts:
     """A table as the catalog describes it.
 
-    Parameters
-    ----------
-    name : str
-    format : str
-        Of its files; `delta` or `iceberg` where the provider keeps a log of them.
-    location : str or None
-        None where the catalog does not tell, which only those of `COMMITTED` may do.
-    columns : StructType
-        Without those of its partitions.
-    growth : Growth
-        How the columns of the rows differ that it was looked at for.
+    `format` is that of its files; `delta` or `iceberg` where the provider keeps a log of them. `location` is None
+    where the catalog does not tell, which only those of `COMMITTED` may do. `columns` are without those of its
+    partitions; `growth` is how the rows that it was looked at for differ from them.
     """
 
     name: str
@@ -82,38 +74,15 @@ def described(spark: SparkSession, table: str) -> dict[str, str]:
 
 
 def location_of(spark: SparkSession, table: str) -> str | None:
-    """Find where the files of a table are.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-
-    Returns
-    -------
-    str or None
-        None for a view.
-    """
+    """Find where the files of a table are; None for a view."""
     return described(spark, table).get("location")
 
 
 def place_of_table(spark: SparkSession, table: str) -> str:
     """Find where the files of a table are, or would be once it is created.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-
-    Returns
-    -------
-    str
-        Canonical; `table:NAME` where the catalog does not tell, as that of Unity Catalog.
-
-    Raises
-    ------
-    OutputRefusedError
-        When the catalog has no such schema, or a view of that name.
+    Canonical; `table:NAME` where the catalog does not tell, as that of Unity Catalog. Refused where there is no such
+    schema, and for a view.
     """
     try:
         if spark.catalog.tableExists(table):
@@ -151,16 +120,8 @@ def split_name(table: str) -> tuple[str, str]:
 def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str]:
     """Find those of the tables to write that only this session would know. Reads settings, runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    tables : mapping from name to kind
-        Names with or without schema and catalog; kinds of `TABLE_KINDS`. Tables need not exist.
-
-    Returns
-    -------
-    list of str
-        Those of a `spark_catalog` that is kept in memory, in their order.
+    `tables` has kinds of `TABLE_KINDS` by name, with or without schema and catalog; they need not exist. Found are
+    those of a `spark_catalog` that is kept in memory, in their order.
     """
     if not has_own_catalog(spark):
         return []
@@ -195,25 +156,8 @@ def check_table(
 ) -> TableFacts | None:
     """Refuse a table that these rows cannot be written to: of another provider, partitioning or columns.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    stored : StructType
-        Of the rows, without the partition columns.
-    kind : str
-        Of `TABLE_KINDS`: the provider that the table must have, or `table`.
-    grow : bool
-        Whether the rows may have columns that the table lacks, or lack some of its own.
-
-    Returns
-    -------
-    TableFacts or None
-        None where there is no such table.
-
-    Raises
-    ------
-    OutputRefusedError
+    None where there is no such table. `stored` is without the partition columns. `kind` is the provider that the
+    table must have, or `table`. With `grow`, rows may have columns that the table lacks, or lack some of its own.
     """
     try:
         if not spark.catalog.tableExists(table):
@@ -271,17 +215,6 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
 
     Spark sees them afterwards. A query that looked the table up before, and ends later, would else let it remember
     the table without them, and the values of rows to come would be lost.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    columns : sequence of StructField
-
-    Raises
-    ------
-    OutputRefusedError
-        When the catalog, or whoever keeps it, does not allow that.
     """
     failure: Exception | None = None
     with _altering:
@@ -310,17 +243,7 @@ def _declared(one: T.StructField) -> str:
 def publishes_later(spark: SparkSession, table: str, name: str) -> str:
     """Tell the value of a setting for write-audit-publish of Iceberg, where the table heeds it.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    name : str
-        `spark.wap.branch` or `spark.wap.id`.
-
-    Returns
-    -------
-    str
-        Empty where commits are published at once.
+    The setting is `spark.wap.branch` or `spark.wap.id`. Empty where commits are published at once.
     """
     value = setting(spark, name, "")
     if not value:
@@ -332,17 +255,8 @@ def publishes_later(spark: SparkSession, table: str, name: str) -> str:
 def provider_of_new(spark: SparkSession, kind: str) -> str:
     """Choose the provider of a table that is not there yet.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    kind : str
-        Of `TABLE_KINDS`.
-
-    Returns
-    -------
-    str
-        For `table` that which tables of this session get by default, as Delta on Databricks, if it has commits; else
-        parquet.
+    For kind `table` that which tables of this session get by default, as Delta on Databricks, if it has commits; else
+    parquet.
     """
     if kind != "table":
         return kind
@@ -352,21 +266,7 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
 
 
 def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: str) -> bool:
-    """Create a table unless it is there.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    stored : StructType
-    kind : str
-        As for `provider_of_new`.
-
-    Returns
-    -------
-    bool
-        Whether it was created here; not when somebody else was quicker.
-    """
+    """Create a table unless it is there; tells whether it was created here, as somebody else may be quicker."""
     if spark.catalog.tableExists(table):
         return False
     columns = ", ".join(map(_declared, [*stored, *PARTITION_FIELDS]))
@@ -392,23 +292,7 @@ def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
 
 
 def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
-    """Cast rows to the declared columns of a table, its partition columns last; those that they lack are null.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    facts : TableFacts
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-
-    Raises
-    ------
-    OutputRefusedError
-        When the table lacks a column of the rows.
-    """
+    """Cast rows to the declared columns of a table, partition columns last; those that they lack are null. Lazy."""
     declared = {one.name.lower() for one in facts.columns}
     lost = [name for name in rows.columns if name.lower() not in declared and name not in PARTITIONS]
     if lost:
@@ -433,19 +317,7 @@ def with_columns_of_now(spark: SparkSession, facts: TableFacts) -> TableFacts:
 
 
 def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
-    """Locations of those of some partitions that the catalog has; one look-up for each.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    folders : sequence of str
-        As `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
-
-    Returns
-    -------
-    dict from folder to location
-    """
+    """Locations of those of some partitions that the catalog has, by their folders; one look-up for each."""
     nights = {folder.partition("/")[0] for folder in folders}
     there: set[str] = set()
     for night in nights:
@@ -459,15 +331,7 @@ def partition_locations(spark: SparkSession, table: str, folders: Sequence[str])
 
 
 def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
-    """Register partitions; those that the catalog has already stay as they are.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    places : mapping from folder to location
-        None: below the table.
-    """
+    """Register partitions by folder and location (None: below the table); those that are there stay as they are."""
     rest = iter(places.items())
     while some := list(islice(rest, _PER_STATEMENT)):
         parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION {sql_text(at)}" if at else "") for one, at in some]
@@ -486,19 +350,7 @@ def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> 
 
 
 def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], counted: Mapping[str, int]) -> None:
-    """Run an action: raise unless a table has as many rows of each slice as were staged.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    table : str
-    folders : sequence of str
-    counted : mapping from folder to number of rows
-
-    Raises
-    ------
-    OutputRefusedError
-    """
+    """Run an action: raise unless a table has as many rows of each slice as were staged."""
     nights = sorted({folder.partition("/")[0].partition("=")[2] for folder in folders})
     names = sorted({folder.partition("/slice=")[2] for folder in folders})
     # Of these slices only: files of others may be replaced while they are read.

@@ -44,16 +44,9 @@ _SLICES_LOOKED_INTO = 1000
 class Reading:
     """Places that a job reads, or has planned to write: no other output may touch them.
 
-    Parameters
-    ----------
-    name : str
-        What a person calls them: `--input './logs'`.
-    folders : frozenset of str
-        Canonical places, with everything below them.
-    files : frozenset of str
-        Canonical places of single files.
-    patterns : tuple of str
-        Globs: what a new file or folder must not match, as it would be read the next time.
+    `name` is what a person calls them: `--input './logs'`. `folders`, with everything below them, and `files` are
+    canonical places. `patterns` are globs that a new file or folder must not match, as it would be read the next
+    time.
     """
 
     name: str
@@ -62,16 +55,7 @@ class Reading:
     patterns: tuple[str, ...] = field(default=())
 
     def touches(self, place: str) -> bool:
-        """Whether writing to a canonical place would change what is read.
-
-        Parameters
-        ----------
-        place : str
-
-        Returns
-        -------
-        bool
-        """
+        """Whether writing to a canonical place would change what is read."""
         around = any(is_within(place, one) or is_within(one, place) for one in (*self.folders, *self.files))
         return around or any(_matches(place, pattern) for pattern in self.patterns)
 
@@ -79,28 +63,10 @@ class Reading:
 def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
     """Find the places that a frame reads. Lists its files, runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    name : str
-        What a person calls the frame.
-    reference : str
-        The path, table or query that it was opened by.
-    kind : str or None
-        Its format; None guesses.
-    frame : DataFrame or None
-        None where it is not open; single files are then not among the places, nor is what cannot be reached: whoever
-        opens it says so.
-
-    Returns
-    -------
-    Reading
-        Without files where the platform does not list those of a frame.
-
-    Raises
-    ------
-    OutputRefusedError
-        When none of the places could be found out, so that any output might lie there.
+    `reference` is the path, table or query that it was opened by. Where it is not open (None), single files are not
+    among the places, nor is what cannot be reached: whoever opens it says so. There are no files, either, where the
+    platform does not list those of a frame. Refused when none of the places could be found out, so that any output
+    might lie there.
     """
     kind = kind or guess_format(reference)
     folders: set[str] = set()
@@ -163,19 +129,7 @@ def _matches(place: str, pattern: str) -> bool:
 
 
 def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> None:
-    """Raise when writing to a place would change what is read, or what else is written.
-
-    Parameters
-    ----------
-    place : str
-        Canonical.
-    reference : str
-    readings : sequence of Reading
-
-    Raises
-    ------
-    OutputRefusedError
-    """
+    """Raise when writing to a canonical place would change what is read, or what else is written."""
     for reading in readings:
         if reading.touches(place):
             raise OutputRefusedError(
@@ -196,31 +150,11 @@ def check_output(
 ) -> Reading:
     """Raise when an output could not be written, or is not ours. Lists folders, reads schemas, runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    reference : str
-    kind : str or None
-    schema : StructType
-        Of the rows that will be written.
-    name : str
-        What a person calls it, for the messages about others.
-    readings : sequence of Reading
-        What the job reads and writes beside it.
-    grow : bool
-        Whether a table that is there gets the columns of the rows that it does not have, and the rows get nulls for
-        the columns that only the table has. False: such rows are refused.
-    tell : callable or None
-        Gets a line for such columns, and for what could not be checked.
+    Gives its place, for the `readings` of the next output: what the job reads and writes beside it.
 
-    Returns
-    -------
-    Reading
-        Its place, for the next output.
-
-    Raises
-    ------
-    OutputRefusedError
+    With `grow`, a table that is there gets the columns of the rows that it does not have, and the rows get nulls for
+    the columns that only the table has; else such rows are refused. `tell` gets a line for such columns, and for what
+    could not be checked.
     """
     with refusing(reference):  # folders may be closed to whoever looks
         place, growth = _checked_place(
@@ -303,16 +237,7 @@ def _refuse_table_folder(spark: SparkSession, reference: str) -> None:
 
 
 def refuse_inside_table(path: str) -> None:
-    """Raise when a file of this machine would lie among the nights of a table.
-
-    Parameters
-    ----------
-    path : str
-
-    Raises
-    ------
-    OutputRefusedError
-    """
+    """Raise when a file of this machine would lie among the nights of a table."""
     _refuse_inside(path, _table_above(Path(os.path.realpath(path))))
 
 

@@ -81,25 +81,9 @@ class Claim:
 def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
     """Claim slices of a folder for this writer, and remove what killed writers left there.
 
-    Parameters
-    ----------
-    root : Path
-        Folder of the table; made when it is not there.
-    slices : sequence of str
-        Folders of the slices below `root`.
-    tell : callable
-        Gets a line for each leftover that was removed.
-
-    Returns
-    -------
-    Claim
-        To be released.
-
-    Raises
-    ------
-    OutputRefusedError
-        When somebody else is writing one of the slices, or the file system has no locks.
-    OSError
+    `root` is made when it is not there; `slices` are folders below it. `tell` gets a line for each leftover that was
+    removed. Refused when somebody else is writing one of the slices, or the file system has no locks. The claim is to
+    be released.
     """
     if fcntl is None:
         raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
@@ -135,16 +119,7 @@ def _new_claim(root: Path, hidden: Path, slices: Sequence[str], created: tuple[P
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[bool]:
-    """Keep new writers out of a folder for a moment; yields whether there are none now.
-
-    Parameters
-    ----------
-    root : Path
-
-    Yields
-    ------
-    bool
-    """
+    """Keep new writers out of a folder for a moment; yields whether there are none now."""
     with _mutex(root) as hidden:
         yield os.listdir(hidden) == [_MUTEX]
 

@@ -132,22 +132,8 @@ def _settle(folder: Path) -> None:
 def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
     """Run an action: write rows, which have their partition columns, to the folder of a writer.
 
-    Parameters
-    ----------
-    rows : DataFrame
-    kind : str
-        Format of the files.
-    claim : Claim
-
-    Returns
-    -------
-    set of str
-        Folders of the slices that rows were found for.
-
-    Raises
-    ------
-    OutputRefusedError
-        When executors have written rows to disks of their own.
+    Gives the folders of the slices that rows were found for. Refused when executors have written rows to disks of
+    their own.
     """
     # Executors on this machine share its disks.
     here = runs_locally(rows.sparkSession, "local")
@@ -189,18 +175,7 @@ def _lines(place: Path) -> int:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap the names of two folders in one step, where system and file system can.
-
-    Parameters
-    ----------
-    one, other : Path
-        On one file system.
-
-    Returns
-    -------
-    bool
-        False: they cannot, and nothing has changed.
-    """
+    """Swap the names of two folders of a file system in one step; False: that cannot be, and nothing has changed."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False

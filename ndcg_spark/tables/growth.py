@@ -20,15 +20,9 @@ _DATASET = "dataset"
 class Kind:
     """A kind of table that jobs write.
 
-    Parameters
-    ----------
-    name : str
-        As messages call it.
-    marks : frozenset of str
-        Columns by which it is known: each table of the kind has had them from the first version on, with values.
-    keys : tuple of str or None, and str; or None
-        Columns whose names the user chooses, and which identify rows, stand after the first of these and before the
-        second. None: there are no such columns.
+    `marks` are columns by which it is known: each table of the kind has had them from the first version on, with
+    values. Columns whose names the user chooses, and which identify rows, stand after the first of `keys` (None: from
+    the first column on) and before the second; no `keys`: there are no such columns.
     """
 
     name: str
@@ -66,22 +60,9 @@ KINDS = (
 
 
 def kind_of(columns: Sequence[str]) -> Kind | None:
-    """Tell which of our tables one is.
+    """Tell which of our tables one is, by its columns in their order; None: it is none of ours.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        In the order of the table.
-
-    Returns
-    -------
-    Kind or None
-        None: it is none of ours. A table to which columns of another kind were added is still of its own.
-
-    Examples
-    --------
-    >>> kind_of(["run", "query_id", "k", "ndcg", "status", "n_items", "n_judged", "n_relevant", "dataset"]).name
-    'per-query table'
+    A table to which columns of another kind were added is still of its own.
     """
     names = [one.lower() for one in columns]
     first = names[: names.index(_DATASET)] if _DATASET in names else names
@@ -94,31 +75,13 @@ def kind_of(columns: Sequence[str]) -> Kind | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How the columns of results differ from those of the table that they go to.
-
-    Parameters
-    ----------
-    added : tuple of StructField
-        Columns that the table does not have yet.
-    lacking : tuple of str
-        Columns that the results do not have.
-    """
+    """How results differ from the table that they go to: columns `added` to it, and those that they are `lacking`."""
 
     added: tuple[T.StructField, ...] = ()
     lacking: tuple[str, ...] = ()
 
     def lines(self, reference: str) -> list[str]:
-        """Say what becomes of these columns.
-
-        Parameters
-        ----------
-        reference : str
-            Of the table.
-
-        Returns
-        -------
-        list of str
-        """
+        """Say what becomes of these columns."""
         found = []
         if self.added:
             names = ", ".join(repr(one.name) for one in self.added)
@@ -135,18 +98,10 @@ class Growth:
 class Grown:
     """A table that is there, and what a refusal says of it.
 
-    Parameters
-    ----------
-    name : str
-        `'./metrics'`, or `table 'metrics'`.
-    schema : StructType
-        Its columns, those of all nights, in its order.
-    way_out : str
-        Such as `write to a new folder`.
-    in_catalog : bool
-        Whether its columns are declared: their spelling and wider types are then kept.
-    inferred : bool
-        Whether types are inferred from values, as those of json; columns that are null in all rows are not in it.
+    `name` is such as `'./metrics'` or `table 'metrics'`, `way_out` as `write to a new folder`. `schema` has the
+    columns of all nights, in the order of the table. Columns that are declared (`in_catalog`) keep their spelling and
+    wider types. Where types are `inferred` from values, as those of json, columns that are null in all rows are not
+    in it.
     """
 
     name: str
@@ -158,22 +113,8 @@ class Grown:
     def growth(self, results: T.StructType, *, grow: bool) -> Growth:
         """Compare the columns with those of results, and refuse what no new column can settle.
 
-        Parameters
-        ----------
-        results : StructType
-            With `dataset`, without the partition columns.
-        grow : bool
-            Whether columns may be new, or lacking.
-
-        Returns
-        -------
-        Growth
-
-        Raises
-        ------
-        OutputRefusedError
-            When the table is of another kind, or a column has another type or spelling; or is new or lacking, if none
-            may be.
+        Results have `dataset`, and no partition columns. Refused are a table of another kind, and a column of another
+        type or spelling; without `grow` also one that is new or lacking.
         """
         have = [one for one in self.schema if one.name not in PARTITIONS]
         if self.inferred and not have:

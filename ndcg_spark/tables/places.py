@@ -23,23 +23,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 def spark_path(spark: SparkSession, reference: str) -> str:
     """Resolve a path as Spark resolves it: scheme, working folder and default file system. Runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    reference : str
-
-    Returns
-    -------
-    str
-        Absolute and without symbolic links for local files (`/data/metrics`); for others a URI, with the scheme that
-        the session knows the place by.
-
-    Raises
-    ------
-    OutputRefusedError
-        When Spark has no file system for it.
-    InvalidParameterError
-        When there are credentials in it.
+    Absolute and without symbolic links for local files (`/data/metrics`); for others a URI, with the scheme that the
+    session knows the place by.
     """
     refuse_secrets(reference)
     probe = f"{HIDDEN}-{uuid.uuid4().hex}"
@@ -64,16 +49,8 @@ def _unreached(reference: str, error: Exception) -> str:
 def canonical(uri: str) -> str:
     """One spelling for a place, to compare it with others: Spark may not know a place by it.
 
-    Parameters
-    ----------
-    uri : str
-        A URI, or a path.
-
-    Returns
-    -------
-    str
-        A real path for local files; else a URI without a closing slash, in which stores that have several schemes
-        have one (`s3`, `abfss`).
+    A real path for local files; else a URI without a closing slash, in which stores that have several schemes have
+    one (`s3`, `abfss`).
     """
     place = _absolute(uri)
     if is_local(place):
@@ -114,23 +91,8 @@ def is_within(place: str, other: str) -> bool:
 def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | None:
     """Find out whether this process and Spark share a folder, by making one there and asking Spark for it.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    place : str
-        Canonical; need not exist.
-    reference : str
-        What the user calls it.
-
-    Returns
-    -------
-    Path or None
-        None: only Spark reaches it, so that files cannot be renamed from here.
-
-    Raises
-    ------
-    OutputRefusedError
-        When it is a local folder that cannot be written.
+    None: only Spark reaches it, so that files cannot be renamed from here. `place` is canonical, and need not exist.
+    Refused when it is a local folder that cannot be written.
     """
     if not is_local(place):
         return None

@@ -26,28 +26,13 @@ _RUN = "run of the slice"  # has spaces, so that no column of a result is likely
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPartition:
-    """The night and data set that a set of rows belongs to.
-
-    Parameters
-    ----------
-    run_date : date
-    dataset : str
-    """
+    """The night and data set that a set of rows belongs to."""
 
     run_date: date
     dataset: str
 
     def folders(self, runs: Sequence[str]) -> dict[str, str]:
-        """Folder of each run below the table, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
-
-        Parameters
-        ----------
-        runs : sequence of str
-
-        Returns
-        -------
-        dict from run to folder
-        """
+        """Folder of each run below the table, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`."""
         return {run: f"run_date={self.run_date}/slice={slice_name(self.dataset, run)}" for run in runs}
 
 
@@ -63,17 +48,9 @@ class NightlySlice(NamedTuple):
 class ManyNights:
     """The data set of rows of many nights, and the columns that say which slice a row belongs to.
 
-    Parameters
-    ----------
-    dataset : str
-    night : str
-        Column with the date of the night.
-    part : str or None
-        Column whose value belongs to the slice beside data set and run, such as the length of a period.
-    slices : tuple of NightlySlice
-        All that rows belong to; `part` is empty where there is no such column.
-    run : str
-        Column with the run of the slice.
+    Column `night` has the date of the night, `run` the run, and `part`, if there is one, a value that belongs to the
+    slice beside data set and run, such as the length of a period. `slices` are all that rows belong to; their `part`
+    is empty where there is no such column.
     """
 
     dataset: str
@@ -88,17 +65,7 @@ class ManyNights:
         return {" ".join(filter(None, (str(one.night), one.part, one.run))): one for one in self.slices}
 
     def folders(self, names: Sequence[str]) -> dict[str, str]:
-        """Folder of each slice below the table.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Of `names`.
-
-        Returns
-        -------
-        dict from name to folder
-        """
+        """Folder of each slice below the table, for some of `names`."""
         known = self.names
         return {name: f"run_date={known[name].night}/slice={self.slice_of(known[name])}" for name in names}
 
@@ -110,14 +77,7 @@ class ManyNights:
 def slice_name(dataset: str, run: str, *parts: str) -> str:
     """Name the (data set, run) that rows belong to, as a partition value.
 
-    Parameters
-    ----------
-    dataset, run, *parts : str
-
-    Returns
-    -------
-    str
-        Readable, safe in paths, never taken for a number or date, and different for different pairs.
+    Readable, safe in paths, never taken for a number or date, and different for different pairs.
 
     Examples
     --------
@@ -134,20 +94,8 @@ def stamped(
 ) -> DataFrame:
     """Add `dataset`, `run_date` and `slice` to rows; a row of another run than `runs` gets a null slice.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With a column `run`, unless they are a whole, and those that the partition names.
-    partition : RunPartition or ManyNights
-    runs : sequence of str
-        For `ManyNights` the names of slices.
-    whole : bool
-        Whether all rows belong to the one slice that `runs` names, whatever their column `run` says.
-
-    Returns
-    -------
-    DataFrame
-        Lazy, in the partitions of `frame`.
+    Lazy, in the partitions of `frame`. With `whole`, all rows belong to the one slice that `runs` names, whatever
+    their column `run` says. For `ManyNights`, `runs` are names of slices.
     """
     columns = columns_of(frame.columns)
     if isinstance(partition, ManyNights):
@@ -181,18 +129,7 @@ def _stamped_by_night(frame: DataFrame, partition: ManyNights, names: Sequence[s
 
 
 def refuse_stamps(columns: Sequence[str], reference: str) -> None:
-    """Raise when rows have a column that storing them would overwrite.
-
-    Parameters
-    ----------
-    columns : sequence of str
-    reference : str
-        Where they are to be written.
-
-    Raises
-    ------
-    OutputRefusedError
-    """
+    """Raise when rows have a column that storing them would overwrite."""
     taken = [name for name in columns if name.lower() in STAMPS]  # Spark does not mind the case
     if taken:
         raise OutputRefusedError(
@@ -202,21 +139,7 @@ def refuse_stamps(columns: Sequence[str], reference: str) -> None:
 
 
 def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[str], reference: str) -> None:
-    """Raise unless the slices that rows were found for are those that were announced.
-
-    Parameters
-    ----------
-    found : set of str
-        Folders, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
-    folders : mapping from run to folder
-    empty : sequence of str
-        Runs that may have no rows.
-    reference : str
-
-    Raises
-    ------
-    OutputRefusedError
-    """
+    """Raise unless rows were found for those slices that were announced; those of runs in `empty` may have none."""
     others = found - set(folders.values())
     if others:
         raise OutputRefusedError(f"rows for {reference!r} belong to no announced run: {sorted(others)[0]}.")
@@ -228,18 +151,7 @@ def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[st
 
 
 def slices_condition(folders: Sequence[str]) -> str:
-    """Write the condition that rows of some slices meet.
-
-    Parameters
-    ----------
-    folders : sequence of str
-        As `run_date=2026-01-31/slice=digits.bm25-c62165d1`.
-
-    Returns
-    -------
-    str
-        In SQL; one clause for each night.
-    """
+    """Write the condition that rows of some slices meet, in SQL; one clause for each night."""
     nights: dict[str, list[str]] = {}
     for folder in folders:
         night, _, name = folder.partition("/slice=")

@@ -116,43 +116,20 @@ def stage_partition(
 ) -> Staged:
     """Run an action: compute rows of a date, data set and runs, and write them where no reader looks.
 
-    From here until the result is closed nobody else can write these slices.
+    From here until the result is closed nobody else can write these slices. For a catalog table, `swap_in` runs one
+    more action, which counts its rows of the slices.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With a column `run` that has no other values than `runs`.
-    reference : str
-        Path of a folder, or name of a catalog table. Either is made when it is not there.
-    kind : str or None
-        `parquet`, `orc`, `json` for a folder; `table`, `delta`, `iceberg` for a catalog table, the first for one of
-        any of these providers, of orc or of Hive. None guesses: a reference with a slash is a folder of parquet.
-    partition : RunPartition or ManyNights
-    runs : sequence of str
-        Runs to replace; for `ManyNights` names of slices.
-    empty : sequence of str
-        Those of them that may have no rows; what was there of them goes.
-    whole : bool
-        Whether all rows are one slice, which `runs` names.
-    grow : bool
-        Whether a catalog table that is there gets the columns of the rows that it does not have. They are added
-        first, and stay if the rows do not come. (Folders are looked at by `check_output` alone.)
-    tell : callable
-        Gets a line for each leftover of a killed writer that was removed.
+    Column `run` of `frame` has no other values than `runs`, the runs to replace (for `ManyNights` names of slices).
+    Those in `empty` may have no rows; what was there of them goes. With `whole`, all rows are one slice, which `runs`
+    names.
 
-    Returns
-    -------
-    Staged
-        For `swap_in`. Close it afterwards.
+    `reference` is the path of a folder or the name of a catalog table; either is made when it is not there. `kind` is
+    `parquet`, `orc`, `json` for a folder; `table`, `delta`, `iceberg` for a catalog table, the first for one of any
+    of these providers, of orc or of Hive. None guesses: a reference with a slash is a folder of parquet.
 
-    Raises
-    ------
-    OutputRefusedError
-        When the table cannot be written in that form, or somebody else is writing one of the slices.
-
-    Notes
-    -----
-    Spark cost: one action; for a catalog table one more, in `swap_in`, that counts its rows of the slices.
+    With `grow`, a catalog table that is there gets the columns of the rows that it does not have. They are added
+    first, and stay if the rows do not come. (Folders are looked at by `check_output` alone.) `tell` gets a line for
+    each leftover of a killed writer that was removed.
     """
     kind = kind or guess_format(reference)
     spark, folders = frame.sparkSession, partition.folders(runs)
@@ -262,20 +239,11 @@ def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
 def swap_in(staged: Sequence[Swappable]) -> None:
     """Make staged rows visible: all of them or, when one fails, none.
 
-    Readers may see one slice before another, but each slice whole.
+    Readers may see one slice before another, but each slice whole. The caller closes what is staged afterwards.
 
-    Parameters
-    ----------
-    staged : sequence of Staged, or of what has the same methods
-        Closed by the caller afterwards.
-
-    Raises
-    ------
-    OutputRefusedError
-        Nothing has been written then.
-    PartlyWrittenError
-        When a remote folder is half replaced, or when another output failed and one that was written could not be
-        taken back: a remote folder, or one whose catalog or file system is gone.
+    Raises `PartlyWrittenError` when a remote folder is half replaced, or when another output failed and one that was
+    written could not be taken back: a remote folder, or one whose catalog or file system is gone. After any other
+    error nothing has been written.
     """
     # What cannot be undone comes first: when it fails, nothing else has been written.
     ordered = sorted(staged, key=lambda one: one.undoable)
@@ -322,18 +290,7 @@ def replace_partition(
 
     Each slice keeps its old rows until all new ones are complete; what fails before that changes nothing. How the
     last step looks to readers is said at `FolderWrite`, `LocalTableWrite`, `RemoteTableWrite` and
-    `RemoteFolderWrite`.
-
-    Parameters
-    ----------
-    frame, reference, kind, partition, runs, empty, tell
-        As for `stage_partition`.
-
-    Raises
-    ------
-    OutputRefusedError
-        When the table cannot be written in that form, or somebody else is writing one of the slices. Nothing has
-        been written then.
+    `RemoteFolderWrite`. Arguments are as for `stage_partition`.
     """
     with closing(stage_partition(frame, reference, kind, partition, runs, empty=empty, tell=tell)) as staged:
         swap_in([staged])
@@ -343,22 +300,8 @@ def replace_partition(
 def refusing(reference: str) -> Iterator[None]:
     """Turn what Spark or the file system says about an output into a refusal.
 
-    Parameters
-    ----------
-    reference : str
-
-    Yields
-    ------
-    None
-
-    Raises
-    ------
-    OutputRefusedError
-    MissingPackageError
-        When Python workers lack this package, or one that it needs, or run another Python.
-    NdcgSparkError
-        When Spark has no room for its temporary files. Refusals from the rows and crashes pass unchanged: the output
-        is not their cause.
+    Workers that lack a package or run another Python, and no room for temporary files, are refused as what they are.
+    Refusals from the rows and crashes pass unchanged: the output is not their cause.
     """
     try:
         yield
