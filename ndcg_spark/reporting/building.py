@@ -109,21 +109,7 @@ def headline_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, in
 
 
 def trend_of(rows: Iterable[Row], flags: Iterable[Row], metric_flags: bool) -> dict[str, tuple[Night, ...]]:
-    """Points of the trend by run, the oldest first.
-
-    Parameters
-    ----------
-    rows : iterable of mapping
-        Of the metric table.
-    flags : iterable of mapping
-        Of the table of flags.
-    metric_flags : bool
-        Whether the metric table itself has flags.
-
-    Returns
-    -------
-    dict from run to tuple of Night
-    """
+    """Points of the trend by run, the oldest first; `metric_flags` tells that the metric table has flags itself."""
     flagged: dict[tuple[date, str | None], str] = {}
     for row in flags:
         flagged[row["night"], None if row["run"] is None else plain(row["run"])] = _flag_text(row)
@@ -158,16 +144,7 @@ def _flag_text(row: Row) -> str:
 def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], level: float) -> tuple[Standing, ...]:
     """Runs on the night of the report, each with its change since the night before.
 
-    Parameters
-    ----------
-    means : sequence of Mean
-        Of the metric of the headline, over all queries.
-    trend : mapping from run to sequence of Night
-    level : float
-
-    Returns
-    -------
-    tuple of Standing
+    `means` are of the metric of the headline, over all queries.
     """
     found = []
     for mean in means:
@@ -211,20 +188,8 @@ def segment_rows(
 ) -> tuple[SegmentRow, ...]:
     """Segments, each with its change since the night before.
 
-    Parameters
-    ----------
-    rows : iterable of mapping
-        With the columns of both nights.
-    standings : sequence of Standing
-        They tell which runs were computed differently on the night before.
-    since : date or None
-    level : float
-    weights : mapping from run to float
-        Weight of all queries.
-
-    Returns
-    -------
-    tuple of SegmentRow
+    `rows` have the columns of both nights. `standings` tell which runs were computed differently on the night before,
+    `weights` what all queries of a run weigh.
     """
     changes = {one.mean.run: one.change.difference for one in standings}
     changed = {one.mean.run for one in standings if one.change.kind == "incomparable"}
@@ -268,25 +233,7 @@ def gate_results(
     rows: Sequence[Row],
     absent: Iterable[str] = (),
 ) -> tuple[GateResult, ...]:
-    """Hold the means over all queries against gates.
-
-    Parameters
-    ----------
-    texts : iterable of str
-    computed : sequence of (metric, k)
-    rows : sequence of mapping
-        Of the metric table.
-    absent : iterable of str
-        Runs that have no rows; they do not meet gates that name them.
-
-    Returns
-    -------
-    tuple of GateResult
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Hold the means over all queries against gates; runs that are `absent` do not meet those that name them."""
     found = []
     for gate in (Gate.among(text, computed) for text in texts):
         lacking = {"segment_by": "", "metric": gate.metric, "k": gate.k, "value": None}
@@ -401,15 +348,7 @@ def comparison_of(row: Row) -> Comparison:
 def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Accounting:
     """Say what became of rows and queries: by the JSON of the job if it is there, else by the metric table.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of the metric table: one a run, of the metric of the headline over all queries.
-    summary : mapping or None
-
-    Returns
-    -------
-    Accounting
+    `rows` are one a run, of the metric of the headline over all queries.
     """
     lost = [row["n_lost_queries"] for row in rows]
     known = [name for name in _STATUSES if name != "n_lost_queries" or None not in lost]  # as in old nights
@@ -436,19 +375,7 @@ _PARTS = {"evaluated": "evaluated", "rejected": REJECTED, "left_out": "left out 
 
 
 def check_summary(summary: Mapping[str, Any], dataset: str, night: date | None, config_hashes: set[str]) -> None:
-    """Raise unless the JSON of a job is about the night of the report.
-
-    Parameters
-    ----------
-    summary : mapping
-    dataset : str
-    night : date or None
-    config_hashes : set of str
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Raise unless the JSON of a job is about the night of the report."""
     rows = summary.get("rows")
     whole = isinstance(rows, Mapping) and all(isinstance(rows.get(name), int) for name in ("read", *_PARTS))
     if not whole:

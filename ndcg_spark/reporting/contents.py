@@ -110,23 +110,8 @@ class Change:
 def change_of(now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float) -> Change:
     """Compare two nights; only a difference beyond its error is called one.
 
-    Parameters
-    ----------
-    now : Mean
-    before : Mean or None
-    since : date or None
-    same : bool
-        Whether both were computed by the same configuration.
-    level : float
-        Confidence of the interval of the difference.
-
-    Returns
-    -------
-    Change
-
-    Notes
-    -----
-    The standard error of the difference is sqrt(a² + b²), as for independent nights. Nights that share queries vary
+    `same` tells whether both were computed by the same configuration, `level` is the confidence of the interval of
+    the difference. Its standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary
     together, so that it is too wide for them, and fewer changes are called.
     """
     if before is None or before.value is None:

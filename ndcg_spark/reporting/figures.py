@@ -87,16 +87,7 @@ def _settings(shape: Shape) -> Any:  # matplotlib has a type of its own for the 
 
 @contextmanager
 def drawing(shape: Shape) -> Iterator[None]:
-    """Set the style of figures inside a block, and leave that of the user alone outside.
-
-    Parameters
-    ----------
-    shape : Shape
-
-    Yields
-    ------
-    None
-    """
+    """Set the style of figures inside a block, and leave that of the user alone outside."""
     with mpl.rc_context(_settings(shape)), warnings.catch_warnings():
         # A browser has other fonts than the one that texts are measured with here.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -105,19 +96,9 @@ def drawing(shape: Shape) -> Iterator[None]:
 
 
 def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) -> dict[str, Figure]:
-    """Draw all figures there is data for.
+    """Draw all figures there is data for, of `curve`, `trend`, `differences` and `distribution`.
 
-    Parameters
-    ----------
-    contents : Contents
-    shape : Shape
-    legend : bool
-        Whether figures name runs and metric themselves; pages do it in their text.
-
-    Returns
-    -------
-    dict from name to Figure
-        `curve`, `trend`, `differences`, `distribution`.
+    With `legend`, figures name runs and metric themselves; pages do it in their text.
     """
     drawn: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
         "curve": (len({one.k for one in contents.curve}) > 1, _curve),
@@ -282,17 +263,7 @@ def _arrows(axes: Axes, places: Sequence[Any], means: Sequence[Mean], colour: st
 
 
 def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
-    """Cut nights where one is missing and where they were computed differently.
-
-    Parameters
-    ----------
-    nights : sequence of Night
-        The oldest first.
-
-    Returns
-    -------
-    list of list of Night
-    """
+    """Cut nights, the oldest first, where one is missing and where they were computed differently."""
     gaps = sorted(after.run_date - before.run_date for before, after in pairwise(nights))
     usual = gaps[(len(gaps) - 1) // 2] if gaps else timedelta(days=1)
     parts: list[list[Night]] = []

@@ -62,17 +62,7 @@ class Scale:
 
 
 def page_of(contents: Contents) -> str:
-    """Write the page of a report.
-
-    Parameters
-    ----------
-    contents : Contents
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Write the page of a report, in HTML."""
     script = _text_of("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
@@ -138,16 +128,7 @@ def _drawn(contents: Contents) -> dict[str, Markup]:
 
 
 def tables_of(contents: Contents) -> dict[str, Table]:
-    """Numbers behind the figures, as tables beside them.
-
-    Parameters
-    ----------
-    contents : Contents
-
-    Returns
-    -------
-    dict from name to Table
-    """
+    """Numbers behind the figures, as tables beside them, by the name of the figure."""
     decimals = contents.decimals
     run = (("Run", False),) if len(contents.runs) > 1 else ()
 

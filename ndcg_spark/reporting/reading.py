@@ -83,18 +83,7 @@ class Scope:
 def metric_table(frame: DataFrame) -> DataFrame:
     """Bring a metric table, or a summary, to the columns that reports read. Reads the schema, runs no action.
 
-    Parameters
-    ----------
-    frame : DataFrame
-
-    Returns
-    -------
-    DataFrame
-        Lazy; columns that it lacks are null, `dataset` is then empty.
-
-    Raises
-    ------
-    MissingColumnError
+    Lazy; columns that it lacks are null, `dataset` is then empty.
     """
     shaped = _shaped(frame, _NEEDED, _OPTIONAL, "metric table")
     return shaped.withColumn("dataset", F.coalesce("dataset", F.lit("")))
@@ -133,26 +122,7 @@ def datasets_of(metrics: DataFrame) -> Rows:
 
 
 def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
-    """Collect the means over all queries of a night. Runs an action.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        From `metric_table`.
-    dataset : str
-    night : date or None
-    runs : sequence of str
-        Empty: all.
-
-    Returns
-    -------
-    list of dict
-
-    Raises
-    ------
-    InputRefusedError
-        For more rows than fit.
-    """
+    """Collect the means over all queries of a night, of `runs` or, if that is empty, of all. Runs an action."""
     its = metrics.where(_of(dataset, night) & (F.col("segment_by") == ""))
     if runs:
         its = its.where(F.col("run").isin(*runs))
@@ -184,21 +154,8 @@ def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
 def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int) -> tuple[Rows, int]:
     """Collect the segments with the most queries, of a night and of one before it. Runs one or two actions.
 
-    Parameters
-    ----------
-    metrics : DataFrame
-    scope : Scope
-    before : date or None
-    most : int
-
-    Returns
-    -------
-    tuple of list of dict and int
-        Rows with the columns of both nights, those of the earlier one as `before_...`; number of all segments.
-
-    Notes
-    -----
-    Spark cost: one shuffle of the segments of two nights; one more action where there are more than `most`.
+    Gives rows with the columns of both nights, those of the earlier one as `before_...`, and the number of all
+    segments. Spark cost: one shuffle of the segments of two nights; one more action where there are more than `most`.
     """
     nights = [scope.run_date] if before is None else [scope.run_date, before]
     either = F.lit(False)
@@ -219,19 +176,8 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
 def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) -> tuple[Rows, Rows, int]:
     """Collect what has no value on the night of the report, and had one on the latest. Runs one or two actions.
 
-    Parameters
-    ----------
-    metrics : DataFrame
-    scope : Scope
-    runs : sequence of str
-        Runs that may be absent; empty: all.
-    most : int
-
-    Returns
-    -------
-    tuple of list of dict, list of dict and int
-        Runs, and segments of the runs of the report, with the columns of `missing_series`, those with the most
-        queries first; number of all such segments.
+    Gives runs, and segments of the runs of the report, with the columns of `missing_series`, those with the most
+    queries first; and the number of all such segments. `runs` are those that may be absent; empty: all.
     """
     if scope.run_date is None:
         return [], [], 0
@@ -284,19 +230,9 @@ def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
 def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, dict[str, Any]]:
     """Collect the segments that are flagged on the night of the report. Runs two actions.
 
-    Parameters
-    ----------
-    flags : DataFrame
-        From `flag_table`.
-    scope : Scope
-    most : int
-
-    Returns
-    -------
-    tuple of list of dict and dict
-        Rows, those farthest from the usual value first; and `now`, how many there are, `before`, how many there are
-        of earlier nights, `judged`, how many series the table has of the night, flagged or not, and `last`, the last
-        night up to that of the report.
+    Gives rows, those farthest from the usual value first; and `now`, how many there are, `before`, how many there are
+    of earlier nights, `judged`, how many series the table has of the night, flagged or not, and `last`, the last
+    night up to that of the report.
     """
     its, night = _of_report(flags, scope), F.lit(scope.run_date).cast("date")
     tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (_by() != "")
@@ -313,22 +249,8 @@ def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, d
 def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool, date | None]:
     """Collect comparisons of the metric, overall ones first, then by queries. Runs an action, two if there are none.
 
-    Parameters
-    ----------
-    comparison : DataFrame
-        From `comparison_table`.
-    scope : Scope
-    most : int
-
-    Returns
-    -------
-    tuple of list of dict, bool and date or None
-        Rows, and whether there are more; if there are none, the last night before that has some.
-
-    Raises
-    ------
-    InputRefusedError
-        When there are none of this and of earlier nights, or of several periods.
+    Gives rows, and whether there are more; if there are none, the last night before that has some. Refused when there
+    are none of this and of earlier nights, or of several periods.
     """
     its = comparison.where(scope.of_metric())
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
@@ -386,19 +308,7 @@ class QueryTable:
 def query_table(frame: DataFrame, metric: str) -> QueryTable:
     """Find the query columns and the metric in a per-query table. Reads the schema, runs no action.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Its query columns stand between `run` and `k`, as they are written.
-    metric : str
-
-    Returns
-    -------
-    QueryTable
-
-    Raises
-    ------
-    MissingColumnError
+    Query columns stand between `run` and `k`, as they are written.
     """
     names = frame.columns
     for name in ("run", "k"):
@@ -417,22 +327,8 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
 def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> Rows:
     """Count the queries of each run in bins of the metric. Runs two actions; three if the metric has no known range.
 
-    Parameters
-    ----------
-    table : QueryTable
-    scope : Scope
-    most_exact : int
-        Queries of a run up to which quartiles are exact.
-
-    Returns
-    -------
-    list of dict
-        A row a run: `low` and `high`, `bins`, counts beside them, `quartiles` and `quartile_error`.
-
-    Raises
-    ------
-    InputRefusedError
-        When there are no queries.
+    A row a run: `low` and `high`, `bins`, counts beside them, `quartiles` and `quartile_error`. Quartiles are exact
+    up to `most_exact` queries of a run.
     """
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
@@ -499,25 +395,10 @@ def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
 
 
 def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date | None, baseline: str | None) -> Rows:
-    """Collect the queries whose value fell the most: since an earlier night, or against another run.
+    """Collect the queries whose value fell the most: since an earlier night, or against another run. Runs an action.
 
-    Parameters
-    ----------
-    table : QueryTable
-    scope : Scope
-    most : int
-    before : date or None
-        The earlier night, where there is no baseline.
-    baseline : str or None
-
-    Returns
-    -------
-    list of dict
-        Rows with `VALUE` and `BEFORE`, the largest loss of each run first.
-
-    Notes
-    -----
-    Runs an action. Spark cost: one shuffle of the queries of the runs, twice over.
+    Rows have `VALUE` and `BEFORE`, the largest loss of each run first. `before` is the earlier night, where there is
+    no baseline. Spark cost: one shuffle of the queries of the runs, twice over.
     """
     its = table.rows(scope, scope.run_date, [run for run in scope.runs if run != baseline])
     if baseline is None:
@@ -539,21 +420,7 @@ def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
 def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> Rows:
     """Find the queries that lost the most, then those that gained the most; runs an action for a DataFrame.
 
-    Parameters
-    ----------
-    changed : DataFrame or iterable of mapping
-        Rows of `changed_queries`.
-    most : int
-        Of each kind.
-
-    Returns
-    -------
-    list of dict
-
-    Raises
-    ------
-    MissingColumnError, InvalidParameterError
-        For a DataFrame and for rows that are none of `changed_queries`.
+    `changed` are rows of `changed_queries`; at most `most` of each kind are taken.
     """
     if isinstance(changed, DataFrame):
         for name in OF_CHANGES:

@@ -62,19 +62,7 @@ def when(since: date | None, night: date | None) -> str:
 
 
 def change_text(change: Change, night: date | None, decimals: int) -> str:
-    """Say how a mean changed; a direction only where the difference is beyond its error.
-
-    Parameters
-    ----------
-    change : Change
-    night : date or None
-        Of the report.
-    decimals : int
-
-    Returns
-    -------
-    str
-    """
+    """Say how a mean changed; a direction only where the difference is beyond its error."""
     before = when(change.since, night)
     if change.kind == "first":
         return "no earlier night to compare with"
@@ -100,15 +88,7 @@ def headline(contents: Contents) -> str:
 def bad_news(contents: Contents) -> str:
     """Tell the worst news: first what was not measured or from broken input, then what was measured and is bad.
 
-    Parameters
-    ----------
-    contents : Contents
-        With `production`, news are those of that run.
-
-    Returns
-    -------
-    str
-        Empty if there is none.
+    With `production`, news are those of that run. Empty if there is none.
     """
     return _first_news(contents)[0]
 
@@ -290,16 +270,6 @@ def _from_to(row: SegmentRow, contents: Contents) -> str:
 def fallen(contents: Contents) -> list[SegmentRow]:
     """Find segments that fell since the night before, although so many were compared; the largest fall first.
 
-    Parameters
-    ----------
-    contents : Contents
-
-    Returns
-    -------
-    list of SegmentRow
-
-    Notes
-    -----
     A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
     here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
     """
@@ -320,19 +290,7 @@ def fallen(contents: Contents) -> list[SegmentRow]:
 def t_limit(tail: float, df: int) -> float:
     """Value that Student's t exceeds with a probability, by its expansion around the normal quantile.
 
-    Parameters
-    ----------
-    tail : float
-    df : int
-        Degrees of freedom, at least 4.
-
-    Returns
-    -------
-    float
-
-    References
-    ----------
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    Degrees of freedom are at least 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
     z = NormalDist().inv_cdf(1 - tail)
     terms = (
@@ -390,16 +348,7 @@ def _short(name: str) -> str:
 
 
 def attention(contents: Contents) -> list[str]:
-    """What a reader should know before anything else, in the order of `bad_news`; what the headline says is left out.
-
-    Parameters
-    ----------
-    contents : Contents
-
-    Returns
-    -------
-    list of str
-    """
+    """What a reader should know before anything else, in the order of `bad_news`, but for what the headline says."""
     several = len(contents.runs) > 1
     lead = bad_news(contents)
     found = [f"{text}." for text in _absent_runs(replace(contents, production=None)) if text != lead]

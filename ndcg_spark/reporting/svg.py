@@ -21,22 +21,11 @@ _DECIMALS = re.compile(r"(\d+\.\d{2})\d+")
 
 
 def inline_svg(figure: Figure, shape: Shape, *, prefix: str, label: str) -> str:
-    """Write a figure as an `svg` element.
+    """Write a figure as an `svg` element of HTML.
 
-    Parameters
-    ----------
-    figure : Figure
-    shape : Shape
-        It was drawn for.
-    prefix : str
-        Put before the ids of its parts, so that those of several figures differ.
-    label : str
-        Text alternative.
-
-    Returns
-    -------
-    str
-        HTML. Colours of the light theme are variables of the style sheet; fonts are those of the page.
+    Colours of the light theme are variables of the style sheet; fonts are those of the page. `shape` is what it was
+    drawn for. `prefix` is put before the ids of its parts, so that those of several figures differ; `label` is the
+    text alternative.
     """
     drawn = io.BytesIO()
     with drawing(shape):

@@ -22,14 +22,7 @@ Row = TypeVar("Row")
 
 
 def print_report(contents: Contents, console: Console | None = None) -> None:
-    """Print a report.
-
-    Parameters
-    ----------
-    contents : Contents
-    console : rich.console.Console or None
-        None: standard output; in a log lines are 100 characters wide.
-    """
+    """Print a report, by default on standard output; in a log lines are 100 characters wide."""
     out = console or Console(width=None if sys.stdout.isatty() else 100)
     when = f", {day(contents.run_date)}" if contents.run_date else ""
     out.print(Text(contents.title + when, style="bold"))

@@ -20,23 +20,10 @@ _HARMFUL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\uff
 
 
 def plain(value: Any) -> str:
-    r"""Turn a value of a table into text without control characters, which terminals obey and XML forbids.
+    """Turn a value of a table into text without control characters, which terminals obey and XML forbids.
 
-    Parameters
-    ----------
-    value : Any
-        None becomes `null`.
-
-    Returns
-    -------
-    str
-        Characters that control a terminal or the direction of text are replaced by U+FFFD; line breaks and tabs
-        become spaces.
-
-    Examples
-    --------
-    >>> plain("red\x1b[31m\tshoes")
-    'red\ufffd[31m shoes'
+    None becomes `null`. Characters that control a terminal or the direction of text are replaced by U+FFFD; line
+    breaks and tabs become spaces.
     """
     if value is None:
         return "null"
@@ -51,17 +38,7 @@ def _harmless(character: str) -> str:
 
 
 def segment_name(by: str, segment: str | None) -> str:
-    """Name a segment for a person; that of several columns is a JSON list in tables.
-
-    Parameters
-    ----------
-    by : str
-        Columns joined by `+`.
-    segment : str or None
-
-    Returns
-    -------
-    str
+    """Name a segment for a person; that of several columns (joined by `+`) is a JSON list in tables.
 
     Examples
     --------
@@ -81,34 +58,12 @@ def segment_name(by: str, segment: str | None) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut a text that is too long for its place in a figure.
-
-    Parameters
-    ----------
-    text : str
-    most : int
-        Characters.
-
-    Returns
-    -------
-    str
-    """
+    """Cut a text that is too long for its place in a figure to `most` characters."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def metric_name(metric: str, k: int | None) -> str:
-    """Name a metric at a cutoff, as `NDCG@10`; those with parameters keep their spelling.
-
-    Parameters
-    ----------
-    metric : str
-    k : int or None
-        None is the whole list.
-
-    Returns
-    -------
-    str
-    """
+    """Name a metric at a cutoff (None: the whole list), as `NDCG@10`; those with parameters keep their spelling."""
     shown = metric.upper() if metric.isalpha() else metric
     return shown if k is None else f"{shown}@{k}"
 
@@ -119,22 +74,7 @@ def cutoff_name(k: int | None) -> str:
 
 
 def decimals_for(half_widths: Iterable[float | None]) -> int:
-    """Choose how many decimals to show, so that the narrowest interval has two digits.
-
-    Parameters
-    ----------
-    half_widths : iterable of float or None
-
-    Returns
-    -------
-    int
-        Between 2 and 6; 4 where there is no interval.
-
-    Examples
-    --------
-    >>> decimals_for([0.0031, 0.04]), decimals_for([None])
-    (4, 4)
-    """
+    """Choose how many decimals to show (2 to 6, 4 without an interval), so that the narrowest one has two digits."""
     widths = [one for one in half_widths if one is not None and one > 0 and math.isfinite(one)]
     if not widths:
         return _USUAL
@@ -144,15 +84,7 @@ def decimals_for(half_widths: Iterable[float | None]) -> int:
 def number(value: float | None, decimals: int = _USUAL) -> str:
     """Show a number with a fixed count of decimals and a true minus sign.
 
-    Parameters
-    ----------
-    value : float or None
-    decimals : int
-
-    Returns
-    -------
-    str
-        A dash for None and NaN; six digits and a power of ten from 1e12 on.
+    A dash for None and NaN; six digits and a power of ten from 1e12 on.
     """
     if value is None or math.isnan(value):
         return NOTHING
@@ -221,17 +153,7 @@ def day(value: date | None, *, year: bool = True) -> str:
 
 
 def period_name(period: str, start: date, end: date) -> str:
-    """Name a period of a roll-up.
-
-    Parameters
-    ----------
-    period : str
-        `week`, `month` or `rolling_7`.
-    start, end : date
-
-    Returns
-    -------
-    str
+    """Name a period of a roll-up: `week`, `month` or `rolling_7`.
 
     Examples
     --------

@@ -175,7 +175,7 @@ def _lines(place: Path) -> int:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap the names of two folders of a file system in one step; False: that cannot be, and nothing has changed."""
+    """Swap the names of two folders in one step; False: system or file system cannot, and nothing has changed."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
