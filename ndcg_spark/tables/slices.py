@@ -139,7 +139,10 @@ def refuse_stamps(columns: Sequence[str], reference: str) -> None:
 
 
 def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[str], reference: str) -> None:
-    """Raise unless rows were found for those slices that were announced; those of runs in `empty` may have none."""
+    """Raise unless the slices that rows were found for are those that were announced.
+
+    Runs in `empty` may have no rows.
+    """
     others = found - set(folders.values())
     if others:
         raise OutputRefusedError(f"rows for {reference!r} belong to no announced run: {sorted(others)[0]}.")

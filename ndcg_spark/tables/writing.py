@@ -241,9 +241,9 @@ def swap_in(staged: Sequence[Swappable]) -> None:
 
     Readers may see one slice before another, but each slice whole. The caller closes what is staged afterwards.
 
-    Raises `PartlyWrittenError` when a remote folder is half replaced, or when another output failed and one that was
-    written could not be taken back: a remote folder, or one whose catalog or file system is gone. After any other
-    error nothing has been written.
+    Where it is refused (`OutputRefusedError`), nothing has been written. `PartlyWrittenError`: a remote folder is
+    half replaced, or another output failed and one that was written could not be taken back: a remote folder, or one
+    whose catalog or file system is gone.
     """
     # What cannot be undone comes first: when it fails, nothing else has been written.
     ordered = sorted(staged, key=lambda one: one.undoable)
