@@ -99,17 +99,9 @@ def business_link(
 
 
 def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, plan: LinkPlan, *, parse_text: bool = False) -> DataFrame:
-    """Find the segments of the clicks that no series of the metric table has.
+    """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `business_link` takes.
 
-    Parameters
-    ----------
-    metrics, clicks, plan, parse_text
-        As for `business_link`.
-
-    Returns
-    -------
-    DataFrame
-        `segment_by`, `segment`, and `run` if the clicks have it; lazy.
+    Rows: `segment_by`, `segment`, and `run` if the clicks have it.
     """
     counts = _click_nights(clicks, plan, parse_text).drop("clicks")
     keys = counts.columns

@@ -44,34 +44,11 @@ def run_rows(
     original: bool = False,
     topics: Column | None = None,
 ) -> DataFrame:
-    """Select the canonical columns of the main table.
+    """Select the canonical columns of the main table. Lazy: a projection.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        One row per (query, item), and per run where a column names it.
-    plan : EvaluationPlan
-    judged : bool
-        Whether this table has the relevances (no judgments table beside it).
-    parse_text : bool
-        Whether text columns are read as numbers, for csv and the TREC formats.
-    original : bool
-        Add `row`: the row as it came, as a struct or as JSON.
-    topics : Column or None
-        Add `topics`.
-
-    Returns
-    -------
-    DataFrame
-        Lazy. `bad_row`, or that of each score column, is there only where Spark can see a bad row.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-
-    Notes
-    -----
-    Spark cost: a projection; no shuffle, no action.
+    `judged`: this table has the relevances, not one beside it. `parse_text`: text columns are read as numbers (csv,
+    TREC). `original` adds `row`, the row as it came, as a struct or as JSON. `bad_row`, or that of each score column,
+    is there only where Spark can see a bad row.
     """
     columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
     reasons: Reasons = []
@@ -112,22 +89,7 @@ def judgment_rows(
 ) -> DataFrame:
     """Select the canonical columns of a judgments table. A row with a null relevance judges nothing.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        One row per (query, item).
-    plan : EvaluationPlan
-    parse_text, original, topics
-        As for `run_rows`.
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    Lazy; options as for `run_rows`.
     """
     names, frame = canonical_names(plan), sampled(frame, plan)
     reasons = _malformed(frame)
@@ -160,17 +122,7 @@ def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
 
 
 def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
-    """Raise unless each segment, weight and order column is in one of the tables. Reads schemas, runs no action.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    *tables : DataFrame
-
-    Raises
-    ------
-    MissingColumnError
-    """
+    """Raise unless each segment, weight and order column is in one of the tables. Reads schemas, runs no action."""
     wanted = [(name, option("segments")) for name in plan.carried_segments]
     wanted += [(name, part) for name, part in ((plan.columns.weight, option("weight")),) if name is not None]
     if plan.columns.order is not None:
@@ -183,20 +135,7 @@ def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
 def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan) -> tuple[DataFrame, DataFrame]:
     """Give keys and segments that both tables have one type. Reads schemas, runs no action.
 
-    Parameters
-    ----------
-    run, judgments : DataFrame
-        Canonical rows.
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    tuple of DataFrame
-
-    Raises
-    ------
-    InputRefusedError
-        When text meets numbers: casts would be compared, not values.
+    Takes canonical rows. Text that meets numbers is refused: casts would be compared, not values.
     """
     names = canonical_names(plan)
     for name, label in {**names.query, ITEM: plan.columns.item, **names.segments}.items():

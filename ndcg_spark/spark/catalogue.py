@@ -22,25 +22,10 @@ def partial_schema(sums: T.StructType, item: T.DataType) -> T.StructType:
 def finished_with_catalogue(
     partial: DataFrame, catalogue: DataFrame, plan: EvaluationPlan, schema: T.StructType
 ) -> DataFrame:
-    """Merge partial sums and counts of items, and turn them into a summary.
+    """Merge partial sums and counts of items, and turn them into a summary of this schema. Lazy.
 
-    Parameters
-    ----------
-    partial : DataFrame
-        Of `partial_schema`.
-    catalogue : DataFrame
-        `item` and `copies`; see `ndcg_spark.spark.items.catalogue_of`.
-    plan : EvaluationPlan
-    schema : StructType
-        Of the summary.
+    `partial` is of `partial_schema`; `catalogue` has `item` and `copies`, see `ndcg_spark.spark.items.catalogue_of`.
 
-    Returns
-    -------
-    DataFrame
-        Lazy.
-
-    Notes
-    -----
     Spark cost: no action. A shuffle of a row per group, item and input partition, a join with the items of the
     catalogue, and two small shuffles; one pass through Python workers over histograms.
     """

@@ -15,14 +15,7 @@ from ndcg_spark.worker.ranking.valid_rows import RowRules, make_row_checker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """Rows of a table by what became of them.
-
-    Parameters
-    ----------
-    read : int
-    rejected : dict from reason to number of rows
-    examples : dict from reason to the key of one such row
-    """
+    """Rows of a table by what became of them: for each reason a number of rows, and the key of one as an example."""
 
     read: int
     rejected: dict[str, int]
@@ -30,20 +23,11 @@ class RowCount:
 
 
 def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Find bad rows, and count valid ones.
+    """Find bad rows, and count valid ones. Lazy; one pass through Python workers, which count valid rows.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Canonical rows, or arrays; maybe with `row`, the row as it came.
-    rules : RowRules
-
-    Returns
-    -------
-    DataFrame
-        `reason`, `key`, `n`, and `row` where it was there: a row for each bad one, and rows without a reason that
-        stand for `n` valid ones each. A row with several scores comes once for each. Lazy; one pass through Python
-        workers, which send back only counts of valid rows.
+    Takes canonical rows, or arrays. Gives `reason`, `key`, `n`, and `row` (the row as it came) where it was there: a
+    row for each bad one, and rows without a reason that stand for `n` valid ones each. A row with several scores
+    comes once for each.
     """
     fields = [
         T.StructField("reason", T.StringType()),
@@ -56,21 +40,7 @@ def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
 
 
 def count_rows(checked: DataFrame) -> RowCount:
-    """Run an action: count the rows of a table by reason.
-
-    Parameters
-    ----------
-    checked : DataFrame
-        From `checked_rows`.
-
-    Returns
-    -------
-    RowCount
-
-    Notes
-    -----
-    Spark cost: one action, one scan, one small shuffle.
-    """
+    """Run an action: count rows from `checked_rows` by reason. Spark cost: one scan, one small shuffle."""
     found = checked.groupBy("reason").agg(F.sum("n").alias("n"), F.min("key").alias("example")).collect()
     bad = sorted((row for row in found if row["reason"] is not None), key=lambda row: str(row["reason"]))
     return RowCount(
@@ -88,19 +58,10 @@ def describe_bad_rows(counted: RowCount, table: str) -> str:
 
 
 def rejects_table(checked: DataFrame, table: str) -> DataFrame:
-    """Bad rows as they came, with the reason.
+    """Bad rows from `checked_rows` as they came, with the reason; lazy.
 
-    Parameters
-    ----------
-    checked : DataFrame
-        From `checked_rows`, with `row`.
-    table : str
-        `input` or `judgments`.
-
-    Returns
-    -------
-    DataFrame
-        `source`, `reason`, `row` (the row as JSON, so that tables of any shape fit one rejects table); lazy.
+    Rows: `source` (the given `input` or `judgments`), `reason`, `row` (JSON, so that tables of any shape fit one
+    rejects table).
     """
     bad = checked.where(F.col("reason").isNotNull())
     row = F.col("row")

@@ -41,27 +41,11 @@ _NUMBERS = (T.NumericType, T.BooleanType)
 
 
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
-    """Compare runs by the metrics of their queries.
+    """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them.
 
-    Parameters
-    ----------
-    tables : sequence of (DataFrame, str or None)
-        Per-query tables, and the run that each holds; None where a column `run` tells. Rows of other runs than those
-        of the plan are left out.
-    plan : ComparisonPlan
+    Each table comes with the run that it holds, None where a column `run` tells. Rows of other runs than those of the
+    plan are left out. Rows that cannot be paired are refused by the action.
 
-    Returns
-    -------
-    DataFrame
-        Lazy; see `compare`.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-        For what the schemas show. Rows that cannot be paired are refused by the action.
-
-    Notes
-    -----
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
@@ -72,15 +56,7 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: Compar
 def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
     """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
 
-    Parameters
-    ----------
-    tables, plan
-        As for `compare_queries`.
-
-    Returns
-    -------
-    DataFrame
-        Lazy, with the columns of `COMPARISON_SCHEMA`.
+    Lazy; takes what `compare_queries` takes, and gives the columns of `COMPARISON_SCHEMA`.
     """
     rows = reduce(DataFrame.unionByName, canonical_rows(tables, plan))
     if plan.cluster is not None:
@@ -102,18 +78,7 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: Compa
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:
-    """Select what a comparison needs, under the names that workers know.
-
-    Parameters
-    ----------
-    tables, plan
-        As for `compare_queries`.
-
-    Returns
-    -------
-    list of DataFrame
-        Lazy, all with the same columns.
-    """
+    """Select what a comparison needs, under the names that workers know: tables with the same columns, lazy."""
     has_ideal = plan.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
     has_status = any("status" in frame.columns for frame, _ in tables)
     return [_selected(frame, run, plan, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
@@ -199,17 +164,7 @@ def _at_cutoffs(rows: DataFrame, plan: ComparisonPlan) -> DataFrame:
 
 
 def runs_in(frame: DataFrame) -> dict[str, bool]:
-    """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With a column `run`.
-
-    Returns
-    -------
-    dict from str to bool
-    """
+    """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
     has_weight = named(STORED_WEIGHT).isNotNull() if STORED_WEIGHT in frame.columns else F.lit(False)
     rows = frame.where(named(RUN).isNotNull()).groupBy(*columns_of([RUN])).agg(F.max(has_weight)).collect()
     return {str(run): bool(weighted) for run, weighted in sorted(map(tuple, rows), key=lambda row: str(row[0]))}

@@ -33,21 +33,10 @@ def is_comparison(table: DataFrame) -> bool:
 
 
 def roll_up_comparisons(comparisons: DataFrame, plan: RollUpPlan) -> DataFrame:
-    """Add the nights of a comparison table up to ISO weeks, months and rolling seven days.
+    """Add the nights of a comparison table up to ISO weeks, months and rolling seven days. Lazy; see `roll_up`.
 
-    Parameters
-    ----------
-    comparisons : DataFrame
-        Rows of a comparison table of one data set.
-    plan : RollUpPlan
+    Rows must be of one data set.
 
-    Returns
-    -------
-    DataFrame
-        Lazy; see `roll_up`.
-
-    Notes
-    -----
     Spark cost: a shuffle of the rows by series and a small one of results, two passes through Python workers, no
     action; without `as_of` the dates are read once more. Replicates are read only if they may be needed.
     """

@@ -160,36 +160,16 @@ def most_changed(
     segments: Sequence[str] = (),
     depth: int | None = None,
 ) -> DataFrame:
-    """The queries that gained and lost most between two runs, with both lists side by side.
+    """The queries that gained and lost most between two runs, with both lists side by side. Lazy.
 
-    Parameters
-    ----------
-    per_query : DataFrame
-        Metrics of the queries of both runs.
-    ranking : Ranking
-        Of the same evaluation.
-    plan : EvaluationPlan
-    baseline, run : str
-    n : int
-        Queries of each kind, per segment.
-    metric : str
-        Column of the metric.
-    k : int or None
-    segments : sequence of str
-        Columns; the first `n` of each of their values are found.
-    depth : int or None
-        Items of each list that are shown. None: the largest cutoff, or 10.
+    `n` queries of each kind are found, for each value of the segment columns; `depth` items of each list are shown,
+    without it as many as the largest cutoff, or 10.
 
-    Returns
-    -------
-    DataFrame
-        `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
-        `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score`
-        or `rank`, `relevance`) in rank order, tied items by name. Queries are ordered by weight times difference,
-        then by key. Lazy.
+    Rows: `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
+    `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score` or
+    `rank`, `relevance`) in rank order, tied items by name. Queries are ordered by weight times difference, then by
+    key.
 
-    Notes
-    -----
     Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
     queries, and of the run column, if there is one.
     """

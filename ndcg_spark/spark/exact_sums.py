@@ -17,21 +17,10 @@ _LIMB = 2.0**_BITS
 
 
 def limbs(value: Column, n: int, *, highest: int = 0) -> Iterator[Column]:
-    """Cut values into whole numbers of units 2^(32 highest), 2^(32 (highest - 1)), ...
+    """Cut values into whole numbers of units 2^(32 highest), 2^(32 (highest - 1)), ..., the highest unit first.
 
-    Parameters
-    ----------
-    value : Column
-        Double, below 2^(63 + 32 highest) in size. Make it a column of its own first, or Spark computes it for each
-        limb anew.
-    n : int
-        Number of limbs.
-    highest : int
-
-    Yields
-    ------
-    Column
-        bigint, the highest unit first. All but the first are below 2^32 in size: 2^31 rows add without overflow.
+    The value is a double below 2^(63 + 32 highest) in size. Make it a column of its own first, or Spark computes it
+    for each limb anew. All limbs but the first are below 2^32 in size: 2^31 rows add without overflow.
     """
     rest = value * F.lit(_LIMB**-highest) if highest else value
     for _ in range(n):
@@ -40,19 +29,9 @@ def limbs(value: Column, n: int, *, highest: int = 0) -> Iterator[Column]:
 
 
 def from_limbs(sums: Sequence[Column], *, highest: int = 0) -> Column:
-    """Put sums of limbs together. Carries are passed up as whole numbers, then parts are added from the smallest.
+    """Put sums of limbs, in the order of `limbs`, together to a double.
 
-    Parameters
-    ----------
-    sums : sequence of Column
-        Of each limb, in the order of `limbs`.
-    highest : int
-        As for `limbs`.
-
-    Returns
-    -------
-    Column
-        Double.
+    Carries are passed up as whole numbers, then parts are added from the smallest.
     """
     carried, total = F.lit(0).cast("bigint"), F.lit(0.0)
     for at in range(len(sums) - 1, -1, -1):

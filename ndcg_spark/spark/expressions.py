@@ -20,31 +20,12 @@ _NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
 
 def named(column: str) -> Column:
-    """Refer to a top-level column by its exact name, dots and all.
-
-    Parameters
-    ----------
-    column : str
-
-    Returns
-    -------
-    Column
-    """
+    """Refer to a top-level column by its exact name, dots and all."""
     return F.col(quoted(column))
 
 
 def comparable(frame: DataFrame, column: str) -> Column:
-    """Give a column whose values are compared: -0.0 is 0.0, which workers and texts tell apart.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    column : str
-
-    Returns
-    -------
-    Column
-    """
+    """Give a column whose values are compared: -0.0 is 0.0, which workers and texts tell apart."""
     kind = frame.schema[column].dataType
     if not isinstance(kind, T.FloatType | T.DoubleType):
         return named(column)
@@ -57,21 +38,7 @@ def quoted(name: str) -> str:
 
 
 def sql_text(value: str) -> str:
-    r"""Write a text as a literal of a SQL statement, for statements that take no parameters.
-
-    Parameters
-    ----------
-    value : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> print(sql_text("it's"))
-    'it\'s'
-    """
+    """Write a text as a literal of a SQL statement, for statements that take no parameters."""
     # The code of $, as Spark replaces ${name} by the setting of that name before it parses.
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
@@ -79,25 +46,9 @@ def sql_text(value: str) -> str:
 def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
     """Raise unless a table has a column, once; return its type. Reads the schema, runs no action.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    column : str
-    part : str
-        The option that named the column, for the message.
-    table : str
-        What the table is called for a person: `input`, `judgments`.
-
-    Returns
-    -------
-    DataType
-
-    Raises
-    ------
-    MissingColumnError
-        Listing the columns there are, the nearest name first.
-    InputRefusedError
-        When several columns have that name, as after a join.
+    For the message: `part` is the option that named the column, and `table` what a person calls the table (`input`,
+    `judgments`). A missing column raises MissingColumnError, one that is there twice, as after a join,
+    InputRefusedError.
     """
     if column in frame.columns:
         same = same_names(frame, column)
@@ -121,22 +72,7 @@ def same_names(frame: DataFrame, column: str) -> list[str]:
 
 
 def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
-    """Put columns of a row into a struct, as the row came.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    names : sequence of str
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    InputRefusedError
-        When two columns have one name: a struct cannot hold both.
-    """
+    """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
     spellings = Counter(name.lower() for name in names)
     for name in names:
         same = same_names(frame, name) if spellings[name.lower()] > 1 else [name]
@@ -152,24 +88,9 @@ def _doubled(same: Sequence[str]) -> str:
 
 
 def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
-    """Give a numeric column as double; booleans count as 1 and 0.
+    """Give a numeric column as double; booleans count as 1 and 0. `part` and `table` are as for `require_column`.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    column, part, table : str
-        As for `require_column`.
-    parse_text : bool
-        Whether text is read as numbers (text formats have nothing else); what is no number becomes null.
-
-    Returns
-    -------
-    Column
-        Double.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    With `parse_text`, for formats that have nothing else, text is read as numbers; what is no number becomes null.
     """
     kind = require_column(frame, column, part, table)
     if isinstance(kind, T.StringType) and parse_text:
@@ -183,35 +104,14 @@ def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: 
 
 
 def refuse(*parts: Column | str) -> Column:
-    """Raise on the worker with a message that the driver recognises, where this column is evaluated.
-
-    Parameters
-    ----------
-    *parts : Column or str
-        Pieces of the message, put together.
-
-    Returns
-    -------
-    Column
-    """
+    """Raise on the worker with a message that the driver recognises, where this column is evaluated."""
     opening, closing = mark_refusal("\0").split("\0")
     pieces = [F.lit(part) if isinstance(part, str) else part for part in (opening, *parts, closing)]
     return F.raise_error(F.concat(*pieces))
 
 
 def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
-    """Name a query for a person, as a column: `query_id=7`.
-
-    Parameters
-    ----------
-    keys : iterable of str
-    labels : mapping from column to the user's name for it
-        Columns that it lacks are named as they are.
-
-    Returns
-    -------
-    Column
-    """
+    """Name a query for a person, as a column: `query_id=7`. Keys without a label are named as they are."""
     parts = [
         F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(named(key).cast("string"), F.lit("null")))
         for key in keys
@@ -220,19 +120,7 @@ def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
 
 
 def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
-    """Give `value`, or raise with a message where `bad` is true.
-
-    Parameters
-    ----------
-    value, bad : Column
-    *message : Column or str
-    kind : str
-        Type of `value`, in Spark's words.
-
-    Returns
-    -------
-    Column
-    """
+    """Give `value`, which is of type `kind` in Spark's words, or raise with a message where `bad` is true."""
     if not hasattr(DataFrame, "zipWithIndex"):
         # Before 4.2 Spark may move later filters below what raises, and so meet rows that an earlier filter takes
         # out. Filters stay above what may differ from run to run, as this number may.
@@ -241,14 +129,5 @@ def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> C
 
 
 def columns_of(names: Sequence[str]) -> list[Column]:
-    """Refer to several columns.
-
-    Parameters
-    ----------
-    names : sequence of str
-
-    Returns
-    -------
-    list of Column
-    """
+    """Refer to several top-level columns by their exact names."""
     return [named(name) for name in names]

@@ -91,34 +91,13 @@ _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$"
 
 
 def condition_of(error: PySparkException) -> str:
-    """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`.
-
-    Parameters
-    ----------
-    error : PySparkException
-
-    Returns
-    -------
-    str
-        Empty where it has none.
-    """
+    """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`; empty where it has none."""
     name = getattr(error, "getCondition", None) or error.getErrorClass  # the former came with Spark 4.0
     return name() or ""
 
 
 def first_line(error: Exception) -> str:
-    """Take the line that says what went wrong out of an error of Spark.
-
-    Parameters
-    ----------
-    error : Exception
-        One of `SPARK_ERRORS`, or any other.
-
-    Returns
-    -------
-    str
-        The class of an error without text.
-    """
+    """Take the line that says what went wrong out of an error, of Spark or not; its class if it has no text."""
     if isinstance(error, PySparkException):
         message = getattr(error, "getMessage", None)  # it came with Spark 4.0
         text = (message() if message else None) or str(error)
@@ -136,15 +115,7 @@ def first_line(error: Exception) -> str:
 def is_crash(error: Exception) -> bool:
     """Whether an error says that a worker, an executor or the session is gone, or that code failed in a worker.
 
-    Parameters
-    ----------
-    error : Exception
-        One of `SPARK_ERRORS`.
-
-    Returns
-    -------
-    bool
-        False where the disk of a worker is full: somebody has to make room before the job can run again.
+    False where the disk of a worker is full: somebody has to make room before the job can run again.
     """
     text = str(error)
     return _CRASH.search(text) is not None and not _NO_ROOM.search(text)
@@ -153,48 +124,18 @@ def is_crash(error: Exception) -> bool:
 def is_unsupported(error: Exception) -> bool:
     """Whether an error says that a platform does not do what it was asked for, whatever it was asked about.
 
-    Parameters
-    ----------
-    error : Exception
-        One of `SPARK_ERRORS`.
-
-    Returns
-    -------
-    bool
-        False for every other failure, as of the network or of permissions: it says nothing about the platform.
+    False for every other failure, as of the network or of permissions: it says nothing about the platform.
     """
     return _UNSUPPORTED.search(str(error)) is not None
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether an error says that this user may not see a place.
-
-    Parameters
-    ----------
-    error : Exception
-        One of `SPARK_ERRORS`.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether an error says that this user may not see a place."""
     return _DENIED.search(str(error)) is not None
 
 
 def no_file_system(error: Exception, reference: str) -> str | None:
-    """Say in a clause that Spark has no file system for a path, and what to add.
-
-    Parameters
-    ----------
-    error : Exception
-        One of `SPARK_ERRORS`.
-    reference : str
-
-    Returns
-    -------
-    str or None
-        None where the error is about something else.
-    """
+    """Say in a clause that Spark has no file system for a path, and what to add; None for any other error."""
     if not _NO_FILE_SYSTEM.search(str(error)):
         return None
     scheme = reference.partition(":")[0]
@@ -248,17 +189,7 @@ def plain_refusals() -> Iterator[None]:
 
 
 def refusal_text(error: Exception) -> str | None:
-    """Find the line for a person in an error of Spark that is about the data.
-
-    Parameters
-    ----------
-    error : Exception
-
-    Returns
-    -------
-    str or None
-        None where the error is about something else.
-    """
+    """Find the line for a person in an error of Spark about the data; None where it is about something else."""
     if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
         return None  # an analysis error may print the plan, in which messages stand that were never raised
     found = find_refusal(str(error)) or unreadable_file(error)
@@ -268,14 +199,7 @@ def refusal_text(error: Exception) -> str | None:
 def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
     """Say in a line that it is not the data: a full disk of Spark's own, open files, or the Python of workers.
 
-    Parameters
-    ----------
-    error : Exception
-
-    Returns
-    -------
-    NdcgSparkError or None
-        None where the error is about something else.
+    None where the error is about something else.
     """
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NdcgSparkError(
@@ -340,17 +264,9 @@ def _unfit_python(text: str) -> MissingPackageError | None:
 
 
 def unreadable_file(error: Exception) -> str | None:
-    """Say in a line which file Spark could not read, and why.
+    """Say in a line which file Spark could not read, and why; None where the error is about something else.
 
-    Parameters
-    ----------
-    error : Exception
-        One of `SPARK_ERRORS`, which names the condition in its text, also as an error of Java.
-
-    Returns
-    -------
-    str or None
-        None where the error is about something else.
+    The text of the error names the condition, also where it is an error of Java.
     """
     text = str(error)
     other = _OTHER_HEADER.search(text)

@@ -60,31 +60,15 @@ def read_files(
 ) -> DataFrame:
     """Read a table of files. Lazy.
 
+    `kind` is what Spark calls the format, `called` what the user calls it. Of a nightly table, the frame has the
+    columns of all nights, null where a night lacks them. A column of folder names (`run=007`) is text where a name is
+    not the text of the value that Spark takes it for: 007 and 7 are two runs. Else it has the type that Spark finds.
+
+    It is refused that Spark would leave out data files because of the folder that they lie in. Errors of Spark pass
+    unchanged.
+
     Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
     footers of all files.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    path : str
-    kind : str
-        What Spark calls the format.
-    options : mapping or None
-        Options of Spark's reader.
-    called : str or None
-        What the user calls the format.
-
-    Returns
-    -------
-    DataFrame
-        Of a nightly table, the columns of all nights, null where a night lacks them. A column of folder names
-        (`run=007`) is text where a name is not the text of the value that Spark takes it for: 007 and 7 are two
-        runs. Else it has the type that Spark finds.
-
-    Raises
-    ------
-    InputRefusedError
-        When Spark would leave out data files because of the folder that they lie in. Errors of Spark pass unchanged.
     """
     options = dict(options or {})
     reader = spark.read.format(kind).options(**options)

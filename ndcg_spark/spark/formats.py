@@ -32,15 +32,9 @@ _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
 class Table:
     """A table as it was read.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    name : str
-        Format and reference without credentials, for messages and for the metric table.
-    parse_text : bool
-        Whether its columns are text that stands for numbers.
-    path : str or None
-        The path of Parquet files, where it is nothing else.
+    `name` is the format and the reference without credentials, for messages and for the metric table; `parse_text`
+    tells that columns are text that stands for numbers; `path` is that of Parquet files, where the table is nothing
+    else.
     """
 
     frame: DataFrame
@@ -54,31 +48,15 @@ def read_table(
 ) -> Table:
     """Read a table of any format Spark knows by name, or of the two TREC text formats.
 
-    Reads schemas; for json Spark itself scans the files to infer one.
+    Reads schemas; for json Spark itself scans the files to infer one. The reference is a path, a catalog table, or a
+    SQL query. `kind` is `parquet`, `orc`, `csv`, `tsv`, `json`, `table`, `sql`, `trec-run`, `trec-qrels`, or any
+    other name Spark has a reader for; None guesses with `guess_format`.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    reference : str
-        Path, catalog table, or SQL query.
-    kind : str or None
-        `parquet`, `orc`, `csv`, `tsv`, `json`, `table`, `sql`, `trec-run`, `trec-qrels`, or any other name
-        Spark has a reader for. None guesses with `guess_format`.
-    options : dict or None
-        Options of Spark's reader.
+    csv and tsv have a header and stay text, so that ids such as 007 keep their zeros; the columns that are numbers by
+    their part are parsed later, and what is no number is a bad row.
 
-    Returns
-    -------
-    Table
-        csv and tsv have a header and stay text, so that ids such as 007 keep their zeros; the columns that are
-        numbers by their part are parsed later, and what is no number is a bad row.
-
-    Raises
-    ------
-    InputRefusedError
-        When there is no such table or path, or neither Spark nor, of Parquet in an object store, Arrow reads it; or
-        when the path leads to the files of a Delta, Iceberg or Hudi table, which hold deleted rows, too. The folder
-        of such a table is read as the table it is.
+    A path that leads to the files of a Delta, Iceberg or Hudi table is refused, as they hold deleted rows, too. The
+    folder of such a table is read as the table it is.
     """
     refuse_secrets(reference)
     kind = _kind_of_table(spark, reference, kind)

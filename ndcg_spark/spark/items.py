@@ -39,16 +39,9 @@ _TABLES = {
 class ItemTables:
     """Tables that metrics of items read.
 
-    Parameters
-    ----------
-    items, interactions : DataFrame or None
-    relevances : DataFrame
-        The table that has the relevances, as the user gave it: judgments, or the main table.
-    of_runs : bool
-        Whether that table is the main table.
-    rows_with_topics : DataFrame or None
-        Its canonical rows that are ranked or judge, with their `topics`, if metrics read topics. Rows that are
-        rejected, and copies that are left out, are not among them.
+    `relevances` is the table that has them, as the user gave it: judgments, or (`of_runs`) the main table.
+    `rows_with_topics`, if metrics read topics: its canonical rows that are ranked or judge, with their `topics`. Rows
+    that are rejected, and copies that are left out, are not among them.
     """
 
     items: DataFrame | None
@@ -59,17 +52,7 @@ class ItemTables:
 
 
 def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
-    """Raise unless the tables and columns that metrics need are there. Reads schemas, runs no action.
-
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    tables : ItemTables
-
-    Raises
-    ------
-    InvalidParameterError, MissingColumnError, InputRefusedError
-    """
+    """Raise unless the tables and columns that metrics need are there. Reads schemas, runs no action."""
     given = {ITEMS: tables.items, INTERACTIONS: tables.interactions}
     for table, (name, how) in _TABLES.items():
         needs = [need for need in plan.needs if need.table == table]
@@ -135,28 +118,16 @@ def topics_column(plan: EvaluationPlan, tables: ItemTables) -> Column:
 
 
 def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
-    """Add to rankings what metrics read of their items.
+    """Add to rankings with `items` what metrics read of these. Lazy.
 
-    Parameters
-    ----------
-    rankings : DataFrame
-        With `items`.
-    plan : EvaluationPlan
-    tables : ItemTables
+    The further columns, as far as metrics need them:
 
-    Returns
-    -------
-    DataFrame
-        Lazy, with the further columns, as far as metrics need them,
+    - `features`: an array of structs, one for each entry of `items`: `place` (int, from 0), `vector` (array<double>
+      or array<float>), `categories` (array<string>), `days` (double), `interactions`, `users` (bigint), `seen`
+      (boolean);
+    - `n_interactions`, `n_users` (bigint): totals of the interactions table;
+    - `topics_of_items`: an array of structs `item`, `relevance`, `topics`, one for each relevant judged item.
 
-        - `features`: an array of structs, one for each entry of `items`: `place` (int, from 0), `vector`
-          (array<double> or array<float>), `categories` (array<string>), `days` (double), `interactions`, `users`
-          (bigint), `seen` (boolean);
-        - `n_interactions`, `n_users` (bigint): totals of the interactions table;
-        - `topics_of_items`: an array of structs `item`, `relevance`, `topics`, one for each relevant judged item.
-
-    Notes
-    -----
     Spark cost: no action. Features: a join of K rows per query with each table, which Spark may broadcast, and a
     shuffle of these rows by query. Interactions are counted per item before. Topics: one more scan of the table with
     the relevances, a shuffle of its relevant rows, and a join by query; where rows are rejected or copies left out,

@@ -112,19 +112,7 @@ def flag_changes(
 
 
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
-    """Series that `flag_changes` finds missing on a night; lazy.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        As for `flag_changes`.
-    night : date
-
-    Returns
-    -------
-    DataFrame
-        Columns of `MISSING_COLUMNS`.
-    """
+    """Series that `flag_changes` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
     plan = FlagPlan(start=night, end=night, lookback=LATEST_DAYS)
     series = _series(series_rows(metrics), plan, parse_text=False)
     judged = series.mapInArrow(as_shipped(make_flagger(plan, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))

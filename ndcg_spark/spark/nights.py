@@ -23,21 +23,8 @@ MOST_NAMES = 10
 def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
     """Metric table with a column `night` in place of `run_date`, and keys of the types they are stored with.
 
-    Parameters
-    ----------
-    metrics : DataFrame
-        With `run_date`, `run`, `segment_by`, `segment`, `metric` and `k`.
-    parse_text : bool
-        Whether k may be text.
-
-    Returns
-    -------
-    DataFrame
-        Lazy: all columns of the table. The action raises for a row without date.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    Lazy: all columns of the table, in which k may be text with `parse_text`. The action raises for a row without
+    date.
     """
     for name in ("run_date", *SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
@@ -63,21 +50,8 @@ def segment_column(by: Column) -> Column:
 def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
     """Run an action: raise for the first name that no row has, and list those that rows have.
 
-    For names that gave no rows: a name may be misspelt, or its rows may not be there yet.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A metric table.
-    what : str
-        What is named: `run`, `night`.
-    column : Column
-        Of text.
-    names : sequence of str
-
-    Raises
-    ------
-    InputRefusedError
+    For names that gave no rows of a metric table: a name may be misspelt, or its rows may not be there yet. `what` is
+    what is named: `run`, `night`.
     """
     if not names:
         return
@@ -100,21 +74,7 @@ def metric_at() -> Column:
 
 
 def night_column(frame: DataFrame, table: str) -> Column:
-    """`run_date` as a date; the action raises where it is none, and for a malformed line.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    table : str
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-    """
+    """`run_date` as a date; the action raises where it is none, and for a malformed line."""
     night = date_or_null(frame, table)
     text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
     if MALFORMED in frame.columns:
@@ -125,20 +85,9 @@ def night_column(frame: DataFrame, table: str) -> Column:
 
 
 def date_or_null(frame: DataFrame, table: str) -> Column:
-    """`run_date` as a date, null where it is none. A column of dates stays as it is: partitions can be chosen by it.
+    """`run_date` as a date, null where it is none.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    table : str
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    A column of dates stays as it is: partitions can be chosen by it.
     """
     kind = require_column(frame, "run_date", "the night", table)
     if isinstance(kind, T.StringType):

@@ -19,26 +19,13 @@ from ndcg_spark.worker.files.stores import address_of, reason_of, refuse_secrets
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """Read a table of Parquet files. Lazy.
 
-    Spark cost: that of `read_files`. Where Spark has no file system for an object store, Arrow lists the
-    objects and reads the footer of the first in this process, and workers read the rest when rows are asked for: all
-    columns, one task an object.
+    Spark cost: that of `read_files`. Where Spark has no file system for an object store, Arrow lists the objects and
+    reads the footer of the first in this process, and workers read the rest when rows are asked for: all columns, one
+    task an object. Read so, the table lacks columns that are in the names of folders, structs, maps, and timestamps
+    without a time zone.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    path : str
-
-    Returns
-    -------
-    DataFrame
-        Read by workers, it lacks columns that are in the names of folders, structs, maps, and timestamps without a
-        time zone.
-
-    Raises
-    ------
-    InputRefusedError
-        When neither Spark nor Arrow reaches the store, or some data files would be left out, as `read_files` says.
-        Other errors of Spark pass unchanged.
+    Refused is a store that neither Spark nor Arrow reaches, and what `read_files` refuses. Other errors of Spark pass
+    unchanged.
     """
     refuse_secrets(path)
     try:

@@ -30,30 +30,12 @@ _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metri
 
 
 def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
-    """Add to nights of a short history how their queries differ from those of the night before.
+    """Add to nights of a short history how their queries differ from those of the night before. Lazy.
 
-    Parameters
-    ----------
-    flags : DataFrame
-        With `TO_PAIR_COLUMNS`.
-    per_query : DataFrame
-        Metrics of every query, of one data set, with `run_date`.
-    rows : DataFrame
-        Rows of the metric table, as `series_rows` gives them.
-    query : sequence of str
-        Columns that identify a query.
+    `flags` has `TO_PAIR_COLUMNS`, `per_query` the metrics of every query of one data set with `run_date`, and `rows`
+    are those of the metric table from `series_rows`. Added is a struct `paired` of `PAIRED_COLUMNS`; null where a
+    night, metric or segment column lacks.
 
-    Returns
-    -------
-    DataFrame
-        Lazy: `flags` with a struct `paired` of `PAIRED_COLUMNS`; null where a night, metric or segment column lacks.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-
-    Notes
-    -----
     Spark cost: an action that lists segment sets, metrics and cutoffs of the metric table. The result costs one
     shuffle of the queries of both nights, a second one where they have weights or segments, and small ones of sums.
     """

@@ -18,24 +18,12 @@ HELD = "held"
 
 
 def nights_to_add(rows: DataFrame, columns: Sequence[str], plan: RollUpPlan) -> DataFrame:
-    """Select the nights that the periods of a plan need.
+    """Select the nights, of rows from `nights.series_rows`, that the periods of a plan need. Lazy.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        From `nights.series_rows`.
-    columns : sequence of str
-        What is kept of them, beside the night.
-    plan : RollUpPlan
+    Gives the night and the columns that are asked for; `convention` and `config_hash`, null where the table lacks
+    them; `as_of`, the last night that is known; and `held`, an array of (`period`, `period_start`, `period_end`),
+    which is never empty.
 
-    Returns
-    -------
-    DataFrame
-        Lazy: these columns; `convention` and `config_hash`, null where the table lacks them; `as_of`, the last night
-        that is known; and `held`, an array of (`period`, `period_start`, `period_end`), which is never empty.
-
-    Notes
-    -----
     Spark cost: without `as_of` the dates are read once more.
     """
     provenance = [

@@ -10,18 +10,9 @@ from ndcg_spark.spark.expressions import comparable, same_names
 
 
 def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    """Take the rows of the queries that are in the sample.
+    """Take the rows of the queries that are in the sample; lazy, and the table itself where all is taken.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With the query columns.
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    DataFrame
-        Lazy; the table itself where all is taken. Keys are hashed as text, so that an int and a bigint agree.
+    Keys are hashed as text, so that an int and a bigint agree.
     """
     names = plan.columns.query
     if plan.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):

@@ -48,18 +48,7 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
 
 
 def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
-    """Build the task that is shipped to workers.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        Of the rankings.
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    ScoringTask
-    """
+    """Build the task that is shipped to workers, from a plan and the columns of the rankings."""
     if plan.levels and "n_at_least" not in columns:
         raise MissingColumnError(
             "the rankings lack column n_at_least, which the metrics need; rank with the plan that names them."
@@ -91,17 +80,7 @@ def _carried(columns: Sequence[str], plan: EvaluationPlan) -> tuple[str, ...]:
 
 
 def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
-    """Schema of `score_queries`. Reads a schema, runs no action.
-
-    Parameters
-    ----------
-    rankings : DataFrame
-    plan : EvaluationPlan
-
-    Returns
-    -------
-    StructType
-    """
+    """Schema of `score_queries`. Reads a schema, runs no action."""
     known = rankings.schema
     fields = [T.StructField(name, known[name].dataType) for name in ("run", *plan.columns.query)]
     fields.append(T.StructField("k", T.IntegerType()))

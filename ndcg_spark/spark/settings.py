@@ -36,24 +36,10 @@ condition in the text only."""
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
-    """Return a setting as it is in force.
+    """Return a setting as it is in force, or a default where it has no value or the platform hides it.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    name : str
-    default : str
-        For a setting that is not set and to which Spark itself gives no value, and for one that the platform hides:
-        serverless compute on Databricks answers `CONFIG_NOT_AVAILABLE` for most names, whatever default is asked for.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    Exception
-        Whatever else Spark answers: it is about the question, not about the setting.
+    Serverless compute on Databricks answers `CONFIG_NOT_AVAILABLE` for most names, whatever default is asked for.
+    Whatever else Spark answers is raised: it is about the question, not about the setting.
     """
     try:
         # Without a default, which Spark would take for a value: it refuses what the setting cannot be.

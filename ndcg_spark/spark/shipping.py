@@ -81,12 +81,7 @@ def ship(spark: SparkSession) -> bool:
 
 
 def package_zip() -> bytes:
-    """Put the files of this package, wherever it was imported from, into a zip; the same files give the same bytes.
-
-    Returns
-    -------
-    bytes
-    """
+    """Put the files of this package, wherever it came from, into a zip; the same files give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(_files(files(PACKAGE), PACKAGE)):

@@ -58,20 +58,10 @@ _KINDS = {**_NUMBERS, **_KEYS, T.BooleanType(): pa.bool_()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSource:
-    """Rows that Spark reads, projects and hands to workers.
+    """Rows that Spark reads, projects to canonical columns and hands to workers.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Canonical columns.
-    n_partitions : int
-        Partition ids of the exchange.
-    reason : str
-        For `--explain`.
-    n_tasks : int or None
-        As of `task_limit`.
-    fell_back : bool
-        Whether workers were to read objects of a store, and could not.
+    `n_partitions` are the partition ids of the exchange, `n_tasks` as of `task_limit`; `reason` is for `--explain`;
+    `fell_back`: workers were to read objects of a store, and could not.
     """
 
     rows: DataFrame
@@ -90,16 +80,8 @@ class SparkSource:
 class ParquetSource:
     """Files that workers read.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        The canonical columns as Spark would read them: for types, never run.
-    files : FilesTask
-        With bounds where the files are sorted by query and have all that a query is scored by.
-    n_partitions : int
-    reason : str
-    n_tasks : int or None
-        As of `task_limit`.
+    `rows` are the canonical columns as Spark would read them: for types, never run. `files` has bounds where the
+    files are sorted by query and have all that a query is scored by. The rest is as of `SparkSource`.
     """
 
     rows: DataFrame
@@ -129,33 +111,12 @@ def choose_source(
 ) -> Source:
     """Decide who reads the main table. Reads footers where a path was given.
 
+    `frame` is the table as it was read, and `rows` its canonical columns, or what duplicates leave of them. `path` is
+    what the user gave, if it was one of Parquet files; `judged`: relevances are taken from this table; `n_tasks` as
+    of `task_limit`. Raises where `source=parquet` was asked for and is not possible.
+
     Spark cost: none for a DataFrame or files of this machine. For objects of a store a small job, as when Spark
     itself finds out the schema of Parquet files: workers read the footers, which shows whether they can.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The table as it was read.
-    plan : EvaluationPlan
-    rows : DataFrame
-        Its canonical columns, or what duplicates leave of them.
-    path : str or None
-        The path that the user gave, if it was one of Parquet files.
-    judged : bool
-        Whether relevances are taken from this table.
-    n_tasks : int or None
-        As of `task_limit`.
-    sizes : PartSizes
-        How files that workers read are divided.
-
-    Returns
-    -------
-    SparkSource or ParquetSource
-
-    Raises
-    ------
-    InvalidParameterError
-        When `source=parquet` was asked for and is not possible.
     """
     spark = frame.sparkSession
     if path is None:

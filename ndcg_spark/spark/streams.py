@@ -18,14 +18,7 @@ _Result = TypeVar("_Result")
 def refuses_streams(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Make a function raise `InputRefusedError` for a streaming DataFrame among its arguments. Runs no action.
 
-    Parameters
-    ----------
-    function : callable
-        Arguments are looked at themselves, and the values of a mapping.
-
-    Returns
-    -------
-    callable
+    Arguments are looked at themselves, and the values of a mapping.
     """
     names = list(inspect.signature(function).parameters)
 

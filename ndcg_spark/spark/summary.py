@@ -173,15 +173,7 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
 def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> SummingTask:
     """Build the task that is shipped to workers to add up metrics.
 
-    Parameters
-    ----------
-    plan : EvaluationPlan
-    rows : DataFrame or None
-        With `items`, for metrics of the catalogue. None: rankings of the engine.
-
-    Returns
-    -------
-    SummingTask
+    `rows` have `items`, for metrics of the catalogue; None for rankings of the engine.
     """
     metrics = tuple(one for one in plan.summed_metrics if not one.of_catalogue)
     listed = None
@@ -206,20 +198,10 @@ def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
 
 
 def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = None) -> DataFrame:
-    """Merge partial summaries and turn them into means.
+    """Merge partial summaries and turn them into means, as `summarize` gives them; lazy.
 
-    Parameters
-    ----------
-    partial : DataFrame
-        Keys, counts and `state`, any number of rows a group; maybe `config_hash`, of which a group must have one.
-    confidence : float
-    n_tasks : int or None
-        As for `summarize`.
-
-    Returns
-    -------
-    DataFrame
-        As for `summarize`; lazy.
+    `partial` has keys, counts and `state`, any number of rows a group; maybe `config_hash`, of which a group must
+    have one.
     """
     aggregates = summed_counts()
     aggregates.append(F.collect_list("state").alias("states"))
@@ -234,17 +216,8 @@ def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = Non
 def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:
     """Aggregate the lowest and the highest configuration of a group, each as a hash and a text for a person.
 
-    Parameters
-    ----------
-    partial : DataFrame
-        With `config_hash`, and maybe `convention`.
-    where : Column or None
-        Text to add to the text of each, such as the night.
-
-    Returns
-    -------
-    list of Column
-        `lowest` and `highest`, for `of_one_configuration`.
+    `where` is text to add to that of each, such as the night. Gives `lowest` and `highest`, for
+    `of_one_configuration`.
     """
     digest = F.coalesce(F.col(CONFIG_HASH).cast("string"), F.lit("unknown"))
     text = F.concat(F.lit("config_hash "), digest)
@@ -257,19 +230,10 @@ def configurations(partial: DataFrame, where: Column | None = None) -> list[Colu
 
 
 def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
-    """Make the action raise where a group has two configurations.
+    """Make the action raise where a group has two configurations. Lazy.
 
-    Parameters
-    ----------
-    grouped : DataFrame
-        With `n_queries`, and `lowest` and `highest` from `configurations`.
-    what : Column
-        What they would be merged into, as text.
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
+    `grouped` has `n_queries`, and `lowest` and `highest` from `configurations`; `what` they would be merged into is
+    text.
     """
     checked = raise_if(
         F.col("n_queries"),

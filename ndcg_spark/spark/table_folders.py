@@ -48,19 +48,10 @@ class TableFolder:
 
 
 def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
-    """Find the table whose files a path leads to. Looks for files, runs no action.
+    """Find the table whose files a path, maybe with a pattern, leads to. Looks for files, runs no action.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    path : str
-        Of files or folders; may hold a pattern.
-
-    Returns
-    -------
-    TableFolder or None
-        None where the path belongs to no such table, as far as can be seen: of a place that only Spark reaches, the
-        folders above are looked into only where the path has folders of partitions or of data files.
+    None where the path belongs to no such table, as far as can be seen: of a place that only Spark reaches, the
+    folders above are looked into only where the path has folders of partitions or of data files.
     """
     scheme, rest = _split(path)
     fixed = _GLOB.split(rest)[0]

@@ -25,21 +25,13 @@ _SPLITS = re.compile(r"\bRange \(0, 1, step=1, splits=(\d+)\)")
 
 
 def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
-    """Decide in how many tasks to read the shuffles of an evaluation; None leaves it to Spark.
+    """Decide in how many tasks to read the shuffles of an evaluation of these tables; None leaves it to Spark.
+
+    The larger of the cores and the bytes read / 32 MiB, at most the shuffle partitions. None with adaptive execution,
+    or if Spark does not know how much is read.
 
     Spark cost: no action, and nothing with adaptive execution, nor where a local master names as many cores as there
     are shuffle partitions. Otherwise plans are explained: some 20 ms each.
-
-    Parameters
-    ----------
-    frame, *others : DataFrame or None
-        The tables of the evaluation, as they were given.
-
-    Returns
-    -------
-    int or None
-        The larger of the cores and the bytes read / 32 MiB, at most the shuffle partitions. None with adaptive
-        execution, or if Spark does not know how much is read.
     """
     spark = frame.sparkSession
     if is_on(spark, "spark.sql.adaptive.enabled", "true"):

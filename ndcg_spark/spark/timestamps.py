@@ -22,14 +22,7 @@ _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeColumn:
-    """A column of timestamps, under its exact name.
-
-    Parameters
-    ----------
-    name : str
-    kind : DataType
-        Timestamp with or without time zone, or text.
-    """
+    """A column of timestamps with or without time zone, or of text, under its exact name."""
 
     name: str
     kind: T.DataType
@@ -70,23 +63,9 @@ class TimeColumn:
 
 
 def time_column(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> TimeColumn:
-    """Find a column of timestamps. Reads the schema, runs no action.
+    """Find a column of timestamps; with `parse_text`, of text, too. Reads the schema, runs no action.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    column, part, table : str
-        As for `require_column`.
-    parse_text : bool
-        Whether text is read as timestamps; without time zone it is UTC.
-
-    Returns
-    -------
-    TimeColumn
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    Text without time zone is UTC. `part` and `table` are as for `require_column`.
     """
     kind = require_column(frame, column, part, table)
     wanted = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if parse_text else ()))
@@ -98,18 +77,7 @@ def time_column(frame: DataFrame, column: str, part: str, table: str, *, parse_t
 
 
 def utc_date(column: Column, kind: T.DataType) -> Column:
-    """Date of a date or a timestamp, in UTC: a cast would take the time zone of the session.
-
-    Parameters
-    ----------
-    column : Column
-    kind : DataType
-        Date, or timestamp with or without time zone.
-
-    Returns
-    -------
-    Column
-    """
+    """Date of a date or a timestamp, in UTC: a cast would take the time zone of the session."""
     if not isinstance(kind, T.TimestampType):
         return F.to_date(column)
     micros = F.unix_micros(column)

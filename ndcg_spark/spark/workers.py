@@ -17,17 +17,8 @@ from ndcg_spark.worker.batches import BatchFunction
 def as_shipped(function: BatchFunction) -> BatchFunction:
     """Pack a function for Python workers such that those that lack this package say which Python they run.
 
-    Otherwise they fail before they have read anything of it, with no word of ours.
-
-    Parameters
-    ----------
-    function : callable
-        From `batch_function`.
-
-    Returns
-    -------
-    callable
-        With the annotations that Spark reads. It uses nothing of this package, so that any worker can load it.
+    Otherwise they fail before they have read anything of it, with no word of ours. What is packed has the annotations
+    that Spark reads, and uses nothing of this package, so that any worker can load it.
     """
     content, here, host = _pickled(function), sys.executable, socket.gethostname()
     on_connect = "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ

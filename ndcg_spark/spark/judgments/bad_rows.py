@@ -16,24 +16,7 @@ _KEYS = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType
 
 
 def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
-    """Say which rows lack a query or an item. Reads the schema, runs no action.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    query : sequence of str
-    item : str
-    table : str
-        What the table is called for a person.
-
-    Returns
-    -------
-    list of (reason, Column)
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-    """
+    """Say which rows lack a query or an item. Reads the schema, runs no action."""
     reasons = [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
     for column, part, reason in [
         *((one, option("query"), "null_query") for one in query),
@@ -60,18 +43,7 @@ def first_reason(reasons: Reasons) -> Column:
 def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
     """Keep valid rows; under `on_invalid=fail` the action raises for a bad one, with its first reason and key.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    reasons : list of (reason, Column)
-    keys : sequence of str
-        Columns that name a row for a person.
-    on_invalid : str
-
-    Returns
-    -------
-    DataFrame
-        Lazy; a filter.
+    Lazy: a filter. `keys` are the columns that name a row for a person.
     """
     reason = first_reason(reasons)
     if on_invalid == "reject":
@@ -81,20 +53,9 @@ def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on
 
 
 def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: Sequence[str]) -> DataFrame:
-    """Say of each row whether it is bad.
+    """Say of each row whether it is bad: `reason` and `key` (null: valid), `n` (1) and maybe `row`; lazy.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    reasons : list of (reason, Column)
-    keys : sequence of str
-    originals : sequence of str
-        Add `row`, a struct of these columns: the row as it came. Empty: do not.
-
-    Returns
-    -------
-    DataFrame
-        `reason` (null: valid), `key` (null: valid), `n` (1) and maybe `row`; lazy.
+    `row` is a struct of the columns `originals`, the row as it came; there is none if they are empty.
     """
     reason = first_reason(reasons)
     columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]

@@ -102,26 +102,10 @@ def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, p
 def checked_events(
     events: DataFrame, plan: EventPlan, *, parse_text: bool = False, originals: bool = False
 ) -> DataFrame:
-    """Say of each event of the window whether it is bad, and why.
+    """Say of each event of the window whether it is bad, and why. Lazy; rows as `checked` gives them.
 
-    Parameters
-    ----------
-    events : DataFrame
-    plan : EventPlan
-    parse_text : bool
-        Whether timestamps may be text.
-    originals : bool
-        Add `row`: the row as it came, as JSON.
-
-    Returns
-    -------
-    DataFrame
-        `reason` (null: valid), `key` and maybe `row`; lazy. The reasons: `malformed_line`, `null_query`, `null_item`,
-        `null_event`, `unknown_event`, `null_ts`, `ts_not_a_timestamp`, `null_event_id`, `null_user`.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    The reasons: `malformed_line`, `null_query`, `null_item`, `null_event`, `unknown_event`, `null_ts`,
+    `ts_not_a_timestamp`, `null_event_id`, `null_user`. With `parse_text`, timestamps may be text.
     """
     time, reasons = _checks(events, plan, parse_text)
     keys = [*plan.columns.query, plan.columns.item, plan.columns.event]

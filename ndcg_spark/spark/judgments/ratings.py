@@ -94,19 +94,7 @@ def disputed_items(judgments: DataFrame) -> DataFrame:
 
 
 def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> DataFrame:
-    """Collect the ratings of each item, sorted; those that are null are left out.
-
-    Parameters
-    ----------
-    ratings : DataFrame
-    plan : RatingPlan
-    parse_text : bool
-
-    Returns
-    -------
-    DataFrame
-        The keys and `ratings`. Lazy; one shuffle.
-    """
+    """Collect the ratings of each item, sorted, without null ones, as `ratings` beside the keys. Lazy; one shuffle."""
     columns, keys = plan.columns, [*plan.columns.query, plan.columns.item]
     valid = without_bad_rows(
         ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
@@ -128,27 +116,11 @@ def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> Da
 def checked_ratings(
     ratings: DataFrame, plan: RatingPlan, *, parse_text: bool = False, originals: bool = False
 ) -> DataFrame:
-    """Say of each rating whether it is bad, and why.
+    """Say of each rating whether it is bad, and why. Lazy; rows as `checked` gives them.
 
-    Parameters
-    ----------
-    ratings : DataFrame
-    plan : RatingPlan
-    parse_text : bool
-        Whether relevances and weights may be text.
-    originals : bool
-        Add `row`: the row as it came, as JSON.
-
-    Returns
-    -------
-    DataFrame
-        `reason` (null: valid), `key` and maybe `row`; lazy. The reasons: `malformed_line`, `null_query`, `null_item`,
-        `null_annotator`, `relevance_not_a_number`, `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN,
-        negative, or above 1e18).
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
+    The reasons: `malformed_line`, `null_query`, `null_item`, `null_annotator`, `relevance_not_a_number`,
+    `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18). With `parse_text`,
+    relevances and weights may be text.
     """
     keys = [*plan.columns.query, plan.columns.item, plan.columns.annotator]
     return checked(ratings, _reasons(ratings, plan, parse_text), keys, originals=ratings.columns if originals else ())

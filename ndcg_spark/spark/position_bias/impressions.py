@@ -29,18 +29,8 @@ _POSITION, _GIVEN, _TIMES = "given position", "given propensity", "times given"
 class Impressions:
     """A log with the reasons why rows are bad, and columns that hold for the others.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    reasons : list of (reason, Column)
-    click : Column
-        Double.
-    position : Column
-        Double; null where it is not asked for.
-    weight : Column
-        Inverse propensity before clipping, as double; null where it is not asked for.
-    columns : list of str
-        Columns that the log came with.
+    `click`, `position` and `weight` (the inverse propensity before clipping) are doubles, the last two null where
+    they are not asked for. `columns` are those that the log came with.
     """
 
     frame: DataFrame
@@ -67,22 +57,8 @@ def weighted_impressions(
 ) -> Impressions:
     """Read impressions and their inverse propensities. Reads schemas, runs no action.
 
-    Parameters
-    ----------
-    impressions : DataFrame
-    plan : WeightPlan
-    propensities : DataFrame or None
-        `position` and `propensity`; broadcast.
-    parse_text : bool
-        Whether numbers of the impressions may be text.
-
-    Returns
-    -------
-    Impressions
-
-    Raises
-    ------
-    InvalidParameterError, MissingColumnError, InputRefusedError
+    `propensities` has `position` and `propensity`, and is broadcast. With `parse_text`, numbers of the impressions
+    may be text.
     """
     plan.check_source(table=propensities is not None)
     columns = plan.columns
@@ -131,20 +107,7 @@ def _range(propensity: Column) -> Reasons:
 
 
 def checked_impressions(found: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
-    """Say of each impression whether it is bad, and why.
-
-    Parameters
-    ----------
-    found : Impressions
-    columns : ImpressionColumns
-    originals : bool
-        Add `row`: the row as it came, as JSON.
-
-    Returns
-    -------
-    DataFrame
-        `reason` (null: valid), `key` and maybe `row`; lazy.
-    """
+    """Say of each impression whether it is bad, and why. Lazy; rows as `checked` gives them."""
     keys = [*columns.query, columns.item]
     return checked(found.frame, found.reasons, keys, originals=found.columns if originals else ())
 

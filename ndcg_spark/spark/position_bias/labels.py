@@ -95,20 +95,7 @@ def judgments_from_impressions(
 
 
 def weighted_rows(found: Impressions, plan: WeightPlan, kept: list[str]) -> DataFrame:
-    """Valid impressions with their click, weight, and the product; and whether the weight was clipped.
-
-    Parameters
-    ----------
-    found : Impressions
-    plan : WeightPlan
-    kept : list of str
-        Other columns to keep.
-
-    Returns
-    -------
-    DataFrame
-        Lazy.
-    """
+    """Valid impressions with their click, weight, and the product; and whether the weight was clipped. Lazy."""
     keys = [*plan.columns.query, plan.columns.item]
     valid = without_bad_rows(found.frame, found.reasons, keys, plan.on_invalid)
     weight, clipped = found.weight, F.lit(0)

@@ -118,19 +118,10 @@ def propensity_table(fitted: DataFrame) -> DataFrame:
 
 
 def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: bool) -> DataFrame:
-    """Count the (query, item) with the same impressions and clicks at the same positions.
+    """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
-    Parameters
-    ----------
-    impressions : DataFrame
-    plan : PropensityPlan
-        With `method=randomized` all pairs are one, as it needs nothing but counts by position.
-    parse_text : bool
-
-    Returns
-    -------
-    DataFrame
-        `cells` and `pairs`, see `worker.clicks.click_cells`; lazy.
+    Gives `cells` and `pairs`, see `worker.clicks.click_cells`. With `method=randomized` all pairs are one, as it
+    needs nothing but counts by position.
     """
     found = counted_impressions(impressions, plan, parse_text=parse_text)
     keys = [*plan.columns.query, plan.columns.item]

@@ -88,24 +88,11 @@ def other_columns(frame: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
 
 
 def differing_columns(frame: DataFrame, plan: EvaluationPlan, query: str) -> list[str] | None:
-    """Run an action: find columns in which rows of the same query and item differ.
+    """Run an action: find columns of the main table in which rows of the same query and item differ.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The main table, as it was read.
-    plan : EvaluationPlan
-    query : str
-        The query, as a message names it: `query_id=7`.
+    The query is given as a message names it: `query_id=7`. The result is those of `other_columns` that differ, for
+    most items first; empty if no item comes twice, None if there is no such query.
 
-    Returns
-    -------
-    list of str or None
-        Of `other_columns`, those that differ for most items first; empty if no item comes twice. None if there is no
-        such query.
-
-    Notes
-    -----
     Spark cost: one scan, one small shuffle of the rows of that query.
     """
     others, item = other_columns(frame, plan), str(plan.columns.item)
