@@ -18,20 +18,7 @@ from ndcg_spark.worker.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS,
 def make_catalogue_finisher(
     confidence: float, metrics: tuple[tuple[CatalogueMetric, int | None], ...], item_column: str
 ) -> BatchFunction:
-    """Build the function from merged sums and histograms to rows of a summary.
-
-    Parameters
-    ----------
-    confidence : float
-    metrics : tuple of (CatalogueMetric, int or None)
-        And their cutoffs.
-    item_column : str
-        The user's, for messages.
-
-    Returns
-    -------
-    callable
-    """
+    """Build the function from merged sums and histograms to rows of a summary."""
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

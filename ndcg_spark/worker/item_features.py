@@ -38,27 +38,10 @@ def known_items(
 ) -> ItemLists:
     """Read items of a batch of rankings.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        With `items`, and as far as metrics need them `features`, `n_interactions`, `n_users` and `topics_of_items`;
-        see `ndcg_spark.spark.items`.
-    rank : int64, shape (n_rows,)
-        0-based.
-    offsets : int64, shape (n_queries + 1,)
-    needs : tuple of Need
-    item_column : str
-        The user's name, for messages.
-
-    Returns
-    -------
-    ItemLists
-
-    Raises
-    ------
-    InputRefusedError
-        When an item is in the item table twice, or has a vector that is not finite, zero, or of another length than
-        another one of its list.
+    The batch has `items`, and as far as metrics need them `features`, `n_interactions`, `n_users` and
+    `topics_of_items`; see `ndcg_spark.spark.items`. `rank` is 0-based, by row, and `offsets` are those of queries.
+    Refused is an item that is in the item table twice, or has a vector that is not finite, zero, or of another length
+    than another one of its list.
     """
     items = batch.column("items").flatten()
     found: dict[str, Any] = {}

@@ -81,23 +81,7 @@ def _fitted(batches: Iterator[pa.RecordBatch], plan: PropensityPlan) -> Iterator
 
 
 def held_counts(batches: Iterable[pa.RecordBatch], *, limit: int | None) -> Counts:
-    """Put patterns behind each other.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        With `cells` and `pairs`.
-    limit : int or None
-        Most cells.
-
-    Returns
-    -------
-    Counts
-
-    Raises
-    ------
-    InputRefusedError
-    """
+    """Put patterns of batches with `cells` and `pairs` behind each other; refuse more than `limit` cells."""
     # Columns are put together one after the other, so that only one of them is there twice.
     lengths: list[Any] = []
     pairs: list[Any] = []
@@ -144,23 +128,7 @@ def fit_row(
     model: ClickModel | None,
     sums: IntArray,
 ) -> dict[str, Any]:
-    """Describe a fit as a row of `FIT_SCHEMA`.
-
-    Parameters
-    ----------
-    method : str
-    positions : list of int
-    totals : Totals
-    n_patterns : int
-    model : ClickModel or None
-        Of `pbm`.
-    sums : int64, shape (n_positions, 2, N_LIMBS)
-        Of `pairs`; ignored otherwise.
-
-    Returns
-    -------
-    dict
-    """
+    """Describe a fit as a row of `FIT_SCHEMA`: by the model of `pbm`, the sums of `pairs`, or else the totals."""
     if model is not None:
         ratio = model.ratio
     else:

@@ -56,20 +56,10 @@ def segment_column(number: int) -> str:
 class Queries:
     """Queries of a chunk; `n` of them, with K cutoffs and R runs.
 
-    Parameters
-    ----------
-    units : uint64, shape (n,)
-        Hash of the unit that is drawn: the query, or its cluster. Queries of a unit lie together.
-    solo : bool, shape (n,), or None
-        With clusters: whether the query has none, and so is one by itself.
-    cutoffs : tuple of int or None
-    present : bool, shape (n, K, R)
-    values : tuple of float64 arrays, shape (n, K, R)
-        A metric each; NaN where it is null or its row is not there.
-    weights : float64, shape (n,), or None
-    segments : dict from column to Arrow array of n values
-    rows : pa.RecordBatch
-        A row of each query, for messages.
+    `units` are hashes of the unit that is drawn, the query or its cluster; queries of a unit lie together. With
+    clusters, `solo` tells whether the query has none, and so is one by itself. `present` and each metric of `values`
+    have shape (n, K, R); a value is NaN where it is null or its row is not there. `rows` has a row of each query, for
+    messages.
     """
 
     units: WordArray
@@ -129,19 +119,7 @@ def whole_units(
 def read_queries(rows: pa.RecordBatch, plan: ComparisonPlan) -> Queries:
     """Put the rows of each query side by side; refuse what does not fit together.
 
-    Parameters
-    ----------
-    rows : pa.RecordBatch
-        Canonical columns, sorted by unit; all rows of a query are there.
-    plan : ComparisonPlan
-
-    Returns
-    -------
-    Queries
-
-    Raises
-    ------
-    InputRefusedError
+    The rows are canonical and sorted by unit, and all rows of a query are there.
     """
     ids, chosen = _checked(rows, plan)
     n = len(chosen)

@@ -88,12 +88,7 @@ PERIOD_SCHEMA = pa.schema(
 class Night:
     """A stored row: its plain columns, and its sums.
 
-    Parameters
-    ----------
-    row : dict
-    state : int64, shape (STATE_SIZE,)
-    replicates : list of (int, Sums), or None
-        Draws and flips, with how many there are of each; None if they were not stored.
+    `replicates` are draws and flips, with how many there are of each; None if they were not stored.
     """
 
     row: dict[str, Any]

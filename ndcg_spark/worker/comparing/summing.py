@@ -31,14 +31,9 @@ from ndcg_spark.worker.partial_sums import segment_texts
 class SummingLimits:
     """Sizes that decide how a worker adds up, and change no sum.
 
-    Parameters
-    ----------
-    chunk_rows : int
-        Rows that are put side by side at once.
-    few_units : int
-        A segment with fewer units in a chunk sends them as they are, in 24 bytes each, and not 208 kB of replicates.
-    held_bytes : int
-        Sums of replicates that a worker holds before it sends all of them on.
+    `chunk_rows` are put side by side at once. A segment with fewer units than `few_units` in a chunk sends them as
+    they are, in 24 bytes each, and not 208 kB of replicates. `held_bytes` of sums of replicates are held by a worker
+    before it sends all of them on.
     """
 
     chunk_rows: int = CHUNK_ROWS
@@ -92,21 +87,10 @@ class Pairs(NamedTuple):
 class Grouping:
     """Queries of a chunk in the order of the groups of a segment set, and the units of each group.
 
-    Parameters
-    ----------
-    number : int
-        Of the segment set; 0 is all queries.
-    texts : list of str or None
-        Segment of each group.
-    order : int64, shape (n,)
-        Queries, those of a group together, and in it those of a unit.
-    starts : int64, shape (n_groups,)
-        Where groups begin in `order`.
-    unit_offsets : int64, shape (n_units + 1,), or None
-        Where units begin and end in `order`; None if each query is one.
-    unit_starts : int64, shape (n_groups,)
-        Number of the first unit of each group.
-    hashes : uint64, shape (n_units,)
+    `number` is that of the segment set, where 0 is all queries, and `texts` are the segments of the groups. `order`
+    lists queries, those of a group together, and in it those of a unit. Groups begin in it at `starts`; units begin
+    and end in it at `unit_offsets`, None if each query is one. `unit_starts` has the number of the first unit of each
+    group, and `hashes` one of each unit.
     """
 
     number: int

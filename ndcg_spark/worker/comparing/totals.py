@@ -61,19 +61,9 @@ Sums: TypeAlias = dict[int, IntArray]
 class Base:
     """Counts and sums of a group.
 
-    Parameters
-    ----------
-    counts : int64, shape (8,)
-        In the order of `COUNTS`; of clusters, those with a weight.
-    n_both : int
-        Queries that both runs have.
-    state : int64, shape (STATE_SIZE,)
-    squares : int64, shape (SQUARES_SIZE,)
-        Of clusters; zeros without.
-    low, high : float
-        Smallest and largest difference.
-    differences : list of float or None
-        Those of the units that differ; None if they are more than `MOST_EXACT`.
+    `counts` are in the order of `COUNTS`; of clusters, those with a weight. `squares` are of clusters, zeros without.
+    `low` and `high` are the smallest and the largest difference. `differences` are those of the units that differ;
+    None if they are more than `MOST_EXACT`. `n_both` counts the queries that both runs have.
     """
 
     counts: IntArray = field(default_factory=lambda: np.zeros(len(COUNTS), dtype=np.int64))

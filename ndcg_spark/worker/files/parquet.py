@@ -55,12 +55,8 @@ class OpenedFile:
 class PartSizes:
     """How files are divided into parts. A part is a task, which takes some hundredths of a second to start.
 
-    Parameters
-    ----------
-    wanted : int
-        About how many parts all files are divided into.
-    smallest, largest : int
-        Bytes of a part. Only the last part of a file may be smaller.
+    All files are divided into about `wanted` parts, of `smallest` to `largest` bytes. Only the last part of a file
+    may be smaller.
     """
 
     wanted: int = 8

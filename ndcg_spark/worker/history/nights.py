@@ -50,24 +50,9 @@ def series_name(series: dict[str, Any]) -> str:
 def in_order(
     series: dict[str, Any], nights: Sequence[dict[str, Any]], *, keep: str = "one data set"
 ) -> list[dict[str, Any]]:
-    """Sort the nights of a series; refuse a night that comes twice.
+    """Sort the nights of a series by `day`; refuse a night that comes twice.
 
-    Parameters
-    ----------
-    series : dict
-        By `SERIES`.
-    nights : sequence of dict
-        With `day`.
-    keep : str
-        What the message advises to keep the rows of.
-
-    Returns
-    -------
-    list of dict
-
-    Raises
-    ------
-    InputRefusedError
+    `keep` is what the message advises to keep the rows of.
     """
     ordered = sorted(nights, key=lambda one: int(one["day"]))
     for one, following in itertools.pairwise(ordered):
@@ -79,21 +64,7 @@ def in_order(
 
 
 def require_same(series: dict[str, Any], nights: Sequence[dict[str, Any]], column: str = "config_hash") -> None:
-    """Refuse a series whose nights were not all computed in the same way.
-
-    Parameters
-    ----------
-    series : dict
-        By `SERIES`.
-    nights : sequence of dict
-        Ordered, with `day` and the column.
-    column : str
-        Column that says how a night was computed.
-
-    Raises
-    ------
-    InputRefusedError
-    """
+    """Refuse a series whose ordered nights were not all computed in the same way, as a column says."""
     for one, following in itertools.pairwise(nights):
         if one[column] != following[column]:
             raise InputRefusedError(

@@ -21,14 +21,8 @@ QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n
 class Best:
     """The best of each query of a block.
 
-    Parameters
-    ----------
-    task : RetrievalTask
-    n_queries : int
-    kept : dict from name to values, shape (n,)
-        `query` (place in the block), `score`, `relevance`, and `item`, or `n` where tied items are grouped; in order.
-    kth : float64, shape (n_queries,)
-        Score of the K-th best so far; -inf where there are fewer.
+    `kept` has, in order, `query` (place in the block), `score`, `relevance`, and `item`, or `n` where tied items are
+    grouped. `kth` is the score of the K-th best of each query so far; -inf where there are fewer.
     """
 
     task: RetrievalTask
@@ -42,14 +36,7 @@ class Best:
         self.kth = np.full(self.n_queries, -np.inf)
 
     def add(self, query: IntArray, score: FloatArray, relevance: FloatArray, other: Values) -> None:
-        """Take scored pairs: `other` is their items, or how many each stands for.
-
-        Parameters
-        ----------
-        query : int64, shape (n,)
-        score, relevance : float64, shape (n,)
-        other : array, shape (n,)
-        """
+        """Take scored pairs: `other` is their items, or how many each stands for."""
         name = COUNT if self.task.groups_ties else ITEM
         self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: other})
         self._n_arrived += len(query)
@@ -90,13 +77,7 @@ class Best:
         self.kth[full] = np.asarray(self.kept[SCORE])[ends[full] - 1]
 
     def entries(self) -> Entries:
-        """Give the best of all queries, end to end.
-
-        Returns
-        -------
-        Entries
-            `score`, `relevance`, and `item` or `n`.
-        """
+        """Give the best of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
         self.merge()
         if not self.kept:
             nothing = np.zeros(0)

@@ -24,15 +24,7 @@ _AT_ONCE = 2**21
 
 @dataclass(frozen=True, slots=True)
 class QueryBlock:
-    """Queries that are searched for at once.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-    vectors : Vectors
-    n_levels : int
-        Relevances there can be: 0 to n_levels - 1.
-    """
+    """Queries that are searched for at once; relevances are from 0 to `n_levels` - 1."""
 
     rows: pa.RecordBatch
     vectors: Vectors
@@ -44,23 +36,7 @@ class QueryBlock:
 
 
 def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
-    """Read a block of queries.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-        Packed.
-    task : RetrievalTask
-
-    Returns
-    -------
-    QueryBlock
-
-    Raises
-    ------
-    InputRefusedError
-        When a query comes twice.
-    """
+    """Read a block of packed queries; refuse a query that comes twice."""
     counted = pc.value_counts(rows.column(ID))
     twice = np.flatnonzero(int_values(counted.field("counts")) > 1)
     if len(twice):
@@ -74,16 +50,9 @@ def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
 class ItemBlock:
     """Items beside a block of queries.
 
-    Parameters
-    ----------
-    rows : pyarrow record batch
-    vectors : Vectors
-    own_query : int64, shape (n_items,), or None
-        The query that an item must not be found for, -1: none. None where no item is left out.
-    same : tuple of int64 arrays, shapes (n_queries,) and (n_items,), or None
-        Codes that must agree.
-    labels : tuple of arrays or None
-        Of queries and items: bits in words, or codes of a value; None where relevance is not wanted.
+    `own_query` is the query that an item must not be found for, -1: none; it is None where no item is left out.
+    `same` are codes, of queries and of items, that must agree. `labels`, of queries and of items, are bits in words,
+    or codes of a value; None where relevance is not wanted.
     """
 
     rows: pa.RecordBatch
@@ -115,16 +84,7 @@ class ItemBlock:
         return _shared(self.labels[0][queries], self.labels[1][items]).astype(np.float64)
 
     def level_counts(self, n_queries: int, n_levels: int) -> IntArray:
-        """Count the items of each relevance that a query may find, by pattern of labels instead of by item.
-
-        Parameters
-        ----------
-        n_queries, n_levels : int
-
-        Returns
-        -------
-        int64, shape (n_queries, n_levels)
-        """
+        """Count the items of each relevance that a query may find, by pattern of labels instead of by item."""
         counts = np.zeros((n_queries, n_levels), dtype=np.int64)
         if self.labels is None:
             return counts
@@ -155,24 +115,7 @@ class ItemBlock:
 
 
 def item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -> ItemBlock:
-    """Read a block of items.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-        Packed.
-    queries : QueryBlock
-    task : RetrievalTask
-
-    Returns
-    -------
-    ItemBlock
-
-    Raises
-    ------
-    InputRefusedError
-        When vectors or labels of the two tables differ in length.
-    """
+    """Read a block of packed items; refuse vectors or labels that differ in length from those of the queries."""
     refuse_widths(VECTOR, width_of(queries.rows, VECTOR), width_of(rows, VECTOR))
     own_query = same = labels = None
     if task.plan.exclude_self:

@@ -21,15 +21,8 @@ _QUERIES, _ITEMS = 64, 2**14
 def make_judge(task: RetrievalTask) -> BatchFunction:
     """Build the function that lists the relevant items of each query in a stripe.
 
-    Parameters
-    ----------
-    task : RetrievalTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows (query, item, relevance). Pairs that are
-        not relevant, or that a filter rules out, are left out.
+    From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows (query, item, relevance). Pairs that are not
+    relevant, or that a filter rules out, are left out.
     """
     return batch_function(lambda batches: _judge(batches, task))
 

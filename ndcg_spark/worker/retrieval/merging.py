@@ -25,15 +25,8 @@ _ENTRIES = 2**18
 def make_merger(task: RetrievalTask) -> BatchFunction:
     """Build the function that merges what was found for each query.
 
-    Parameters
-    ----------
-    task : RetrievalTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA`, sorted by partition id, to rows (query, item, score, rank, relevance) or,
-        for an evaluation, to rankings as `worker.scoring` reads them.
+    From batches of `EXCHANGE_SCHEMA`, sorted by partition id, to rows (query, item, score, rank, relevance) or, for
+    an evaluation, to rankings as `worker.scoring` reads them.
     """
     return batch_function(lambda batches: _merge(batches, task))
 
@@ -146,19 +139,9 @@ def _ranking_batch(
 
 
 def ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tuple[FloatArray, IntArray]:
-    """Write out the ideal lists that counts per relevance stand for.
+    """Write out the ideal lists that counts of the relevances 0, 1, 2, ... stand for.
 
-    Parameters
-    ----------
-    levels : int64, shape (n_queries, n_levels)
-        Items of relevance 0, 1, 2, ...
-    k : int or None
-    convention : Convention
-
-    Returns
-    -------
-    tuple of float64 array and int64 array, shape (n_queries + 1,)
-        The k best relevances of each query, by gain, and their offsets.
+    Gives the k best relevances of each query, by gain, and their offsets.
 
     Examples
     --------

@@ -27,31 +27,14 @@ LEVELS, BEST = "levels", "best"
 def make_searcher(task: RetrievalTask) -> BatchFunction:
     """Build the function that searches cells.
 
-    Parameters
-    ----------
-    task : RetrievalTask
-
-    Returns
-    -------
-    callable
-        From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to batches of the same schema: the best of each
-        query in this stripe, and how many of its items have each relevance. The partition id is a part of the block.
+    From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to batches of the same schema: the best of each query
+    in this stripe, and how many of its items have each relevance. The partition id is a part of the block.
     """
     return batch_function(lambda batches: _search(batches, task))
 
 
 def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Read the payloads of an exchange one by one.
-
-    Parameters
-    ----------
-    batches : iterator of pyarrow record batch
-
-    Yields
-    ------
-    tuple
-        Partition id, kind, and the batch that was sent.
-    """
+    """Read the payloads of an exchange one by one: partition id, kind, and the batch that was sent."""
     for batch in batches:
         ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
         for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
@@ -123,16 +106,7 @@ class _Cell:
 
 
 def search_block(queries: QueryBlock, items: ItemBlock, best: Best, task: RetrievalTask) -> None:
-    """Add the items of a block that may be among the best of their queries.
-
-    Parameters
-    ----------
-    queries : QueryBlock
-    items : ItemBlock
-    best : Best
-        Changed in place.
-    task : RetrievalTask
-    """
+    """Add to `best` the items of a block that may be among the best of their queries."""
     screen = screen_of(task.plan.metric, queries.vectors, items.vectors)
     floor = np.full(len(queries), -np.inf)
 
@@ -182,20 +156,7 @@ def _counted(
 def partial_messages(
     rows: pa.RecordBatch, levels: IntArray, best: Best, task: RetrievalTask
 ) -> Iterator[pa.RecordBatch]:
-    """Pack the best of a block, by the part of the block that its queries are in.
-
-    Parameters
-    ----------
-    rows : pyarrow record batch
-        Queries of the block.
-    levels : int64, shape (n_queries, n_levels)
-    best : Best
-    task : RetrievalTask
-
-    Yields
-    ------
-    pyarrow record batch
-    """
+    """Pack the best of a block, by the part of the block that its queries are in."""
     n_ids = int(rows.schema.metadata[N_BLOCKS]) * SUB_BLOCKS
     hashes, order = sorted_by_hash(column_hashes(rows.column(ID)))
     ids, first = np.unique(partition_of(hashes, n_ids), return_index=True)

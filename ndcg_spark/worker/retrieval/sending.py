@@ -26,15 +26,7 @@ N_BLOCKS = b"n_blocks"
 def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
     """Build the function that sends the rows of a table to the cells.
 
-    Parameters
-    ----------
-    task : RetrievalTask
-    of_corpus : bool
-
-    Returns
-    -------
-    callable
-        From canonical rows to batches of `worker.ranking.exchange.EXCHANGE_SCHEMA`; the partition id is the cell.
+    From canonical rows to batches of `worker.ranking.exchange.EXCHANGE_SCHEMA`; the partition id is the cell.
     """
     return batch_function(lambda batches: _send(batches, task, of_corpus=of_corpus))
 

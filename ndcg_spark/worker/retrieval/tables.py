@@ -24,23 +24,8 @@ _WIDTH, _DTYPE = b"width", b"dtype"
 def packed_rows(batch: pa.RecordBatch, task: RetrievalTask, *, of_corpus: bool) -> pa.RecordBatch:
     """Check rows, and put vectors and labels into columns of fixed width.
 
-    Parameters
-    ----------
-    batch : pyarrow record batch
-        Canonical rows: `id`, `vector`, and as far as they are wanted `labels`, `same` and carried columns.
-    task : RetrievalTask
-    of_corpus : bool
-        Whether these are items rather than queries.
-
-    Returns
-    -------
-    pyarrow record batch
-        With the same columns.
-
-    Raises
-    ------
-    InputRefusedError
-        For the first bad row, and for vectors or labels of two lengths.
+    Canonical rows have `id`, `vector`, and as far as they are wanted `labels`, `same` and carried columns; packed
+    ones have the same. Refused are the first bad row, and vectors or labels of two lengths.
     """
     where = (task.plan.item, "corpus") if of_corpus else (task.plan.query, "query table")
     rows = _Rows(batch, *where)
@@ -58,17 +43,7 @@ def packed_rows(batch: pa.RecordBatch, task: RetrievalTask, *, of_corpus: bool) 
 
 
 def matrix_in(batch: pa.RecordBatch, name: str) -> Matrix:
-    """Read a column that `packed_rows` wrote.
-
-    Parameters
-    ----------
-    batch : pyarrow record batch
-    name : str
-
-    Returns
-    -------
-    float64, float32 or uint64, shape (n_rows, width)
-    """
+    """Read a column that `packed_rows` wrote, as a matrix with a row for each row of the batch."""
     column, about = batch.column(name), batch.schema.field(name).metadata
     width = column.type.byte_width
     raw = np.frombuffer(column.buffers()[1], dtype=np.uint8, offset=column.offset * width, count=len(column) * width)

@@ -22,28 +22,13 @@ _SENT_ROWS, _SENT_BYTES = 2**17, 2**23
 class RetrievalTask:
     """What a worker must know to retrieve; small, and the same on every worker.
 
-    Parameters
-    ----------
-    plan : RetrievalPlan
-    k : int or None
-        Items to find for each query; None: all.
-    kind : str
-        What the vector columns hold: `doubles`, `floats`, `words` (packed bits, 64 each), `bytes` (packed bits), or
-        `signs` (+1 and -1).
-    item_kind : str
-        The same of the corpus; only `doubles` and `floats` go together.
-    label_kind : str or None
-        `array` or `value`; None where relevance is not wanted.
-    evaluation : Convention or None
-        Rules of an evaluation; None: a table of items is wanted.
-    carried : tuple of str
-        Columns of the query table that go along.
-    item_type : pyarrow type or None
-        Of the item column of the result; None: as it comes, where whole numbers have 64 bits.
-    levels : tuple of float
-        Relevances of which metrics must know how many items of the corpus reach them.
-    sent_rows, sent_bytes : int
-        Rows and bytes that a worker packs at once, which bounds a payload.
+    `k` items are found for each query, None: all. `kind` is what the vector columns hold, and `item_kind` those of
+    the corpus: `doubles`, `floats`, `words` (packed bits, 64 each), `bytes` (packed bits), or `signs` (+1 and -1);
+    only `doubles` and `floats` go together. `label_kind` is `array` or `value`; None where relevance is not wanted.
+    `evaluation` are the rules of one; None: a table of items is wanted. `carried` are columns of the query table that
+    go along. `item_type` is that of the item column of the result; None: as it comes, where whole numbers have 64
+    bits. `levels` are relevances of which metrics must know how many items of the corpus reach them. `sent_rows` and
+    `sent_bytes` are packed at once, which bounds a payload.
     """
 
     plan: RetrievalPlan
