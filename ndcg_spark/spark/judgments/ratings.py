@@ -94,7 +94,7 @@ def disputed_items(judgments: DataFrame) -> DataFrame:
 
 
 def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> DataFrame:
-    """Collect the ratings of each item, sorted, without null ones, as `ratings` beside the keys. Lazy; one shuffle."""
+    """Collect the ratings of each item as `ratings`: sorted, without those that are null. Lazy; one shuffle."""
     columns, keys = plan.columns, [*plan.columns.query, plan.columns.item]
     valid = without_bad_rows(
         ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
