@@ -32,18 +32,9 @@ Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
 def compared_metrics(
     names: str | Sequence[str] | None, k: int | str | Sequence[int | str | None] | None
 ) -> tuple[SummedMetric, ...]:
-    """Read which metrics of per-query tables are compared.
+    """Read which metrics of per-query tables are compared; None: `ndcg`.
 
-    Parameters
-    ----------
-    names : str, sequence of str, or None
-        Such as `ndcg@10,ap`; a name without `@` is compared at each `k`. None: `ndcg`.
-    k : int, str, None, or a sequence of these
-        None: every cutoff of the tables.
-
-    Returns
-    -------
-    tuple of SummedMetric
+    A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
 
     Examples
     --------
@@ -148,18 +139,7 @@ def compare(
 
 
 def compare_by(runs: Tables, plan: ComparisonPlan) -> DataFrame:
-    """Compare runs by a plan that fits them.
-
-    Parameters
-    ----------
-    runs : DataFrame, Evaluation, or mapping from run to these
-    plan : ComparisonPlan
-
-    Returns
-    -------
-    DataFrame
-        As for `compare`; lazy.
-    """
+    """Compare runs by a plan that fits them; lazy, as `compare`."""
     chosen = [(one, run) for one, run in _tables(runs) if run is None or run in plan.runs]
     frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in chosen]
     return compare_queries(frames, plan)
@@ -177,17 +157,7 @@ def comparison_plan(
     names: Sequence[str] | None = None,
     **options: Any,
 ) -> ComparisonPlan:
-    """Build the plan that the options of `compare` describe; an action may list the runs.
-
-    Parameters
-    ----------
-    runs, baseline, metrics, k, query, segments, convention, names
-        As for `compare`, as are the other options.
-
-    Returns
-    -------
-    ComparisonPlan
-    """
+    """Build the plan that the options of `compare` describe; an action may list the runs."""
     unknown = sorted(set(options) - _PLAIN)
     if unknown:
         near = difflib.get_close_matches(unknown[0], _PLAIN, n=1)
@@ -233,17 +203,7 @@ def _convention(given: str | Convention | None, evaluation: Evaluation | None) -
 
 
 def known_runs(runs: Tables) -> tuple[str, ...] | None:
-    """Name the runs, without an action.
-
-    Parameters
-    ----------
-    runs : DataFrame, Evaluation, or mapping from run to these
-
-    Returns
-    -------
-    tuple of str or None
-        None where a run column holds their names.
-    """
+    """Name the runs, without an action; None where a run column holds their names."""
     if isinstance(runs, Mapping):
         return tuple(runs)
     if not isinstance(runs, Evaluation):

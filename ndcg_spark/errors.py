@@ -52,19 +52,8 @@ class MissingPackageError(NdcgSparkError, ImportError):
 def cannot_import(error: ImportError, use: str, package: str, extra: str) -> MissingPackageError:
     """Say that a package is not installed, or is and cannot be imported, which installing it again would not mend.
 
-    Parameters
-    ----------
-    error : ImportError
-    use : str
-        Says what needs the package, as `figures need matplotlib`.
-    package : str
-        What the package is called where it is imported.
-    extra : str
-        The extra of this package that brings it.
-
-    Returns
-    -------
-    MissingPackageError
+    `use` says what needs it, as `figures need matplotlib`; `package` is what it is called where it is imported, and
+    `extra` the extra of this package that brings it.
     """
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == package:
         return MissingPackageError(f"{use}: pip install 'ndcg-spark[{extra}]'.")
@@ -75,58 +64,23 @@ def cannot_import(error: ImportError, use: str, package: str, extra: str) -> Mis
 
 
 def mark_refusal(text: str) -> str:
-    """Wrap a message so that it survives the way from a worker through the JVM.
-
-    Parameters
-    ----------
-    text : str
-        One line naming the thing, the value and the way out.
-
-    Returns
-    -------
-    str
-        The text between marks that `find_refusal` looks for.
-    """
+    """Wrap a message so that it survives the way from a worker through the JVM, for `find_refusal` to find."""
     return f"{_OPEN}{text}{_CLOSE}"
 
 
 def find_refusal(text: str) -> str | None:
-    """Return the message between the marks of `mark_refusal`, or None.
+    """Return the last message between the marks of `mark_refusal`, or None; options are not `spelled` in it yet.
 
-    Parameters
-    ----------
-    text : str
-        Any text, usually that of a Spark exception with a stack trace in it.
-
-    Returns
-    -------
-    str or None
-        The last marked message, in which options are not `spelled` yet: what stands before it may be an id of the
-        data with marks of its own.
-
-    Examples
-    --------
-    >>> find_refusal("org.apache.spark ... " + mark_refusal("query 7 is bad") + " at line 3")
-    'query 7 is bad'
+    What stands before it may be an id of the data with marks of its own.
     """
     found = _REFUSAL.findall(text)
     return found[-1] if found else None
 
 
 def option(name: str, value: str = "") -> str:
-    """Name an option in a message, such that each front end spells it as its users write it.
+    """Name an option, as Python calls it, in a message, such that each front end spells it as its users write it.
 
-    Parameters
-    ----------
-    name : str
-        What the argument is called in Python.
-    value : str
-        What to give it, as both front ends write it.
-
-    Returns
-    -------
-    str
-        A piece of the message of an error, in the driver or in a worker.
+    `value` is what to give it, as both front ends write it.
 
     Examples
     --------
@@ -137,18 +91,9 @@ def option(name: str, value: str = "") -> str:
 
 
 def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
-    """Spell the options that a message names.
+    """Spell the options that a message names by pieces of `option`.
 
-    Parameters
-    ----------
-    text : str
-        With pieces of `option`.
-    spelling : callable
-        Takes a name and a value, which may be empty. The default is how Python has them.
-
-    Returns
-    -------
-    str
+    `spelling` takes a name and a value, which may be empty. The default is how Python has them.
 
     Examples
     --------
@@ -159,108 +104,33 @@ def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> 
 
 
 def text_of(error: BaseException) -> str:
-    """Text of an error for another error to repeat, with the pieces of `option` as they are.
-
-    Parameters
-    ----------
-    error : BaseException
-
-    Returns
-    -------
-    str
-    """
+    """Text of an error for another error to repeat, with the pieces of `option` as they are."""
     if isinstance(error, NdcgSparkError):
         return str(error.args[0]) if error.args else ""
     return str(error)
 
 
 def is_marked(text: str) -> bool:
-    """Whether a message begins with the mark of `mark_refusal`.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a message begins with the mark of `mark_refusal`."""
     return text.startswith(_OPEN)
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise unless `value` is one of `allowed`.
-
-    Parameters
-    ----------
-    name : str
-        What the value is called where the user wrote it.
-    value : object
-        What the user wrote.
-    allowed : tuple of str
-        The values there are.
-
-    Raises
-    ------
-    InvalidParameterError
-        Naming the option, the value and what is allowed.
-    """
+    """Raise unless `value` is one of `allowed`; `name` is what it is called where the user wrote it."""
     if value not in allowed:
         raise InvalidParameterError(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
 
 
 def printable(text: str) -> str:
-    r"""Show characters that a terminal acts on as escapes, so that no id or name can colour or fake a line.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> printable("red\x1b[31m\n")
-    'red\\x1b[31m\\n'
-    """
+    """Show characters that a terminal acts on as escapes, so that no id or name can colour or fake a line."""
     return _UNPRINTABLE.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 def json_printable(text: str) -> str:
-    r"""Escape the same characters in JSON, which remains the same value; it is then one line for every reader.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> json_printable('"\u2028"')
-    '"\\u2028"'
-    """
+    """Escape in JSON what `printable` escapes; it remains the same value, and is one line for every reader."""
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def one_line(text: str) -> str:
-    """Put a message on one line that can be printed; words of more than 300 characters, such as ids, are cut.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> one_line("bad row: nan_score at query_id=" + 10_000 * "7")[-20:]
-    '7777777777777777777…'
-    """
+    """Put a message on one line that can be printed; words of more than 300 characters, such as ids, are cut."""
     return _LONG_WORD.sub(r"\1…", printable(" ".join(text.split())))

@@ -61,20 +61,10 @@ class Explanation:
 def difference_steps(
     plan: EvaluationPlan, other: Convention, k: int | str | None = "same"
 ) -> list[tuple[str, str, str, EvaluationPlan]]:
-    """Plans from one convention to another, one part changed at a time.
+    """Plans from one convention to another, one part changed at a time, as (part, before, after, plan).
 
-    Parameters
-    ----------
-    plan : EvaluationPlan
-        With one cutoff.
-    other : Convention
-    k : int, None or "same"
-        The cutoff of the other convention.
-
-    Returns
-    -------
-    list of (part, before, after, plan)
-        The first has no part. Parts in which the two agree are left out.
+    The first has no part. Parts in which the two agree are left out. The plan has one cutoff; `k` is that of the
+    other convention.
     """
     if len(plan.cutoffs) != 1:
         raise InvalidParameterError(f"a difference is explained at one k; got {len(plan.cutoffs)} cutoffs.")
@@ -172,34 +162,12 @@ def explain_step_by_step(
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> Explanation:
-    """Take the gap between the plan's convention and another apart.
+    """Take the gap between the convention of a plan, which has one cutoff, and another apart. Lazy.
 
-    The parts are changed one after the other, in the order of `PARTS`, so each contribution is the effect of
-    its part given those before it; in another order the parts can differ, their sum cannot.
+    The parts are changed one after the other, in the order of `PARTS`, so each contribution is the effect of its part
+    given those before it; in another order the parts can differ, their sum cannot. `k` is the cutoff of the other
+    convention.
 
-    Parameters
-    ----------
-    data : DataFrame
-    plan : EvaluationPlan
-        With one cutoff.
-    other : Convention or str
-    k : int, None or "same"
-        Cutoff of the other convention.
-    judgments : DataFrame or None
-    parse_text, parse_judgment_text : bool
-        As for `rank_queries`.
-
-    Returns
-    -------
-    Explanation
-        Lazy.
-
-    Raises
-    ------
-    InvalidParameterError
-
-    Notes
-    -----
     Spark cost: as for `explain_difference`.
     """
     convention = Convention.parse(other) if isinstance(other, str) else other

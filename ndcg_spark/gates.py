@@ -25,16 +25,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 class Gate:
     """A condition on an overall mean, for every run or for one: `bm25: ndcg@10>=0.40`.
 
-    Parameters
-    ----------
-    text : str
-        As the user wrote it.
-    metric : str
-    k : int or None
-    comparison : str
-    bound : float
-    run : str or None
-        None: every run.
+    `text` is as the user wrote it; without `run` it is for every run.
     """
 
     text: str
@@ -46,40 +37,12 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, plan: EvaluationPlan) -> Gate:
-        """Read a gate; refuse one on a number that is not computed.
-
-        Parameters
-        ----------
-        text : str
-        plan : EvaluationPlan
-
-        Returns
-        -------
-        Gate
-
-        Raises
-        ------
-        InvalidParameterError
-        """
+        """Read a gate; refuse one on a number that is not computed."""
         return cls.among(text, [(one.name, k) for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)])
 
     @classmethod
     def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:
-        """Read a gate on one of some metrics.
-
-        Parameters
-        ----------
-        text : str
-        computed : sequence of (metric, k)
-
-        Returns
-        -------
-        Gate
-
-        Raises
-        ------
-        InvalidParameterError
-        """
+        """Read a gate on one of some metrics, given as (metric, k)."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise InvalidParameterError(
@@ -96,20 +59,8 @@ class Gate:
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Hold the overall mean of every run, or of the one that is named, against the gate.
 
-        Parameters
-        ----------
-        summary : list of dict
-            Rows of a summary.
-
-        Returns
-        -------
-        list of dict
-            `gate`, `run`, `value`, `met`. A mean of no query meets no gate.
-
-        Raises
-        ------
-        InvalidParameterError
-            When the run that is named is not there.
+        Rows: `gate`, `run`, `value`, `met`. A mean of no query meets no gate. A named run that is not there is
+        refused.
         """
         rows = [
             row for row in summary if not row["segment_by"] and row["metric"] == self.metric and row["k"] == self.k
@@ -130,24 +81,9 @@ class Gate:
 
 
 def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
-    """Find a metric among those that were computed, by the name that a user gave.
+    """Find a metric among those that were computed, as (metric, k), by the name that a user gave.
 
-    Parameters
-    ----------
-    named : str
-        `name` or `name@k`; the cutoff may be missing where there is only one.
-    computed : sequence of (metric, k)
-    what : str
-        What the user wrote, for messages.
-
-    Returns
-    -------
-    tuple of str and int or None
-        As in `computed`.
-
-    Raises
-    ------
-    InvalidParameterError
+    The cutoff may be missing where there is only one. `what` is what the user wrote, for messages.
     """
     name, at = name_and_cutoff(named, what)
     cutoffs = [k for metric, k in computed if metric == name]

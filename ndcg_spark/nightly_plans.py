@@ -87,16 +87,7 @@ class LinkPlan:
 
 
 def check_nights(start: date | None, end: date | None) -> None:
-    """Raise unless nights are dates, and one is not after the other.
-
-    Parameters
-    ----------
-    start, end : date or None
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Raise unless nights are dates, and one is not after the other."""
     for night in (start, end):
         if night is not None and type(night) is not date:  # a datetime is one, too
             raise InvalidParameterError(f"a night is a datetime.date; got {night!r}.")
@@ -220,49 +211,20 @@ class FlagPlan:
 
 
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
-    """Tell whether a table should have a later night by now.
+    """Tell whether a table should have a later night by now; `apart` are the days from one night to the next.
 
-    Parameters
-    ----------
-    last : date
-        Last night of the table.
-    today : date
-    apart : int
-        Days from one night to the next.
-
-    Returns
-    -------
-    bool
-        A night may be a day late: many jobs date it by the day before they run.
+    A night may be a day late: many jobs date it by the day before they run.
     """
     return (today - last).days > apart
 
 
 def check_margin(margin: float) -> None:
-    """Raise unless a margin is a number from 0 on.
-
-    Parameters
-    ----------
-    margin : float
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Raise unless a margin is a number from 0 on."""
     if not 0 <= margin < float("inf"):
         raise InvalidParameterError(f"margin must be 0 or more; got {margin}.")
 
 
 def check_confidence(confidence: float) -> None:
-    """Raise unless a level lies between 0 and 1.
-
-    Parameters
-    ----------
-    confidence : float
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Raise unless a level lies between 0 and 1."""
     if not 0 < confidence < 1:
         raise InvalidParameterError(f"confidence must lie between 0 and 1; got {confidence}.")

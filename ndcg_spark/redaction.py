@@ -49,22 +49,13 @@ _PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:(?!-----).)+", r
 
 
 def redacted(text: str) -> str:
-    r"""Hide credentials in a path, a URL, an option or a message.
+    """Hide credentials in a path, a URL, an option or a message.
 
-    Parameters
-    ----------
-    text : str
+    `***` takes the place of passwords in URLs (`user:***@host`), of values whose name says that they are secret
+    (`password=`, `?sig=`, `X-Amz-Signature=`, `access_key=`, `token=`), and of keys that are known by their form
+    (private keys, JSON Web Tokens, keys of AWS, Databricks, GitHub, GitLab, Google, Slack, Vault). Everything else is
+    as it was; a second call changes nothing.
 
-    Returns
-    -------
-    str
-        With `***` in place of passwords in URLs (`user:***@host`), of values whose name says that they are secret
-        (`password=`, `?sig=`, `X-Amz-Signature=`, `access_key=`, `token=`), and of keys that are known by their form
-        (private keys, JSON Web Tokens, keys of AWS, Databricks, GitHub, GitLab, Google, Slack, Vault). Everything
-        else is as it was; a second call changes nothing.
-
-    Notes
-    -----
     A secret that neither its name nor its form gives away cannot be found. Where a value ends is unclear, more is
     hidden rather than less.
 
@@ -93,19 +84,10 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def redacted_values(value: Any) -> Any:
-    """Hide credentials in every text within lists and mappings; in the keys of mappings, too.
+    """Copy a value with credentials hidden in every text within lists and mappings; in the keys of mappings, too.
 
     Under a name such as `password` all of a value is hidden, whatever it is: in a mapping, and where a text of a list
-    is `NAME=VALUE`, as options of readers and Spark settings are.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    object
-        A copy. A mapping becomes a dict.
+    is `NAME=VALUE`, as options of readers and Spark settings are. A mapping becomes a dict.
     """
     if isinstance(value, str):
         return redacted(value)

@@ -20,17 +20,9 @@ _COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 
 
 def guess_format(reference: str) -> str:
-    """Tell what kind of reference a user gave.
+    """Tell what kind of reference, to a path, a table or a query, a user gave.
 
-    Parameters
-    ----------
-    reference : str
-        A path, a table's name, or a query.
-
-    Returns
-    -------
-    str
-        `sql` for a query; by its ending, or `parquet`, for a path (it has a slash, or is there); else `table`.
+    `sql` for a query; by its ending, or `parquet`, for a path (it has a slash, or is there); else `table`.
 
     Examples
     --------

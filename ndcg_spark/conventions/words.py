@@ -77,16 +77,7 @@ _WORDS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def in_words(convention: Convention) -> list[tuple[str, str]]:
-    """Spell a convention out.
-
-    Parameters
-    ----------
-    convention : Convention
-
-    Returns
-    -------
-    list of (str, str)
-        What a choice is about, and what was chosen; one pair for each choice.
+    """Spell a convention out: what each choice is about, and what was chosen.
 
     Examples
     --------

@@ -20,13 +20,7 @@ ADVICE = "`ndcg-spark metrics` lists them all"
 
 @cache
 def all_metrics() -> dict[str, type[NamedMetric]]:
-    """All metrics by name.
-
-    Returns
-    -------
-    dict from name to subclass of NamedMetric
-        In order of their names.
-    """
+    """All metrics by name, in order of their names."""
     found: dict[str, type[NamedMetric]] = {}
     for module in pkgutil.iter_modules(package.__path__):
         if module.ispkg:  # the kernels, which load NumPy
@@ -44,21 +38,9 @@ def _names() -> dict[str, type[NamedMetric]]:
 
 
 def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
-    """Read the name of a metric.
+    """Read the name of a metric: the metric, and what was written after `@`.
 
-    Parameters
-    ----------
-    text : str
-        `name`, `name@k` or `name(parameter=value,...)@k`. Names of ir_measures are understood, too.
-
-    Returns
-    -------
-    tuple of NamedMetric and str or None
-        The metric, and what was written after `@`.
-
-    Raises
-    ------
-    InvalidParameterError
+    It is `name`, `name@k` or `name(parameter=value,...)@k`. Names of ir_measures are understood, too.
 
     Examples
     --------
