@@ -23,11 +23,11 @@ class RowCount:
 
 
 def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Find bad rows, and count valid ones. Lazy; one pass through Python workers, which count valid rows.
+    """Find bad rows, and count valid ones. Lazy.
 
     Takes canonical rows, or arrays. Gives `reason`, `key`, `n`, and `row` (the row as it came) where it was there: a
     row for each bad one, and rows without a reason that stand for `n` valid ones each. A row with several scores
-    comes once for each.
+    comes once for each. One pass through Python workers, which send back only counts of valid rows.
     """
     fields = [
         T.StructField("reason", T.StringType()),

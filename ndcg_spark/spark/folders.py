@@ -64,8 +64,8 @@ def read_files(
     columns of all nights, null where a night lacks them. A column of folder names (`run=007`) is text where a name is
     not the text of the value that Spark takes it for: 007 and 7 are two runs. Else it has the type that Spark finds.
 
-    It is refused that Spark would leave out data files because of the folder that they lie in. Errors of Spark pass
-    unchanged.
+    A path is refused of which Spark would leave out data files because of the folder that they lie in. Errors of
+    Spark pass unchanged.
 
     Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
     footers of all files.

@@ -30,13 +30,13 @@ _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metri
 
 
 def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
-    """Add to nights of a short history how their queries differ from those of the night before. Lazy.
+    """Run an action: add to nights of a short history how their queries differ from those of the night before.
 
     `flags` has `TO_PAIR_COLUMNS`, `per_query` the metrics of every query of one data set with `run_date`, and `rows`
     are those of the metric table from `series_rows`. Added is a struct `paired` of `PAIRED_COLUMNS`; null where a
     night, metric or segment column lacks.
 
-    Spark cost: an action that lists segment sets, metrics and cutoffs of the metric table. The result costs one
+    Spark cost: the action lists segment sets, metrics and cutoffs of the metric table. The result is lazy: one
     shuffle of the queries of both nights, a second one where they have weights or segments, and small ones of sums.
     """
     plan = _plan(rows, per_query, query)

@@ -128,7 +128,10 @@ def fit_row(
     model: ClickModel | None,
     sums: IntArray,
 ) -> dict[str, Any]:
-    """Describe a fit as a row of `FIT_SCHEMA`: by the model of `pbm`, the sums of `pairs`, or else the totals."""
+    """Describe a fit as a row of `FIT_SCHEMA`.
+
+    `model` is that of `pbm`; `sums`, of shape (n_positions, 2, N_LIMBS), are those of `pairs`, and ignored otherwise.
+    """
     if model is not None:
         ratio = model.ratio
     else:

@@ -22,7 +22,7 @@ _SENT_ROWS, _SENT_BYTES = 2**17, 2**23
 class RetrievalTask:
     """What a worker must know to retrieve; small, and the same on every worker.
 
-    `k` items are found for each query, None: all. `kind` is what the vector columns hold, and `item_kind` those of
+    `k` items are found for each query, None: all. `kind` is what the vector columns hold, and `item_kind` the same of
     the corpus: `doubles`, `floats`, `words` (packed bits, 64 each), `bytes` (packed bits), or `signs` (+1 and -1);
     only `doubles` and `floats` go together. `label_kind` is `array` or `value`; None where relevance is not wanted.
     `evaluation` are the rules of one; None: a table of items is wanted. `carried` are columns of the query table that
