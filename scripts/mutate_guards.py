@@ -37,7 +37,7 @@ class Mutant:
 
     `guard` is the mutant that stands for the condition where tests are looked up that reach it, and `seen` how it
     must have come out there for the change to make a difference; None: in any way. `source` is a hash of the
-    function.
+    function without its docstring, so that a better text is no other function.
     """
 
     function: str
@@ -178,7 +178,7 @@ class Switched(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._names.append(node.name)
-        self._sources.append(hashlib.sha256(ast.unparse(node).encode()).hexdigest()[:12])
+        self._sources.append(hashlib.sha256(ast.unparse(without_docstring(node)).encode()).hexdigest()[:12])
         self._functions.append(node)
         node.body = [self.visit(one) for one in node.body]  # not its defaults and decorators
         for stack in (self._names, self._sources, self._functions):
@@ -311,6 +311,13 @@ def is_pair(node: ast.expr | None) -> bool:
 def is_reason(node: ast.expr) -> bool:
     """Whether an element of a list is a reason: its name, and which rows it holds for."""
     return is_pair(node) and isinstance(node.elts[0], ast.Constant) and isinstance(node.elts[0].value, str)
+
+
+def without_docstring(node: ast.FunctionDef) -> ast.FunctionDef:
+    """The function without the text that says what it is for."""
+    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+    changed = ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": body or [ast.Pass()]})
+    return ast.copy_location(changed, node)
 
 
 def with_switches(

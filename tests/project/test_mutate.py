@@ -109,6 +109,17 @@ def test_guards_keep_their_names_when_code_moves():
         assert {one.key for one in mutants} == FOUND
 
 
+def test_a_better_text_makes_no_other_function():
+    package, found = mutate_guards.Package.of([RULES], ERRORS), []
+    code = "def sell(price):\n{text}    if price < 0:\n        raise {error}\n    return {price}\n"
+    for text, price in (("", "price"), ('    """Sell."""\n', "price"), ('    """Sell it."""\n', "2 * price")):
+        source = code.format(text=text, price=price, error="RefusedError('no')")
+        _, mutants = mutate_guards.with_switches(source, package, "shop")
+        found.append({one.source for one in mutants})
+    assert found[0] == found[1] != found[2]
+    assert all(found)
+
+
 def test_a_guard_that_comes_twice_has_two_names():
     package = mutate_guards.Package.of([RULES], ERRORS)
     again = RULES.replace("    check_price(price)\n", "    check_price(price)\n    check_price(price)\n")
