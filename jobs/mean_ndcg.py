@@ -13,7 +13,7 @@ except ModuleNotFoundError:  # run from a checkout: its root, for this process a
     sys.path.insert(0, root)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
 
-from ndcg_spark.cli.main import main
+from ndcg_spark.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["mean-ndcg", *sys.argv[1:]], prog="mean_ndcg.py"))

@@ -11,101 +11,94 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark._version import __version__
 
 if TYPE_CHECKING:
-    from ndcg_spark.comparison import compare
-    from ndcg_spark.comparison_plan import ComparisonPlan
+    from ndcg_spark.business.frames import business_link
+    from ndcg_spark.clicks.frames.estimates import inverse_propensity_estimates, merge_estimates
+    from ndcg_spark.clicks.frames.labels import judgments_from_impressions
+    from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
+    from ndcg_spark.clicks.settings import ImpressionColumns, PropensityPlan, WeightPlan
+    from ndcg_spark.comparison.api import compare
+    from ndcg_spark.comparison.settings import ComparisonPlan
     from ndcg_spark.conventions import PRESETS, Convention
-    from ndcg_spark.diagnosis import changed_queries
-    from ndcg_spark.evaluation import Evaluation, evaluate
-    from ndcg_spark.judgment_plans import EventColumns, EventPlan, RatingColumns, RatingPlan
+    from ndcg_spark.core.failures import plain_refusals
+    from ndcg_spark.core.shipping import ship
+    from ndcg_spark.diagnosis.api import changed_queries
+    from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
+    from ndcg_spark.evaluation.api import Evaluation, evaluate
+    from ndcg_spark.evaluation.frames.functions import dcg, ndcg
+    from ndcg_spark.evaluation.frames.inspection import rank_rows
+    from ndcg_spark.evaluation.frames.rank import rank_queries
+    from ndcg_spark.evaluation.frames.scoring import score_queries
+    from ndcg_spark.evaluation.frames.summary import merge_summaries, summarize, summarize_rankings
+    from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+    from ndcg_spark.history.frames.night_flags import flag_changes
+    from ndcg_spark.history.frames.roll_up import roll_up
+    from ndcg_spark.history.settings import FlagPlan, LinkPlan, RollUpPlan
+    from ndcg_spark.judgments.frames.agreement import rating_agreement, rating_pairs
+    from ndcg_spark.judgments.frames.events import judgments_from_events
+    from ndcg_spark.judgments.frames.ratings import disputed_items, judgments_from_ratings
+    from ndcg_spark.judgments.settings import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.ml import NdcgEvaluator, with_query_folds
-    from ndcg_spark.nightly_plans import FlagPlan, LinkPlan, RollUpPlan
-    from ndcg_spark.plan import Columns, EvaluationPlan
-    from ndcg_spark.position_plan import ImpressionColumns, PropensityPlan, WeightPlan
-    from ndcg_spark.reporting import Report, ReportLimits, report
-    from ndcg_spark.retrieval_plan import RetrievalPlan
-    from ndcg_spark.spark.business_link import business_link
-    from ndcg_spark.spark.diagnosis import score_losses, shift_of_means, summarize_losses
-    from ndcg_spark.spark.failures import plain_refusals
-    from ndcg_spark.spark.functions import dcg, ndcg
-    from ndcg_spark.spark.inspection import rank_rows
-    from ndcg_spark.spark.judgments import (
-        disputed_items,
-        judgments_from_events,
-        judgments_from_ratings,
-        rating_agreement,
-        rating_pairs,
-    )
-    from ndcg_spark.spark.night_flags import flag_changes
-    from ndcg_spark.spark.position_bias import (
-        fit_propensities,
-        inverse_propensity_estimates,
-        judgments_from_impressions,
-        merge_estimates,
-        propensity_table,
-    )
-    from ndcg_spark.spark.ranking import rank_queries
-    from ndcg_spark.spark.retrieval import judge_by_labels, rank_by_retrieval, retrieve
-    from ndcg_spark.spark.roll_up import roll_up
-    from ndcg_spark.spark.scoring import score_queries
-    from ndcg_spark.spark.shipping import ship
-    from ndcg_spark.spark.summary import merge_summaries, summarize, summarize_rankings
+    from ndcg_spark.reports.assembly import Report, report
+    from ndcg_spark.reports.limits import ReportLimits
+    from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
+    from ndcg_spark.retrieval.settings import RetrievalPlan
 
 _HOMES = {
-    "Columns": "plan",
-    "ComparisonPlan": "comparison_plan",
+    "Columns": "evaluation.settings",
+    "ComparisonPlan": "comparison.settings",
     "Convention": "conventions",
-    "Evaluation": "evaluation",
-    "EvaluationPlan": "plan",
-    "EventColumns": "judgment_plans",
-    "EventPlan": "judgment_plans",
-    "ImpressionColumns": "position_plan",
-    "FlagPlan": "nightly_plans",
-    "LinkPlan": "nightly_plans",
+    "Evaluation": "evaluation.api",
+    "EvaluationPlan": "evaluation.settings",
+    "EventColumns": "judgments.settings",
+    "EventPlan": "judgments.settings",
+    "ImpressionColumns": "clicks.settings",
+    "FlagPlan": "history.settings",
+    "LinkPlan": "history.settings",
     "NdcgEvaluator": "ml",
     "PRESETS": "conventions",
-    "PropensityPlan": "position_plan",
-    "RatingColumns": "judgment_plans",
-    "RatingPlan": "judgment_plans",
-    "Report": "reporting",
-    "ReportLimits": "reporting",
-    "RetrievalPlan": "retrieval_plan",
-    "WeightPlan": "position_plan",
-    "RollUpPlan": "nightly_plans",
-    "business_link": "spark.business_link",
-    "changed_queries": "diagnosis",
-    "compare": "comparison",
-    "dcg": "spark.functions",
-    "disputed_items": "spark.judgments",
-    "evaluate": "evaluation",
-    "evaluation_plan": "evaluation",
-    "explain_difference": "explanation",
-    "fit_propensities": "spark.position_bias",
-    "inverse_propensity_estimates": "spark.position_bias",
-    "flag_changes": "spark.night_flags",
-    "judge_by_labels": "spark.retrieval",
-    "judgments_from_events": "spark.judgments",
-    "judgments_from_impressions": "spark.position_bias",
-    "judgments_from_ratings": "spark.judgments",
-    "merge_estimates": "spark.position_bias",
-    "merge_summaries": "spark.summary",
-    "ndcg": "spark.functions",
-    "plain_refusals": "spark.failures",
-    "propensity_table": "spark.position_bias",
-    "rank_by_retrieval": "spark.retrieval",
-    "rank_queries": "spark.ranking",
-    "rank_rows": "spark.inspection",
-    "rating_agreement": "spark.judgments",
-    "rating_pairs": "spark.judgments",
-    "report": "reporting",
-    "retrieve": "spark.retrieval",
-    "roll_up": "spark.roll_up",
-    "score_losses": "spark.diagnosis",
-    "score_queries": "spark.scoring",
-    "shift_of_means": "spark.diagnosis",
-    "ship": "spark.shipping",
-    "summarize": "spark.summary",
-    "summarize_losses": "spark.diagnosis",
-    "summarize_rankings": "spark.summary",
+    "PropensityPlan": "clicks.settings",
+    "RatingColumns": "judgments.settings",
+    "RatingPlan": "judgments.settings",
+    "Report": "reports.assembly",
+    "ReportLimits": "reports.limits",
+    "RetrievalPlan": "retrieval.settings",
+    "WeightPlan": "clicks.settings",
+    "RollUpPlan": "history.settings",
+    "business_link": "business.frames",
+    "changed_queries": "diagnosis.api",
+    "compare": "comparison.api",
+    "dcg": "evaluation.frames.functions",
+    "disputed_items": "judgments.frames.ratings",
+    "evaluate": "evaluation.api",
+    "evaluation_plan": "evaluation.api",
+    "explain_difference": "evaluation.explanation",
+    "fit_propensities": "clicks.frames.propensities",
+    "inverse_propensity_estimates": "clicks.frames.estimates",
+    "flag_changes": "history.frames.night_flags",
+    "judge_by_labels": "retrieval.frames",
+    "judgments_from_events": "judgments.frames.events",
+    "judgments_from_impressions": "clicks.frames.labels",
+    "judgments_from_ratings": "judgments.frames.ratings",
+    "merge_estimates": "clicks.frames.estimates",
+    "merge_summaries": "evaluation.frames.summary",
+    "ndcg": "evaluation.frames.functions",
+    "plain_refusals": "core.failures",
+    "propensity_table": "clicks.frames.propensities",
+    "rank_by_retrieval": "retrieval.frames",
+    "rank_queries": "evaluation.frames.rank",
+    "rank_rows": "evaluation.frames.inspection",
+    "rating_agreement": "judgments.frames.agreement",
+    "rating_pairs": "judgments.frames.agreement",
+    "report": "reports.assembly",
+    "retrieve": "retrieval.frames",
+    "roll_up": "history.frames.roll_up",
+    "score_losses": "diagnosis.frames",
+    "score_queries": "evaluation.frames.scoring",
+    "shift_of_means": "diagnosis.frames",
+    "ship": "core.shipping",
+    "summarize": "evaluation.frames.summary",
+    "summarize_losses": "diagnosis.frames",
+    "summarize_rankings": "evaluation.frames.summary",
     "with_query_folds": "ml",
 }
 

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.expressions import named, number, require_column
+from ndcg_spark.core.failures import plain_refusals
 from ndcg_spark.errors import (
     InputRefusedError,
     InvalidParameterError,
@@ -24,11 +26,9 @@ from ndcg_spark.errors import (
     spelled,
     text_of,
 )
-from ndcg_spark.evaluation import evaluate
+from ndcg_spark.evaluation.api import evaluate
+from ndcg_spark.evaluation.settings import metrics_of
 from ndcg_spark.metrics import MetricAt
-from ndcg_spark.plan import metrics_of
-from ndcg_spark.spark.expressions import named, number, require_column
-from ndcg_spark.spark.failures import plain_refusals
 
 MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
 _CHOICES = ("gain", "discount", "ties")

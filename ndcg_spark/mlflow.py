@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.expressions import columns_of, require_column
+from ndcg_spark.core.failures import plain_refusals
 from ndcg_spark.errors import InputRefusedError, cannot_import
-from ndcg_spark.evaluation import Evaluation
-from ndcg_spark.spark.expressions import columns_of, require_column
-from ndcg_spark.spark.failures import plain_refusals
-from ndcg_spark.spark.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
+from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

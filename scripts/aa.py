@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.kernels.dcg import dcg, ndcg
-from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.comparing.finishing import make_finisher
-from ndcg_spark.worker.comparing.summing import make_summer
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.tasks.finishing import make_finisher
+from ndcg_spark.comparison.tasks.summing import make_summer
+from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.metrics.kernels.dcg import dcg, ndcg
 
 LOW, HIGH = 0.93, 0.97
 METHODS = ("t", "percentile", "studentised", "flips")

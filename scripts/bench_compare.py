@@ -24,16 +24,16 @@ from pyspark.sql import functions as F
 from scipy import stats
 
 from ndcg_spark import compare
-from ndcg_spark.kernels.exact import to_limbs
-from ndcg_spark.kernels.paired import deltas
-from ndcg_spark.kernels.ragged import FloatArray, IntArray
-from ndcg_spark.kernels.replicates import (
+from ndcg_spark.comparison.kernels.paired import deltas
+from ndcg_spark.comparison.kernels.replicates import (
     percentile_interval,
     replicate_values,
     studentised_interval,
     whole_numbers,
 )
-from ndcg_spark.kernels.resampling import WordArray, drawn_sums
+from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums
+from ndcg_spark.core.exact import to_limbs
+from ndcg_spark.core.ragged import FloatArray, IntArray
 
 CASES = {"no replicates": (0, 0), "bootstrap": (1000, 0), "bootstrap and flips": (1000, 9999)}
 ON_THE_DRIVER = 100_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import ndcg_spark
-from ndcg_spark.cli.main import main
+from ndcg_spark.main import main
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 BARE = "bare read of the four columns"

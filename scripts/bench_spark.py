@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
-from ndcg_spark.cli.config import SHORT
-from ndcg_spark.cli.session import local_settings
+from ndcg_spark.jobs.config import SHORT
+from ndcg_spark.jobs.session import local_settings
 
 
 def make_session(memory: str, k: int) -> SparkSession:

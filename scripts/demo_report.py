@@ -155,8 +155,8 @@ def run_all(typed: list[list[str]], *, refusals: bool) -> int:
     """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0."""
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.cli.main import main as ndcg_spark
-    from ndcg_spark.cli.session import local_settings
+    from ndcg_spark.jobs.session import local_settings
+    from ndcg_spark.main import main as ndcg_spark
 
     settings = local_settings(sys.executable, short_lists=True)
     spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()

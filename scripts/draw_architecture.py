@@ -12,37 +12,37 @@ STEPS = (
     (
         "1  Source",
         SPARK,
-        "spark/source.py",
+        "evaluation/frames/source.py",
         ("Arrow batches of", "canonical columns", "", "read by Spark, or by", "workers from files"),
     ),
     (
         "2  Partial rankings",
         WORKER,
-        "worker/ranking/partial_ranking.py",
+        "evaluation/tasks/partial_ranking.py",
         ("per query of a chunk:", "counts", "first K + 1 entries", "best K relevances", "or the rows, if few"),
     ),
     (
         "3  Exchange",
         SPARK,
-        "worker/ranking/exchange.py",
+        "evaluation/tasks/exchange.py",
         ("one shuffle of", "(partition id, kind, payload)", "", "a payload is one", "packed Arrow batch"),
     ),
     (
         "4  Merge and score",
         WORKER,
-        "worker/ranking/merging.py",
+        "evaluation/tasks/merging.py",
         ("all of a query meets:", "merge partial rankings", "look up judgments", "refuse duplicates", "NDCG"),
     ),
     (
         "5  Means",
         SPARK,
-        "spark/summary.py",
+        "evaluation/frames/summary.py",
         ("exact sums per", "(run, segment, metric, k)", "", "one small shuffle,", "rounded once"),
     ),
 )
 SORTED = (
     "files sorted by query: complete queries are scored where they are read; only their sums travel "
-    "(worker/ranking/complete_queries.py)"
+    "(evaluation/tasks/complete_queries.py)"
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark.spark.folders import read_files
+from ndcg_spark.sources.folders import read_files
 from ndcg_spark.tables import (
     ManyNights,
     NightlySlice,

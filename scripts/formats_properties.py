@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, OutputRefusedError
-from ndcg_spark.spark.formats import read_table
+from ndcg_spark.sources.formats import read_table
 from ndcg_spark.tables import check_output, claims, swap_in
 
 NONE = "-"

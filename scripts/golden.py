@@ -34,19 +34,19 @@ from golden_nights import write_inputs
 from support.main_job import Ended, command
 
 import ndcg_spark
-from ndcg_spark.cli.business_link import link_config
-from ndcg_spark.cli.commands import cli
-from ndcg_spark.cli.compare_config import compare_config
-from ndcg_spark.cli.config import job_config
-from ndcg_spark.cli.config_file import keys_of
-from ndcg_spark.cli.diagnose_config import nights_config, runs_config
-from ndcg_spark.cli.flag_changes import flag_config
-from ndcg_spark.cli.judgments_config import event_plan, rating_plan
-from ndcg_spark.cli.make_report_config import report_config
-from ndcg_spark.cli.position_bias_config import propensity_plan, weight_plan
-from ndcg_spark.cli.retrieve_config import retrieve_config
-from ndcg_spark.cli.roll_up import roll_up_config
-from ndcg_spark.comparison import comparison_plan
+from ndcg_spark.business.command.business_link import link_config
+from ndcg_spark.clicks.command.position_bias_config import propensity_plan, weight_plan
+from ndcg_spark.commands import cli
+from ndcg_spark.comparison.api import comparison_plan
+from ndcg_spark.comparison.command.compare_config import compare_config
+from ndcg_spark.diagnosis.command.diagnose_config import nights_config, runs_config
+from ndcg_spark.history.command.flag_changes import flag_config
+from ndcg_spark.history.command.roll_up import roll_up_config
+from ndcg_spark.jobs.config import job_config
+from ndcg_spark.jobs.config_file import keys_of
+from ndcg_spark.judgments.command.judgments_config import event_plan, rating_plan
+from ndcg_spark.reports.command.make_report_config import report_config
+from ndcg_spark.retrieval.command.retrieve_config import retrieve_config
 from ndcg_spark.tables import slice_name
 
 WIDTH = 600

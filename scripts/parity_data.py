@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.kernels.discounts import discount_table
-from ndcg_spark.plan import Columns, EvaluationPlan, metrics_of
-from ndcg_spark.worker.scoring import ScoringTask, make_scorer
+from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan, metrics_of
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 
 Cutoff = int | None
 Values = dict[tuple[str, Cutoff], float]
@@ -189,7 +189,7 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
 
 
 def rankings(queries: Queries, convention: Convention) -> pa.RecordBatch:
-    """The batch that Spark would hand to a worker: one row a query, as `ndcg_spark.spark.ranking` describes."""
+    """The batch that Spark would hand to a worker: one row a query; see `evaluation/frames/rank.py`."""
     cells = [_ranking(query, rows, convention) for query, rows in queries.items()]
     lists = pa.list_(pa.float64())
     types = {"ranked": lists, "ideal": lists, "scores": lists, "tied": pa.list_(pa.int64())}

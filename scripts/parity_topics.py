@@ -10,13 +10,13 @@ import pyarrow as pa
 from parity_comparisons import EXACT, Outcome
 from parity_tools import UnavailableError, imported
 
-from ndcg_spark.kernels.ragged import rank_of_rows
-from ndcg_spark.kernels.ties import TieGroups
+from ndcg_spark.core.batches import list_offsets
+from ndcg_spark.core.ragged import rank_of_rows
+from ndcg_spark.evaluation.items.item_features import known_items
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.metrics.kernels.lists import Entries, RelevanceLists
-from ndcg_spark.worker.batches import list_offsets
-from ndcg_spark.worker.item_features import known_items
+from ndcg_spark.metrics.kernels.ties import TieGroups
 
 CUTOFFS = (5, 10, 20)
 Judged = dict[str, set[str]]

@@ -17,7 +17,7 @@ Each result is kept in a file, and what is there is not run again: an interrupte
 files that have changed are run again. Remove the file to begin anew.
 
     scripts/refusals --reached
-    scripts/refusals --reached tests/spark/test_folders.py
+    scripts/refusals --reached tests/sources/test_folders.py
     scripts/refusals --jobs
     scripts/refusals --jobs 20 --at-once 1 --results /tmp/refusals.jsonl
 """

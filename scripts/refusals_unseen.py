@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 UNSEEN = {
-    ("ndcg_spark/worker/batches.py:joined", "more than 2 GiB of text at once"): (
+    ("ndcg_spark/core/batches.py:joined", "more than 2 GiB of text at once"): (
         "takes 2 GiB of memory and of copying; two batches of 1 GiB of text each were seen to reach it"
     ),
     ("ndcg_spark/tables/iceberg.py:IcebergLog.replace", "raise ConflictError from error"): (
         "needs Iceberg, which scripts/formats installs: a writer who comes late there reaches it"
     ),
-    ("ndcg_spark/cli/job.py:_outcome", "when they were counted: it changed meanwhile"): (
+    ("ndcg_spark/evaluation/command/job.py:_outcome", "when they were counted: it changed meanwhile"): (
         "needs a table without versions, into which another program writes between two reads of one job"
     ),
-    ("ndcg_spark/cli/job_run.py:JobRun._write_in_time", "raise failed[0]"): (
+    ("ndcg_spark/jobs/job_run.py:JobRun._write_in_time", "raise failed[0]"): (
         "after an interrupt: hands what a write of the run log raised in a thread to the warning that says so"
     ),
 }

@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 NEEDED = (
     "py.typed",
-    "reporting/page.css",
-    "reporting/page.js",
-    "reporting/page.html.jinja",
-    "cli/log4j2-quiet.properties",
+    "reports/page.css",
+    "reports/page.js",
+    "reports/page.html.jinja",
+    "jobs/log4j2-quiet.properties",
 )
 
 

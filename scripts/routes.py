@@ -38,9 +38,9 @@ from routes_questions import NIGHT, RUNS, Question, question_of
 from support.main_job import command
 
 import ndcg_spark
+from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError, find_refusal
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.spark.failures import SPARK_ERRORS
 
 Key = tuple[str, str, str | None, str, int | None]
 """Run, segment_by, segment, metric, k."""

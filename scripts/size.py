@@ -68,7 +68,7 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 table = spark.read.csv(sys.argv[1], header=True, inferSchema=True).where("ranker = 'a'")
 ndcg_spark.evaluate(table, k=10).summary.collect()
 """
-JOB = "import sys; from ndcg_spark.cli.main import main; sys.exit(main(sys.argv[1:]))"
+JOB = "import sys; from ndcg_spark.main import main; sys.exit(main(sys.argv[1:]))"
 ROWS = "ranker,query_id,item_id,score,relevance\n" + "".join(
     f"{ranker},q,{item},{score},{relevance}\n"
     for ranker, scores in (("a", (0.9, 0.8, 0.7)), ("b", (0.7, 0.8, 0.9)))

@@ -92,7 +92,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     """
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.cli import worker_daemon
+    from ndcg_spark.jobs import worker_daemon
 
     if "SPARK_REMOTE" in os.environ:
         yield from connected(SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate())

@@ -7,8 +7,8 @@ import json
 import math
 from dataclasses import dataclass, fields, replace
 
+from ndcg_spark.conventions.forms import DiscountFunction, GainFunction, check_discount, check_gain
 from ndcg_spark.errors import InvalidParameterError, one_of
-from ndcg_spark.kernels.forms import DiscountFunction, GainFunction, check_discount, check_gain
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "ties": ("expected", "item_asc", "item_desc", "input_order", "best", "worst"),

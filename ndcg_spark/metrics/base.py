@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ndcg_spark.errors import InvalidParameterError
 
 if TYPE_CHECKING:
-    from ndcg_spark.kernels.exposure import Exposure
-    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.core.ragged import FloatArray
+    from ndcg_spark.metrics.kernels.exposure import Exposure
     from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ndcg_spark.kernels.exposure import Exposure, coverage, entropy, gini, outside_share
 from ndcg_spark.metrics.base import CatalogueMetric, NamedMetric
+from ndcg_spark.metrics.kernels.exposure import Exposure, coverage, entropy, gini, outside_share
 
 SOURCE = "Shani and Gunawardana, Recommender Systems Handbook, 2011, doi:10.1007/978-0-387-85820-3_8"
 

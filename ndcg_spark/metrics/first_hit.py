@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ndcg_spark.metrics.base import Metric
 
 if TYPE_CHECKING:
-    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.core.ragged import FloatArray
     from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"

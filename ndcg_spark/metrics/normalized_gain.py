@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ndcg_spark.metrics.base import Metric, NamedMetric
 
 if TYPE_CHECKING:
-    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.core.ragged import FloatArray
     from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 SOURCE = "Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ndcg_spark.metrics.base import FIRST_SEEN, POPULARITY, SEEN, Metric, Need
 
 if TYPE_CHECKING:
-    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.core.ragged import FloatArray
     from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 COUNTED = ("interactions", "users")
@@ -37,7 +37,7 @@ class Novelty(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean over the first k items; an item that nobody has met counts as met once."""
-        from ndcg_spark.kernels.novelty import information, list_means
+        from ndcg_spark.metrics.kernels.novelty import information, list_means
 
         items = lists.known_items
         counts, total = (
@@ -66,7 +66,7 @@ class FirstAppearance(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean of days."""
-        from ndcg_spark.kernels.novelty import list_means
+        from ndcg_spark.metrics.kernels.novelty import list_means
 
         items = lists.known_items
         if items.days is None:
@@ -92,7 +92,7 @@ class FirstNew(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Rank, from 1."""
-        from ndcg_spark.kernels.novelty import first_rank
+        from ndcg_spark.metrics.kernels.novelty import first_rank
 
         items = lists.known_items
         if items.seen is None:

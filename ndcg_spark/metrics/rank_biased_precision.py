@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ndcg_spark.metrics.base import Metric
 
 if TYPE_CHECKING:
-    from ndcg_spark.kernels.ragged import FloatArray
+    from ndcg_spark.core.ragged import FloatArray
     from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 SOURCE = "Moffat and Zobel, TOIS 27(1), 2008, doi:10.1145/1416950.1416952"

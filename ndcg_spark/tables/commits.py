@@ -24,8 +24,8 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS
 from ndcg_spark.tables.catalog import TableFacts, as_declared, count_slices, verify_counts, with_columns_of_now
 from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
 from ndcg_spark.tables.folders import rows_in, stage_slices

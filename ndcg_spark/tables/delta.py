@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.slices import slices_condition
 

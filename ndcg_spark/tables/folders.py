@@ -15,11 +15,11 @@ from pyarrow import input_stream, orc, parquet
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from ndcg_spark.core.session_settings import runs_locally
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.settings import runs_locally
+from ndcg_spark.sources.listing import is_hidden, walked
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
 from ndcg_spark.tables.slices import PARTITIONS, check_staged
-from ndcg_spark.worker.files.listing import is_hidden, walked
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)

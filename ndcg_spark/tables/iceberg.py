@@ -8,7 +8,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark.spark.failures import SPARK_ERRORS
+from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.tables.catalog import current_schema, publishes_later, split_name
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.slices import slices_condition

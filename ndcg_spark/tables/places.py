@@ -11,11 +11,11 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
-from ndcg_spark.spark.table_folders import is_there
+from ndcg_spark.sources.stores import SCHEMES, refuse_secrets
+from ndcg_spark.sources.table_folders import is_there
 from ndcg_spark.tables.claims import HIDDEN
-from ndcg_spark.worker.files.stores import SCHEMES, refuse_secrets
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 

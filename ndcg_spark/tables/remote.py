@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
-from ndcg_spark.spark.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.tables.claims import ThreadClaim
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS, announced, check_staged

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.expressions import columns_of, named
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.spark.expressions import columns_of, named
 
 PARTITIONS = ("run_date", "slice")
 PARTITION_FIELDS = (T.StructField("run_date", T.DateType()), T.StructField("slice", T.StringType()))

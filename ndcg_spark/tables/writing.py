@@ -12,9 +12,9 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ndcg_spark.core.failures import SPARK_ERRORS, first_line, is_crash, unfit_surroundings
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal, text_of
-from ndcg_spark.references import guess_format
-from ndcg_spark.spark.failures import SPARK_ERRORS, first_line, is_crash, unfit_surroundings
+from ndcg_spark.sources.references import guess_format
 from ndcg_spark.tables.catalog import (
     TABLE_KINDS,
     TableFacts,

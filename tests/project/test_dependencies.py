@@ -106,9 +106,9 @@ def test_a_package_that_is_broken_is_not_called_missing(tmp_path):
                 call()
             except MissingPackageError as error:
                 print(error)
-        says(lambda: import_module("ndcg_spark.kernels.student").require_scipy())
-        says(lambda: import_module("ndcg_spark.reporting.page"))
-        says(lambda: import_module("ndcg_spark.reporting.figures"))
+        says(lambda: import_module("ndcg_spark.core.student").require_scipy())
+        says(lambda: import_module("ndcg_spark.reports.page"))
+        says(lambda: import_module("ndcg_spark.reports.figures"))
         says(lambda: import_module("ndcg_spark.mlflow")._imported())
     """
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2])])

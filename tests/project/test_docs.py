@@ -39,10 +39,10 @@ def test_the_architecture_names_what_is_there(file, name):
 
 
 REASONS = {
-    "tables": ("worker/ranking/valid_rows.py", r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
+    "tables": ("evaluation/tasks/valid_rows.py", r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
     "judgments": ("spark/judgments/*s.py", r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
     "position_bias": (
-        "spark/position_bias/impressions.py",
+        "clicks/frames/impressions.py",
         r'\("(\w+_\w+)", (?:named|position|propensity|click|F\.|\()',
     ),
 }

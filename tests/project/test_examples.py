@@ -22,9 +22,9 @@ import click
 import pytest
 import yaml
 
-from ndcg_spark.cli.commands import cli
-from ndcg_spark.cli.config import job_config
-from ndcg_spark.cli.main import main
+from ndcg_spark.commands import cli
+from ndcg_spark.jobs.config import job_config
+from ndcg_spark.main import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NIGHT = "2026-01-31"
@@ -603,7 +603,7 @@ def test_databricks_reads_the_data_set_that_is_evaluated(databricks_job: dict[st
 
 
 def test_nothing_in_the_examples_is_a_secret() -> None:
-    from ndcg_spark.redaction import redacted
+    from ndcg_spark.core.redaction import redacted
 
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and path.suffix in (".sh", ".toml", ".yml"):

@@ -97,12 +97,20 @@ def stand_in(value: str, before: str = "") -> Source:
     ("rule", "source"),
     [
         pytest.param(misplaced_modules, Source("ndcg_spark.helpers", ""), id="module without a layer"),
-        pytest.param(upward_imports, Source("ndcg_spark.kernels.dcg", "import ndcg_spark.plan"), id="import"),
+        pytest.param(
+            upward_imports,
+            Source("ndcg_spark.metrics.kernels.dcg", "import ndcg_spark.evaluation.settings"),
+            id="import",
+        ),
         pytest.param(upward_imports, Source("ndcg_spark.errors", "from ndcg_spark.kernels import dcg"), id="from"),
         pytest.param(
-            upward_imports, Source("ndcg_spark.plan", "from ndcg_spark import spark"), id="from the package"
+            upward_imports,
+            Source("ndcg_spark.evaluation.settings", "from ndcg_spark import spark"),
+            id="from the package",
         ),
-        pytest.param(upward_imports, Source("ndcg_spark.plan", "from .spark import ranking"), id="relative"),
+        pytest.param(
+            upward_imports, Source("ndcg_spark.evaluation.settings", "from .spark import ranking"), id="relative"
+        ),
         pytest.param(upward_imports, Source("ndcg_spark.kernels", "from .. import spark", True), id="in an __init__"),
         pytest.param(upward_imports, Source("ndcg_spark.spark.a", "from ..tables import write"), id="two dots"),
         pytest.param(
@@ -119,8 +127,12 @@ def stand_in(value: str, before: str = "") -> Source:
             Source("ndcg_spark.worker.score", "from pyspark.sql import Row"),
             id="worker pyspark",
         ),
-        pytest.param(foreign_imports, Source("ndcg_spark.plan", "import numpy as np"), id="plan numpy"),
-        pytest.param(foreign_imports, Source("ndcg_spark.kernels.dcg", "import pyarrow"), id="kernel pyarrow"),
+        pytest.param(
+            foreign_imports, Source("ndcg_spark.evaluation.settings", "import numpy as np"), id="plan numpy"
+        ),
+        pytest.param(
+            foreign_imports, Source("ndcg_spark.metrics.kernels.dcg", "import pyarrow"), id="kernel pyarrow"
+        ),
         pytest.param(foreign_imports, Source("ndcg_spark.errors", "import numpy"), id="errors numpy"),
         pytest.param(foreign_imports, Source("ndcg_spark.spark.a", "import click"), id="spark click"),
         pytest.param(heavy_root_imports, Source(PACKAGE, "import numpy as np", True), id="root numpy"),
@@ -161,7 +173,7 @@ def test_a_rule_objects_to(rule, source):
     [
         pytest.param(
             upward_imports,
-            Source("ndcg_spark.plan", "from ndcg_spark.conventions import Convention"),
+            Source("ndcg_spark.evaluation.settings", "from ndcg_spark.conventions import Convention"),
             id="same layer",
         ),
         pytest.param(upward_imports, Source("ndcg_spark.cli", "from ndcg_spark.errors import E"), id="far below"),
@@ -171,7 +183,7 @@ def test_a_rule_objects_to(rule, source):
             id="version",
         ),
         pytest.param(
-            foreign_imports, Source("ndcg_spark.kernels.dcg", "import math\nimport numpy"), id="kernel numpy"
+            foreign_imports, Source("ndcg_spark.metrics.kernels.dcg", "import math\nimport numpy"), id="kernel numpy"
         ),
         pytest.param(
             heavy_root_imports, Source(PACKAGE, "from ndcg_spark.errors import NdcgError", True), id="errors"

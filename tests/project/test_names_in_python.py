@@ -9,8 +9,8 @@ import pytest
 
 import ndcg_spark as ns
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.evaluation import EvaluationOptions
-from ndcg_spark.plan import Columns, ItemColumns
+from ndcg_spark.evaluation.api import EvaluationOptions
+from ndcg_spark.evaluation.settings import Columns, ItemColumns
 
 NOWHERE = "nowhere"
 NIGHT = date(2026, 2, 1)

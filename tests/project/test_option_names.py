@@ -15,10 +15,10 @@ from support.source_rules import PACKAGE, Source, sources_in
 
 import ndcg_spark
 from ndcg_spark import compare, evaluate, plain_refusals, tables
-from ndcg_spark.cli.commands import cli
-from ndcg_spark.cli.flags import flag_of
+from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.evaluation import EvaluationOptions
+from ndcg_spark.evaluation.api import EvaluationOptions
+from ndcg_spark.jobs.flags import flag_of
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 """Flags of Spark and of pip."""

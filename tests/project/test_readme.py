@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click import Command, Context, Group
 
-from ndcg_spark.cli.commands import cli
+from ndcg_spark.commands import cli
 from ndcg_spark.conventions import PRESETS
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.metrics.normalized_gain import GAINS
-from ndcg_spark.worker.scoring import ScoringTask, make_scorer
 from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32
 
 LISTS = pa.list_(pa.float64())

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
 
 GOOD = {"run": "a", "query_id": "q1", "item_id": "x", "score": 1.0, "rank": 1.0, "relevance": 2.0, "w": 1.0}
 SCHEMA = (

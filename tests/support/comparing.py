@@ -7,12 +7,12 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison_plan import ComparisonPlan
-from ndcg_spark.plan import SummedMetric
-from ndcg_spark.worker.comparing.finishing import make_family, make_finisher
-from ndcg_spark.worker.comparing.pairing import make_unifier
-from ndcg_spark.worker.comparing.summing import SummingLimits, make_summer
-from ndcg_spark.worker.comparing.totals import GROUP_KEYS, make_merger
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.tasks.finishing import make_family, make_finisher
+from ndcg_spark.comparison.tasks.pairing import make_unifier
+from ndcg_spark.comparison.tasks.summing import SummingLimits, make_summer
+from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, make_merger
+from ndcg_spark.evaluation.settings import SummedMetric
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
 
 NDCG = (SummedMetric("ndcg", "ndcg"),)

@@ -35,7 +35,7 @@ from ndcg_spark import (
     score_losses,
     ship,
 )
-from ndcg_spark.reporting.sentences import headline
+from ndcg_spark.reports.sentences import headline
 from support.comparing import example_1
 from support.error_kinds import KINDS, met
 from support.main_job import mean_ndcg

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, plain_refusals, rank_rows
-from ndcg_spark.plan import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
 from ndcg_spark.tables import RunPartition, replace_partition
 
 if TYPE_CHECKING:

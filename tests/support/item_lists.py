@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.kernels.ragged import rank_of_rows
+from ndcg_spark.core.batches import list_offsets
+from ndcg_spark.core.ragged import rank_of_rows
+from ndcg_spark.evaluation.items.item_features import known_items
 from ndcg_spark.metrics import NamedMetric, parse_metric
 from ndcg_spark.metrics.kernels.lists import RelevanceLists
-from ndcg_spark.worker.batches import list_offsets
-from ndcg_spark.worker.item_features import known_items
 from support.metric_lists import lists_of
 
 Items = Mapping[Any, Mapping[str, Any]]

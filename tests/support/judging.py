@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ndcg_spark.judgment_plans import EventPlan
+from ndcg_spark.judgments.settings import EventPlan
 
 AS_OF = datetime(2026, 3, 1, tzinfo=timezone.utc)
 EVENT_SCHEMA = "query_id string, item_id string, event string, ts timestamp, event_id string, user_id string"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ndcg_spark.cli.main import main
+from ndcg_spark.main import main
 from support.oracle import Row
 
 PROGRESS = re.compile(r".*: \d+\.\d s")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ndcg_spark.kernels.ragged import offsets_of
-from ndcg_spark.kernels.ties import tie_groups
+from ndcg_spark.core.ragged import offsets_of
 from ndcg_spark.metrics import Metric, parse_metric
 from ndcg_spark.metrics.kernels.lists import Entries, RelevanceLists
+from ndcg_spark.metrics.kernels.ties import tie_groups
 
 Group = Sequence[float | None]
 """Relevances of items with one score; None is an unjudged item."""

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.kernels.discounts import discount_table
+from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.evaluation.tasks.exchange import EXCHANGE_SCHEMA
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.metrics.normalized_gain import GAINS
-from ndcg_spark.retrieval_plan import RetrievalPlan
-from ndcg_spark.worker.ranking.exchange import EXCHANGE_SCHEMA
-from ndcg_spark.worker.retrieval.merging import make_merger
-from ndcg_spark.worker.retrieval.searching import make_searcher
-from ndcg_spark.worker.retrieval.sending import make_sender
-from ndcg_spark.worker.retrieval.task import N_ITEMS, N_QUERIES, RetrievalTask
-from ndcg_spark.worker.scoring import ScoringTask, make_scorer
+from ndcg_spark.retrieval.settings import RetrievalPlan
+from ndcg_spark.retrieval.tasks.merging import make_merger
+from ndcg_spark.retrieval.tasks.searching import make_searcher
+from ndcg_spark.retrieval.tasks.sending import make_sender
+from ndcg_spark.retrieval.tasks.task import N_ITEMS, N_QUERIES, RetrievalTask
 
 LETTERS = "ABCD"
 

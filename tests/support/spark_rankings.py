@@ -16,14 +16,14 @@ import pytest
 from packaging.version import Version
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.plan import Columns, EvaluationPlan
-from ndcg_spark.worker.files.parquet import PartSizes
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.sources.parquet import PartSizes
 from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ndcg_spark.evaluation import Evaluation
+    from ndcg_spark.evaluation.api import Evaluation
 
 # Most plans of the tests run once: Java spends more on its second compiler than that compiler would save. Without it
 # the space for compiled code is 48 MB, which are full after a minute of tests; all that follows would be interpreted.
@@ -145,8 +145,8 @@ def evaluate_small_parts(
     **options: Any,
 ) -> Evaluation:
     """Evaluate as `evaluate` does, where small files, too, are read in several parts."""
-    from ndcg_spark.evaluation import Evaluation, evaluation_plan
-    from ndcg_spark.spark.ranking.rank import choose_ranking
+    from ndcg_spark.evaluation.api import Evaluation, evaluation_plan
+    from ndcg_spark.evaluation.frames.rank import choose_ranking
 
     plan, sizes = evaluation_plan(**options), PartSizes(smallest=1)
     ranking = choose_ranking(data, plan, judgments=judgments, interactions=interactions, sizes=sizes)
@@ -162,7 +162,7 @@ class Case:
     judgments: DataFrame | None = None
 
     def per_query(self) -> DataFrame:
-        from ndcg_spark.spark.ranking.rank import choose_ranking
+        from ndcg_spark.evaluation.frames.rank import choose_ranking
 
         sizes = PartSizes(smallest=1)  # a small file, too, is read in several parts
         return choose_ranking(self.data, self.plan, judgments=self.judgments, sizes=sizes).per_query()

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ndcg_spark.kernels.ragged import FloatArray, segment_sum
-from ndcg_spark.kernels.subtopics import greedy_gains, repeated_gains
+from ndcg_spark.core.ragged import FloatArray, segment_sum
 from ndcg_spark.metrics.kernels.lists import RelevanceLists, ratio
+from ndcg_spark.metrics.kernels.subtopics import greedy_gains, repeated_gains
 
 
 def alpha_ndcg(lists: RelevanceLists, k: int | None, alpha: float, rel: float) -> FloatArray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ndcg_spark.kernels.hypergeometric import draws_of_hits
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, query_of_rows, segment_sum
+from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, segment_sum
+from ndcg_spark.metrics.kernels.hypergeometric import draws_of_hits
 from ndcg_spark.metrics.kernels.lists import RelevanceLists, ratio
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ndcg_spark.kernels.ragged import FloatArray, segment_sum
+from ndcg_spark.core.ragged import FloatArray, segment_sum
 from ndcg_spark.metrics.kernels.lists import RelevanceLists, ratio
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ndcg_spark.kernels.gains import exponential
-from ndcg_spark.kernels.hypergeometric import expected_products
-from ndcg_spark.kernels.ragged import FloatArray, IntArray, offsets_of
+from ndcg_spark.conventions.gains import exponential
+from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of
+from ndcg_spark.metrics.kernels.hypergeometric import expected_products
 from ndcg_spark.metrics.kernels.lists import RelevanceLists
 
 

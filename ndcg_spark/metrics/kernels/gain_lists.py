@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ndcg_spark.kernels.dcg import dcg, ndcg, padding, rank_weights
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, segment_sum
-from ndcg_spark.kernels.ties import TieGroups, expected_weights, extreme_weights, straddling_share
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, segment_sum
+from ndcg_spark.metrics.kernels.dcg import dcg, ndcg, padding, rank_weights
+from ndcg_spark.metrics.kernels.ties import TieGroups, expected_weights, extreme_weights, straddling_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ndcg_spark.kernels.diversity import mean_cosine, mean_jaccard, share_of_pairs_left_out
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, chosen_offsets
+from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets
+from ndcg_spark.metrics.kernels.diversity import mean_cosine, mean_jaccard, share_of_pairs_left_out
 from ndcg_spark.metrics.kernels.items import ItemLists
 
 

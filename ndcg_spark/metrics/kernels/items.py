@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ndcg_spark.kernels.bits import WordArray
-from ndcg_spark.kernels.distances import Vectors
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, chosen_offsets
-from ndcg_spark.kernels.subtopics import TopicItems
+from ndcg_spark.core.bits import WordArray
+from ndcg_spark.core.distances import Vectors
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets
+from ndcg_spark.metrics.kernels.subtopics import TopicItems
 
 
 @dataclass(frozen=True)

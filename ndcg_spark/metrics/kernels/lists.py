@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ndcg_spark.kernels.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
-from ndcg_spark.kernels.ties import TieGroups
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.metrics.base import QueryError
 from ndcg_spark.metrics.kernels.gain_lists import GainLists
 from ndcg_spark.metrics.kernels.items import ItemLists
+from ndcg_spark.metrics.kernels.ties import TieGroups
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ndcg_spark.kernels.ragged import FloatArray, segment_sum
-from ndcg_spark.kernels.ties import expected_weights
+from ndcg_spark.core.ragged import FloatArray, segment_sum
 from ndcg_spark.metrics.kernels.lists import RelevanceLists
+from ndcg_spark.metrics.kernels.ties import expected_weights
 
 _SMALLEST = math.log(2.0**-1074)
 

@@ -1,0 +1,154 @@
+"""Nights of a metric table beside clicks and conversions of the same nights and segments."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
+from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.history.frames.nights import (
+    METRIC_TABLE,
+    NIGHT,
+    between,
+    config_hash,
+    day_of,
+    night_column,
+    segment_column,
+    series_rows,
+)
+from ndcg_spark.history.settings import LinkPlan
+from ndcg_spark.history.tasks.nights import SERIES
+
+CLICKS = "clicks"
+"""What the table of clicks is called for a person."""
+COUNTS = ("impressions", "clicks", "conversions")
+_PLACE = ("segment_by", "segment")
+_LARGEST = 2.0**53
+
+
+@refuses_streams
+def business_link(
+    metrics: DataFrame, clicks: DataFrame, plan: LinkPlan | None = None, *, parse_text: bool = False
+) -> DataFrame:
+    """Hold a metric against click-through and conversion: night by night, for each segment.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
+        and `config_hash`, if there is one.
+    clicks : DataFrame
+        `run_date`, `segment_by`, `segment` as in the metric table, and the counts `impressions`, `clicks` and
+        `conversions`, in any number of rows per night and segment, which are added up. With a column `run` the rows
+        count for that run only.
+    plan : LinkPlan or None
+        None is `LinkPlan()`.
+    parse_text : bool
+        Whether numbers may be text.
+
+    Returns
+    -------
+    DataFrame
+        One row per run, segment, metric, k and `rate`, lazy and unsorted. `rate` is `ctr` (clicks / impressions) or
+        `cvr` (conversions / clicks). The other columns:
+
+        - `config_hash` of the metric,
+        - `n_nights`: nights that both tables have and that count; `first_night`, `last_night`,
+        - nights left out, each counted once: `n_no_clicks`, `n_no_metric` (the other table lacks them), `n_no_value`
+          (the mean of no query), `n_few_impressions`, `n_zero` (the rate would divide by 0),
+        - `pearson`, `spearman`, each with `_low` and `_high`: correlation and interval; null for a constant series,
+          the interval also for fewer than 4 nights,
+        - `n_changes`, `change_pearson`, `change_spearman`, with `_low` and `_high`: the same of changes from one
+          night to the next,
+        - `lags`: array of struct<lag, n, pearson, low, high>: the metric of night t and the rate of night t + lag,
+        - `metric_change`, `rate_change`, each with `_error`: relative change from the window `before_from` ..
+          `before_to` to the window `window_from` .. `window_to`, and its standard error,
+        - `alarm`: `metric_up_ctr_down` in rows of `ctr`, `metric_flat_cvr_up` in rows of `cvr`, null for none,
+        - `note`: why the windows cannot be compared: `not_enough_nights`, `mean_of_zero`.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+        The action raises for a night that a series has twice, for a series of two `config_hash`, and for counts that
+        are null, negative or no whole numbers.
+
+    Notes
+    -----
+    Spark cost: two shuffles of rows per night and a join of rows per segment; no action; one pass through Python
+    workers. A worker holds the nights of the series in its batch.
+
+    References
+    ----------
+    Intervals: Fisher 1921; Bonett and Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
+    """
+    plan = LinkPlan() if plan is None else plan
+    nights, counts = _metric_nights(metrics, plan, parse_text), _click_nights(clicks, plan, parse_text)
+    keys = [name for name in counts.columns if name != "clicks"]
+    # Under other names, as both sides have the keys.
+    others = counts.select(*[F.col(name).alias(f"its_{name}") for name in keys], "clicks")
+    same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys))
+    rows = nights.join(others, same, "left").select(*SERIES, "nights", "clicks")
+    schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
+    return rows.mapInArrow(as_shipped(make_linker(plan)), schema=schema)
+
+
+def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, plan: LinkPlan, *, parse_text: bool = False) -> DataFrame:
+    """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `business_link` takes.
+
+    Rows: `segment_by`, `segment`, and `run` if the clicks have it.
+    """
+    counts = _click_nights(clicks, plan, parse_text).drop("clicks")
+    keys = counts.columns
+    there = _metric_nights(metrics, plan, parse_text).select(*[F.col(name).alias(f"its_{name}") for name in keys])
+    return counts.join(
+        there, reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys)), "left_anti"
+    )
+
+
+def _metric_nights(metrics: DataFrame, plan: LinkPlan, parse_text: bool) -> DataFrame:
+    """One row per series, with the list of its nights."""
+    rows = series_rows(metrics, parse_text=parse_text)
+    value = number(rows, "value", "column of a metric table", METRIC_TABLE, parse_text=parse_text)
+    config = config_hash(rows).alias("config_hash")
+    night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config)
+    inside = rows.where(between(F.col(NIGHT), plan.start, plan.as_of))
+    return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
+
+
+def _click_nights(clicks: DataFrame, plan: LinkPlan, parse_text: bool) -> DataFrame:
+    """One row per segment, with the list of its nights and their counts."""
+    for name in _PLACE:
+        require_column(clicks, name, "column of the clicks", CLICKS)
+    by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))
+    keys = {"segment_by": by, "segment": segment_column(by)}
+    if "run" in clicks.columns:
+        keys["run"] = F.coalesce(F.col("run").cast("string"), F.lit(""))
+    night = night_column(clicks, CLICKS)
+    counts = [_count(clicks, name, parse_text).alias(name) for name in COUNTS]
+    given = [
+        night.alias(NIGHT),
+        *[column.alias(name) for name, column in keys.items()],
+        *columns_of(["run_date", *COUNTS]),
+    ]
+    rows = clicks.select(*given).where(between(F.col(NIGHT), plan.start, plan.as_of))  # bad rows elsewhere do no harm
+    counted = rows.select(*columns_of([*keys, NIGHT]), *counts)
+    nightly = counted.groupBy(*keys, NIGHT).agg(*[F.sum(name).alias(name) for name in COUNTS])
+    one = F.struct(day_of(F.col(NIGHT)).alias("day"), *COUNTS)
+    return nightly.groupBy(*keys).agg(F.collect_list(one).alias("clicks"))
+
+
+def _count(clicks: DataFrame, name: str, parse_text: bool) -> Column:
+    """A count as bigint; the action raises where it is none."""
+    value = number(clicks, name, "column of the clicks", CLICKS, parse_text=parse_text)
+    good = (value >= 0) & (value <= _LARGEST) & (value == F.rint(value))
+    text = F.coalesce(F.col(name).cast("string"), F.lit("null"))
+    where = key_text(["run_date", *_PLACE], {})
+    message = (f"bad row of the clicks: {name} must be a whole number of at least 0; got ", text, " at ", where, ".")
+    whole = F.when(good, value).cast("bigint")
+    return raise_if(whole, ~F.coalesce(good, F.lit(False)), *message, kind="bigint")

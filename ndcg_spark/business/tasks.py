@@ -1,0 +1,159 @@
+"""Nights of a metric and nights of clicks to correlations and alarms: one row in for a series, a row out per rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.business.kernels.association import Correlation, decimal_changes, paired_days, pearson, spearman
+from ndcg_spark.business.kernels.window_change import WindowChange, window_change
+from ndcg_spark.core.batches import BatchFunction, batch_function
+from ndcg_spark.core.ragged import FloatArray, IntArray
+from ndcg_spark.history.settings import LinkPlan
+from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, require_same
+
+RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
+"""What each rate counts, and what that is divided by."""
+UP_DOWN, FLAT_UP = "metric_up_ctr_down", "metric_flat_cvr_up"
+NOT_ENOUGH, ZERO_MEAN = "not_enough_nights", "mean_of_zero"
+LEFT_OUT = ("n_no_clicks", "n_no_metric", "n_no_value", "n_few_impressions", "n_zero")
+_CORRELATIONS = ("pearson", "spearman", "change_pearson", "change_spearman")
+_DATES = ("first_night", "last_night", "before_from", "before_to", "window_from", "window_to")
+_CHANGES = ("metric_change", "metric_change_error", "rate_change", "rate_change_error")
+_LAGS = "array<struct<lag:int,n:bigint,pearson:double,low:double,high:double>>"
+_LAG = pa.struct(
+    [("lag", pa.int32()), ("n", pa.int64()), ("pearson", pa.float64()), ("low", pa.float64()), ("high", pa.float64())]
+)
+LINK_COLUMNS = {
+    **SERIES_COLUMNS,
+    "rate": "string",
+    "config_hash": "string",
+    "n_nights": "bigint",
+    **dict.fromkeys(LEFT_OUT, "bigint"),
+    **dict.fromkeys(_DATES[:2], "date"),
+    **{f"{name}{end}": "double" for name in _CORRELATIONS[:2] for end in ("", "_low", "_high")},
+    "n_changes": "bigint",
+    **{f"{name}{end}": "double" for name in _CORRELATIONS[2:] for end in ("", "_low", "_high")},
+    "lags": _LAGS,
+    **dict.fromkeys(_DATES[2:], "date"),
+    **dict.fromkeys(_CHANGES, "double"),
+    "alarm": "string",
+    "note": "string",
+}
+"""Columns of the result and their types, as Spark names them."""
+_SCHEMA = arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
+
+
+def make_linker(plan: LinkPlan) -> BatchFunction:
+    """Build the function from rows of `SERIES`, `nights` and `clicks` to `LINK_COLUMNS`.
+
+    `nights` is a list of struct<day, value, config_hash>, `clicks` of struct<day, impressions, clicks, conversions>,
+    each in any order; `day` counts from 1970.
+    """
+    return batch_function(lambda batches: (_linked(batch, plan) for batch in batches))
+
+
+def _linked(batch: pa.RecordBatch, plan: LinkPlan) -> pa.RecordBatch:
+    rows = [row for series in batch.to_pylist() for row in _series_rows(series, plan)]
+    return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+def _series_rows(series: dict[str, Any], plan: LinkPlan) -> Iterator[dict[str, Any]]:
+    keys = {name: series[name] for name in SERIES}
+    nights = in_order(keys, series["nights"])
+    require_same(keys, nights)
+    values = {one["day"]: one["value"] for one in nights}
+    values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
+    clicks = {one["day"]: one for one in series["clicks"] or ()}
+    for rate in RATES:
+        yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **_link(values, clicks, rate, plan)}
+
+
+def _link(
+    values: dict[int, float | None], clicks: dict[int, dict[str, int]], rate: str, plan: LinkPlan
+) -> dict[str, Any]:
+    counted, divided = RATES[rate]
+    kept = {day: one for day, one in clicks.items() if one["impressions"] >= plan.min_impressions and one[divided]}
+    metric = _Series({day: value for day, value in values.items() if value is not None})
+    behind = _Series({day: one[counted] / one[divided] for day, one in kept.items()})
+    places, others = paired_days(metric.days, behind.days, 0)
+    days, x, y = metric.days[places], metric.values[places], behind.values[others]
+    row: dict[str, Any] = {"n_nights": len(days), **_left_out(values, clicks, divided, plan)}
+    if len(days):
+        row |= {"first_night": date_of(days[0]), "last_night": date_of(days[-1])}
+    row |= _named("pearson", pearson(x, y, confidence=plan.confidence))
+    row |= _named("spearman", spearman(x, y, confidence=plan.confidence))
+    nightly = np.diff(days) == 1
+    dx, dy = decimal_changes(x)[nightly], decimal_changes(y)[nightly]
+    row["n_changes"] = len(dx)
+    row |= _named("change_pearson", pearson(dx, dy, confidence=plan.confidence))
+    row |= _named("change_spearman", spearman(dx, dy, confidence=plan.confidence))
+    row["lags"] = [_lagged(metric, behind, lag, plan) for lag in range(-plan.max_lag, plan.max_lag + 1)]
+    last = max(values) if plan.as_of is None else (plan.as_of - date_of(0)).days
+    return row | _alarm(days, x, y, rate, last, plan)
+
+
+class _Series:
+    """Days in order, and their values."""
+
+    def __init__(self, values: dict[int, float]) -> None:
+        self.days: IntArray = np.array(sorted(values), dtype=np.int64)
+        self.values: FloatArray = np.array([values[day] for day in self.days.tolist()], dtype=np.float64)
+
+
+def _left_out(
+    values: dict[int, float | None], clicks: dict[int, dict[str, int]], divided: str, plan: LinkPlan
+) -> dict[str, int]:
+    """Count the nights of either table that are in no pair, each under its first reason."""
+    counts = dict.fromkeys(LEFT_OUT, 0)
+    counts["n_no_metric"] = len(clicks.keys() - values.keys())
+    for day, value in values.items():
+        found = clicks.get(day)
+        if value is None:
+            counts["n_no_value"] += 1
+        elif found is None:
+            counts["n_no_clicks"] += 1
+        elif found["impressions"] < plan.min_impressions:
+            counts["n_few_impressions"] += 1
+        elif not found[divided]:
+            counts["n_zero"] += 1
+    return counts
+
+
+def _named(name: str, found: Correlation) -> dict[str, float | None]:
+    return {name: found.r, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _lagged(metric: _Series, behind: _Series, lag: int, plan: LinkPlan) -> dict[str, Any]:
+    places, others = paired_days(metric.days, behind.days, lag)
+    found = pearson(metric.values[places], behind.values[others], confidence=plan.confidence)
+    return {"lag": lag, "n": found.n, "pearson": found.r, "low": found.low, "high": found.high}
+
+
+def _alarm(days: IntArray, x: FloatArray, y: FloatArray, rate: str, last: int, plan: LinkPlan) -> dict[str, Any]:
+    """Compare the last window of nights with the one before it, both of pairs."""
+    size = plan.window
+    recent = days > last - plan.window_days
+    days, x, y = days[recent][-2 * size :], x[recent][-2 * size :], y[recent][-2 * size :]
+    if len(days) < 2 * size:
+        return {"note": NOT_ENOUGH}
+    ends = dict(zip(_DATES[2:], (date_of(days[at]) for at in (0, size - 1, size, -1)), strict=True))
+    metric, behind = window_change(x[:size], x[size:]), window_change(y[:size], y[size:])
+    row: dict[str, Any] = dict(ends)
+    for name, one in (("metric", metric), ("rate", behind)):
+        if one is not None:
+            row |= {f"{name}_change": one.change, f"{name}_change_error": one.error}
+    if metric is None or behind is None:
+        return row | {"note": ZERO_MEAN}
+    return row | {"alarm": _raised(metric, behind, rate, plan)}
+
+
+def _raised(metric: WindowChange, behind: WindowChange, rate: str, plan: LinkPlan) -> str | None:
+    least, errors = plan.min_change, plan.noise_limit
+    if rate == "ctr":
+        return UP_DOWN if metric.is_up(least, errors) and behind.is_down(least, errors) else None
+    return FLAT_UP if metric.is_flat(plan.max_flat, errors) and behind.is_up(least, errors) else None

@@ -1,1 +1,0 @@
-"""The command line: options, the session, what a person reads."""

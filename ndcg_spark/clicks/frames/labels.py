@@ -1,0 +1,129 @@
+"""Judgments from clicks, weighted by inverse propensities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.clicks.frames.impressions import Impressions, weighted_impressions
+from ndcg_spark.clicks.settings import WeightPlan
+from ndcg_spark.core.bad_rows import without_bad_rows
+from ndcg_spark.core.exact_sums import from_limbs, limbs
+from ndcg_spark.core.expressions import columns_of, named
+from ndcg_spark.core.streams import refuses_streams
+
+N_LIMBS, HIGHEST = 4, 1
+"""From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
+CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted click", "squared weight"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+_CLIPPED = "was clipped"
+
+
+@refuses_streams
+def judgments_from_impressions(
+    impressions: DataFrame,
+    plan: WeightPlan,
+    propensities: DataFrame | None = None,
+    *,
+    parse_text: bool = False,
+) -> DataFrame:
+    """Make judgments from clicks, corrected for the position at which items were shown.
+
+    The relevance of an item is the sum of weight times click over its impressions for the query, by their number,
+    where the weight of an impression is 1 / propensity, at most `plan.clip`. With propensities of examination it
+    estimates without bias the rate at which the item would be clicked if it were always examined.
+
+    Parameters
+    ----------
+    impressions : DataFrame
+        One row per item shown: query, item, click, and the position or the propensity.
+    plan : WeightPlan
+    propensities : DataFrame or None
+        `position` and `propensity`, one row for each position, such as `propensity_table` makes.
+    parse_text : bool
+        Whether numbers may be text.
+
+    Returns
+    -------
+    DataFrame
+        One row per (query, item) that was shown, lazy and unsorted: the query columns, the item column, and
+
+        - `relevance` (double): the corrected label,
+        - `rule` (string): `ips`,
+        - `uncorrected` (double): the mean click,
+        - `n_impressions`, `n_clipped` (bigint): impressions, and those of them whose weight was cut to `clip`,
+        - `weight_sum`, `largest_weight` (double).
+
+    Raises
+    ------
+    InvalidParameterError, MissingColumnError, InputRefusedError
+        The action raises for a bad row under `on_invalid=fail`.
+
+    Notes
+    -----
+    Spark cost: one shuffle, of sums by (query, item) and partition; a table of propensities is broadcast. No action,
+    no Python. Sums are exact down to 2^-64, so bits do not depend on the order of rows or their partitions.
+
+    References
+    ----------
+    Joachims, Swaminathan and Schnabel, WSDM 2017, doi:10.1145/3018661.3018699.
+
+    Examples
+    --------
+    >>> judgments_from_impressions(log, WeightPlan(power=1, clip=100))  # doctest: +SKIP
+    """
+    found = weighted_impressions(impressions, plan, propensities, parse_text=parse_text)
+    keys = [*plan.columns.query, plan.columns.item]
+    sums = {WEIGHTED: "weighted", CLICK: "clicks", WEIGHT: "weights"}
+    rows = weighted_rows(found, plan, keys)
+    counted = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
+    counted.append(F.max(named(WEIGHT)).alias("largest_weight"))
+    state = rows.groupBy(*columns_of(keys)).agg(*counted, *_summed(sums))
+    n = F.col("n_impressions")
+    return state.select(
+        *columns_of(keys),
+        (total("weighted") / n).alias("relevance"),
+        F.lit("ips").alias("rule"),
+        (total("clicks") / n).alias("uncorrected"),
+        n,
+        F.col("n_clipped"),
+        total("weights").alias("weight_sum"),
+        F.col("largest_weight"),
+    )
+
+
+def weighted_rows(found: Impressions, plan: WeightPlan, kept: list[str]) -> DataFrame:
+    """Valid impressions with their click, weight, and the product; and whether the weight was clipped. Lazy."""
+    keys = [*plan.columns.query, plan.columns.item]
+    valid = without_bad_rows(found.frame, found.reasons, keys, plan.on_invalid)
+    weight, clipped = found.weight, F.lit(0)
+    if plan.clip is not None:
+        limit = F.lit(float(plan.clip))
+        weight, clipped = F.least(found.weight, limit), (found.weight > limit).cast("int")
+    rows = valid.select(
+        *columns_of(kept), found.click.alias(CLICK), weight.alias(WEIGHT), clipped.cast("bigint").alias(_CLIPPED)
+    )
+    return rows.withColumn(WEIGHTED, named(WEIGHT) * named(CLICK))
+
+
+def _summed(sums: dict[str, str]) -> Iterable[Column]:
+    for column, name in sums.items():
+        yield from summed(named(column), name)
+
+
+def summed(value: Column, name: str) -> Iterable[Column]:
+    """Aggregate the limbs of a value, for `total`."""
+    for at, limb in enumerate(limbs(value, N_LIMBS, highest=HIGHEST)):
+        yield F.sum(limb).alias(limb_name(name, at))
+
+
+def limb_name(name: str, at: int) -> str:
+    """Name the column of the sum of a limb."""
+    return f"{name} limb {at}"
+
+
+def total(name: str) -> Column:
+    """Put together the sum whose limbs `summed` aggregated."""
+    return from_limbs([named(limb_name(name, at)) for at in range(N_LIMBS)], highest=HIGHEST)

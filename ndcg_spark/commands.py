@@ -1,0 +1,51 @@
+"""The commands of `ndcg-spark`, by name: one is loaded when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ndcg_spark._version import __version__
+
+_WHERE = {
+    "mean-ndcg": "evaluation.command.mean_ndcg:mean_ndcg",
+    "retrieve": "retrieval.command.retrieve:retrieve",
+    "compare-runs": "comparison.command.compare_runs:compare_runs",
+    "diagnose": "diagnosis.command.diagnose:diagnose",
+    "build-judgments": "judgments.command.build_judgments:build_judgments",
+    "position-bias": "clicks.command.position_bias:position_bias",
+    "report": "reports.command.make_report:report",
+    "business-link": "business.command.business_link:business_link",
+    "roll-up": "history.command.roll_up:roll_up",
+    "flag-changes": "history.command.flag_changes:flag_changes",
+    "conventions": "evaluation.command.conventions:conventions",
+    "metrics": "evaluation.command.metrics:metrics",
+}
+"""Modules below this package, and what they call the command."""
+
+
+class _Commands(Mapping[str, click.Command]):
+    """Commands by name, loaded when they are asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, attribute = _WHERE[name].partition(":")
+        found: click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WHERE)
+
+    def __len__(self) -> int:
+        return len(_WHERE)
+
+
+commands: Any = _Commands()  # click's annotation wants to add commands, which it does not do
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, commands=commands)
+@click.version_option(__version__, prog_name="ndcg-spark")
+def cli() -> None:
+    """Evaluate rankings on Apache Spark: NDCG of every query, and its mean per ranker and segment."""

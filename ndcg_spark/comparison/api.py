@@ -1,0 +1,289 @@
+"""Compare runs over the same queries: differences, their intervals and tests, per segment."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
+from ndcg_spark.conventions import Convention
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.student import require_scipy
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
+from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.settings import SummedMetric, cutoffs_of, segment_sets_of
+from ndcg_spark.metrics import parse_metric
+
+_PLAIN = {
+    "weight", "cluster", "unpaired", "replicates", "flips", "seed", "alpha", "margin", "effect", "lift",
+    "keep_replicates",
+}  # fmt: skip
+"""Options that are those of the plan."""
+Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
+
+
+def compared_metrics(
+    names: str | Sequence[str] | None, k: int | str | Sequence[int | str | None] | None
+) -> tuple[SummedMetric, ...]:
+    """Read which metrics of per-query tables are compared; None: `ndcg`.
+
+    A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
+
+    Examples
+    --------
+    >>> [(one.name, one.column) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
+    [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
+    """
+    everywhere = None if k is None else frozenset(cutoffs_of(k))
+    texts = ["ndcg"] if names is None else [names] if isinstance(names, str) else list(names)
+    found: dict[tuple[str, str], frozenset[int | None] | None] = {}
+    for text in (one.strip() for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
+        metric, at = parse_metric(text)
+        key = (str(metric), metric.column)
+        ks = everywhere if at is None else frozenset(cutoffs_of(at))
+        before = found.get(key, frozenset())
+        found[key] = None if ks is None or before is None else before | ks
+    return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
+
+
+@refuses_streams
+def compare(
+    runs: Tables,
+    *,
+    baseline: str | None = None,
+    metrics: str | Sequence[str] | None = None,
+    k: int | str | Sequence[int | str | None] | None = None,
+    query: str | Sequence[str] | None = None,
+    segments: Sequence[str] | None = None,
+    weight: str | None = None,
+    cluster: str | None = None,
+    unpaired: str | None = None,
+    convention: str | Convention | None = None,
+    names: Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Compare runs over the same queries.
+
+    Parameters
+    ----------
+    runs : DataFrame, Evaluation, or mapping from run to these
+        Metrics of every query, one row per (run, query, k), as `evaluate(...).per_query` has them; an evaluation of
+        several runs; or a table or evaluation for each run.
+    baseline : str or None
+        The run that the others are compared with. None: each run with each one before it.
+    metrics : str, sequence of str, or None
+        Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
+        comes beside `ndcg` with difference and interval. It is tested only if it was named.
+    k : int, str, None, or a sequence of these
+        Cutoffs of metrics that name none. Default: all of the tables at which the metric has a value.
+    query : str, sequence of str, or None
+        Columns that identify a query. Default: those of the evaluation, else `query_id`.
+    segments : sequence of str or None
+        Columns to compare by, constant within a query; `"a+b"` groups by both together. Default: those of the
+        evaluation.
+    weight : str or None
+        Column with the weight of a query; `""` is none. Default: the weight of the evaluation, or the column `weight`
+        of the tables, as `per_query` of a weighted evaluation has it, so that differences are those of its means.
+    cluster : str or None
+        Column whose values are independent, such as the user or session. Queries that share a value may depend on
+        each other; errors and tests then are those of clusters.
+    unpaired : str or None
+        What happens to a query that only one of two runs has: `zero`, `drop` or `error`. Default: what the convention
+        does with missing queries. Such queries are counted in any case.
+    convention : str, Convention or None
+        By which the tables were evaluated: the default of `unpaired`, and whether a query must have the same IDCG in
+        all runs, as under `ideal=judged`. Default: that of the evaluation, else `default`.
+    names : sequence of str or None
+        Runs of a table to compare. None: all; an action lists them. The action of the result refuses a run without
+        rows.
+    **options
+        `replicates`, `flips`, `seed`, `alpha`, `margin`, `effect`, `lift`, `keep_replicates`, as in `ComparisonPlan`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, one row per (baseline, run, segment, metric, k); the columns are explained in `docs/compare.md`.
+
+    Raises
+    ------
+    MissingPackageError
+        Without SciPy; workers need it, too.
+    MissingColumnError, InputRefusedError, InvalidParameterError
+        For what options and schemas show. The action raises for a run without rows, for a query that comes twice in a
+        run, and for weights, segments, clusters or IDCG that differ between runs; see `plain_refusals`.
+
+    Notes
+    -----
+    Spark cost: one shuffle of the rows (two with clusters), three small ones of sums; no action, except one that
+    lists the runs of a run column that `names` does not give. Workers add up exact sums, so every number is the same
+    to the last bit for any partitioning and row order.
+
+    Examples
+    --------
+    >>> result = evaluate(rankings, run="ranker", k=10)  # doctest: +SKIP
+    >>> compare(result, baseline="bm25").where("metric = 'ndcg'").show()  # doctest: +SKIP
+    """
+    require_scipy()
+    given = {"query": query, "segments": segments, "weight": weight, "cluster": cluster, "unpaired": unpaired}
+    plan = comparison_plan(
+        runs, baseline=baseline, metrics=metrics, k=k, convention=convention, names=names, **given, **options
+    )
+    return compare_by(runs, plan)
+
+
+def compare_by(runs: Tables, plan: ComparisonPlan) -> DataFrame:
+    """Compare runs by a plan that fits them; lazy, as `compare`."""
+    chosen = [(one, run) for one, run in _tables(runs) if run is None or run in plan.runs]
+    frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in chosen]
+    return compare_queries(frames, plan)
+
+
+def comparison_plan(
+    runs: Tables,
+    *,
+    baseline: str | None = None,
+    metrics: str | Sequence[str] | None = None,
+    k: int | str | Sequence[int | str | None] | None = None,
+    query: str | Sequence[str] | None = None,
+    segments: Sequence[str] | None = None,
+    convention: str | Convention | None = None,
+    names: Sequence[str] | None = None,
+    **options: Any,
+) -> ComparisonPlan:
+    """Build the plan that the options of `compare` describe; an action may list the runs."""
+    unknown = sorted(set(options) - _PLAIN)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], _PLAIN, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
+    first = next((one for one, _ in _tables(runs) if isinstance(one, Evaluation)), None)
+    used = _convention(convention, first)
+    if first is not None:
+        query = first.plan.columns.query if query is None else query
+        segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
+    listed = _runs(runs) if names is None else dict.fromkeys(names, True)
+    known = known_runs(runs) or tuple(listed)
+    for run in listed:
+        one_of_runs("run", run, known)
+    weight = options.pop("weight", None)
+    if weight is None and any(listed.values()) and _has_weight(runs):
+        weight = STORED_WEIGHT
+    compared, companions = _metrics(metrics, k, first, runs)
+    return ComparisonPlan(
+        runs=tuple(listed if names is None else names),
+        baseline=baseline,
+        metrics=compared,
+        companions=companions,
+        weight=weight or None,
+        query=(query,) if isinstance(query, str) else ("query_id",) if query is None else tuple(query),
+        segment_sets=segment_sets_of(segments or ()),
+        same_ideal=used.ideal == "judged",
+        skips_no_relevant=used.no_relevant == "skip",
+        **{**options, "unpaired": options.get("unpaired") or used.missing_query},
+    )
+
+
+def _tables(runs: Tables) -> list[tuple[DataFrame | Evaluation, str | None]]:
+    if isinstance(runs, Mapping):
+        return [(table, run) for run, table in runs.items()]
+    return [(runs, None)]
+
+
+def _convention(given: str | Convention | None, evaluation: Evaluation | None) -> Convention:
+    if given is None and evaluation is not None:
+        return evaluation.plan.convention
+    return given if isinstance(given, Convention) else Convention.parse(given or "default")
+
+
+def known_runs(runs: Tables) -> tuple[str, ...] | None:
+    """Name the runs, without an action; None where a run column holds their names."""
+    if isinstance(runs, Mapping):
+        return tuple(runs)
+    if not isinstance(runs, Evaluation):
+        return None if "run" in runs.columns else ()
+    columns = runs.plan.columns
+    if len(columns.score) > 1:
+        return columns.score
+    return None if columns.run is not None else ("",)
+
+
+def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
+    """Raise unless `run` is one of the runs there are; `name` is what it is called where the user wrote it."""
+    if known == ("",) and run:
+        raise InvalidParameterError(
+            f"the input has one run without a name; two runs need {option('run')} or {option('score')}."
+        )
+    one_of(name, run, known)
+
+
+def _runs(runs: Tables) -> dict[str, bool]:
+    """Names of the runs, those of a run column by an action; and whether queries may have stored weights."""
+    known = known_runs(runs)
+    if known is not None:
+        return dict.fromkeys(known, True)
+    if isinstance(runs, Evaluation):
+        return dict.fromkeys(runs_in(runs.ranking.rows().select("run")), True)
+    assert isinstance(runs, DataFrame)
+    return runs_in(runs)
+
+
+def _has_weight(runs: Tables) -> bool:
+    """Whether the tables have weights, by their schemas: all of them or none."""
+    weighted = {
+        run: one.plan.columns.weight is not None if isinstance(one, Evaluation) else STORED_WEIGHT in one.columns
+        for one, run in _tables(runs)
+    }
+    if len(set(weighted.values())) > 1:
+        has, lacks = (next(run for run, its in weighted.items() if its is whether) for whether in (True, False))
+        raise InputRefusedError(
+            f"the table of run {has!r} has stored weights and that of run {lacks!r} has none; {UNWEIGHTED}."
+        )
+    return any(weighted.values())
+
+
+def _metrics(
+    names: str | Sequence[str] | None,
+    k: int | str | Sequence[int | str | None] | None,
+    evaluation: Evaluation | None,
+    runs: Tables,
+) -> tuple[tuple[SummedMetric, ...], tuple[SummedMetric, ...]]:
+    """Choose the metrics to compare; and those of them that come beside `ndcg` without being asked for."""
+    if names is not None:
+        chosen = compared_metrics(names, k)
+        for one in chosen:
+            evaluated = () if evaluation is None else evaluation.plan.cutoffs_of(one.column)
+            if evaluated and one.cutoffs is not None and one.cutoffs.isdisjoint(evaluated):
+                raise InvalidParameterError(
+                    f"{one.name!r} was evaluated at k={_shown(evaluated)}; got k={_shown(one.cutoffs)}."
+                )
+        return chosen, ()
+    if evaluation is None:
+        (ndcg,) = compared_metrics(None, k)
+        has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
+        beside = (replace(ndcg, name="dcg", column="dcg"),) if has_dcg else ()
+        return (ndcg, *beside), beside
+    summed = [one for one in evaluation.plan.summed_metrics if one.name != "idcg"]
+    if k is not None:
+        at, everywhere = frozenset(cutoffs_of(k)), frozenset(evaluation.plan.cutoffs)
+        kept = [replace(one, cutoffs=at & (everywhere if one.cutoffs is None else one.cutoffs)) for one in summed]
+        summed = [one for one in kept if one.cutoffs]
+        if not summed:
+            raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    named = {one.k for one in evaluation.plan.metrics if one.metric.name == "dcg"}
+    unasked = [
+        replace(one, cutoffs=None if one.cutoffs is None else one.cutoffs - named)
+        for one in summed
+        if one.name == "dcg"
+    ]
+    return tuple(summed), tuple(unasked)
+
+
+def _shown(cutoffs: Iterable[int | None]) -> str:
+    return ", ".join("all" if k is None else str(k) for k in cutoffs)

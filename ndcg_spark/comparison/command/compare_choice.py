@@ -1,0 +1,140 @@
+"""Which runs of per-query tables are compared, and whether their queries weigh. Everything here runs actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.comparison.command.compare_config import CompareConfig
+from ndcg_spark.comparison.frames import runs_in
+from ndcg_spark.core.expressions import named, require_column
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+
+if TYPE_CHECKING:
+    from ndcg_spark.comparison.api import Tables
+
+_SLICES = {"run_date": ("night", "--run-date"), "dataset": ("data set", "--dataset")}
+PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What is compared; `names` are the runs of a table to take (None: all), `weight` is as for `compare`."""
+
+    runs: Tables
+    names: tuple[str, ...] | None
+    weight: str | None
+
+
+def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
+    """Choose the runs to compare among those that per-query tables have.
+
+    The table of the baseline is the second of `frames`, if it has one. Refused are runs that the tables do not have,
+    and runs of which only some have stored weights.
+
+    Spark cost: a scan of the columns `run` and `weight` of each table, and one of `run_date` and `dataset`, if there.
+    """
+    frame, *others = frames
+    frame = _of_slice(frame, PER_QUERY, {"run_date": config.night, "dataset": config.asked_dataset})
+    if not others:
+        require_column(frame, config.run_column, option("run"), "per-query table")
+        table, held = _listed(frame, config.run_column, "")
+        names = config.runs or tuple(held)
+        _require([*names, *([] if config.baseline is None else [config.baseline])], held, PER_QUERY, config.night)
+        return Chosen(runs=table, names=names, weight=_weight(config, {run: held[run] for run in names}))
+    baseline, (its_rows, has_weight) = str(config.baseline), _baseline(others[0], config)
+    asked = tuple(run for run in config.runs or () if run != baseline) or config.runs or ()
+    table, held = _listed(frame, config.run_column, asked[0] if len(asked) == 1 else "")
+    names = asked or tuple(held)
+    _require(names, held, PER_QUERY, config.night)
+    if baseline in names:
+        raise InvalidParameterError(
+            f"{PER_QUERY} has a run {baseline!r}, too, which is the name of the baseline; choose other runs by "
+            "--runs, or name the baseline otherwise by --baseline."
+        )
+    runs = {baseline: its_rows, **{run: table.where(named("run") == run) for run in names}}
+    weighted = {baseline: has_weight, **{run: held[run] for run in names}}
+    return Chosen(runs=runs, names=None, weight=_weight(config, weighted))
+
+
+def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -> DataFrame:
+    """Rows of one night and data set of a nightly table. What was not asked for must be one alone."""
+    texts = {name: named(name).cast("string") for name in asked if name in frame.columns}
+    if not texts:
+        return frame
+    counted = [F.struct(F.count_distinct(one), F.min(one), F.max(one)) for one in texts.values()]
+    for (name, text), (n, first, last) in zip(texts.items(), frame.select(*counted).first() or (), strict=True):
+        value = asked[name]
+        words, option = _SLICES[name]
+        if value is not None and (n > 1 or name == "run_date"):
+            frame = frame.where(text == str(value))
+            if frame.isEmpty():
+                there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
+                raise InputRefusedError(
+                    f"{flag} has no rows of the {words} {value} ({option}); it has {there if n else 'no rows'}."
+                )
+        elif n > 1:
+            way_out = f"{option} chooses one" if flag == PER_QUERY else f"choose one by a query ({name} = ...)"
+            if flag == BASELINE and name == "run_date":
+                way_out += f", or of a folder by its part ({name}=...)"
+            raise InputRefusedError(f"{flag} has {n} {words}s, from {first} to {last}; {way_out}.")
+    return frame
+
+
+def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, dict[str, bool]]:
+    """A table with the column `run`, its runs, and whether they have weights. `name`: of a table without runs."""
+    column = named(run_column).cast("string") if run_column in frame.columns else F.lit(name)
+    table = frame if run_column == "run" and "run" in frame.columns else frame.withColumn("run", column)
+    return table, runs_in(table)
+
+
+def _baseline(frame: DataFrame, config: CompareConfig) -> tuple[DataFrame, bool]:
+    """Rows of the baseline in a table of its own, and whether they have weights."""
+    # Its night is seldom that of the results.
+    frame = _of_slice(frame, BASELINE, {"run_date": None, "dataset": config.asked_dataset})
+    table, held = _listed(frame, config.run_column, "")
+    if not held:
+        raise InputRefusedError(f"{BASELINE} has no rows; is the night in it?")
+    if len(held) == 1:
+        return table, next(iter(held.values()))
+    name = str(config.baseline)
+    if name not in held:
+        raise InputRefusedError(
+            f"{BASELINE} has several runs, {_listing(held)}; name one of them by --baseline, or choose its rows by a "
+            "query."
+        )
+    return table.where(named("run") == name), held[name]
+
+
+def _require(names: Sequence[str], held: Mapping[str, bool], flag: str, night: date | None) -> None:
+    if not held:
+        raise InputRefusedError(f"{flag} has no rows; is the night in it?")
+    lacking = [run for run in names if run not in held]
+    if lacking:
+        of_night = "" if night is None else f" of the night {night}"
+        raise InvalidParameterError(
+            f"{flag} has no rows of run {lacking[0]!r}{of_night}; its runs are {_listing(held)}."
+        )
+
+
+def _weight(config: CompareConfig, weighted: Mapping[str, bool]) -> str | None:
+    """Column of the weights: the one that was named, or the stored one if the runs have it."""
+    asked: str | None = config.options["weight"]
+    if asked is not None or all(weighted.values()):
+        return asked
+    if any(weighted.values()):
+        has, lacks = ([run for run, its in weighted.items() if its is whether] for whether in (True, False))
+        raise InputRefusedError(
+            f"{_listing(has)} {'has' if len(has) == 1 else 'have'} stored weights, and {_listing(lacks)} "
+            f"{'has' if len(lacks) == 1 else 'have'} none; --weight-col '' compares without weights."
+        )
+    return ""
+
+
+def _listing(names: Sequence[str] | Mapping[str, bool]) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,136 @@
+"""What a person reads of a comparison: a table at a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.core.student import upper_p
+from ndcg_spark.errors import printable
+from ndcg_spark.jobs.cells import cell
+from ndcg_spark.jobs.report import MOST_SEGMENTS
+
+_COLOURS = {"better": "green", "worse": "red"}
+
+
+def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
+    """Print sorted rows of a comparison: a sentence for each pair over all queries, then a row a group."""
+    listed = [row for row in rows if row["verdict"] is not None]  # not those that stand beside others
+    for row in listed:
+        if not row["segment_by"]:
+            print(printable(sentence(row, plan)))
+    shown = listed[:MOST_SEGMENTS]
+    if sys.stdout.isatty():
+        _show_table(shown, plan)
+    else:
+        for row in shown:
+            print(printable(_line(row, plan)))
+    if len(listed) > len(shown):
+        print(f"... and {len(listed) - len(shown)} more rows; --output and --json have all of them.")
+
+
+def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
+    """Say in a sentence what a row shows."""
+    if row["difference"] is None:
+        return f"{_metric(row)}: no query of {row['run']} can be compared with {row['baseline']}."
+    about = f"{row['difference']:+.4f}"
+    if row["ci_low"] is not None:
+        about += f", {1 - plan.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
+    if row["verdict"] == "not_worse" and plan.margin and row["std_error"]:
+        p = upper_p((row["difference"] + plan.margin) / row["std_error"], row["df"])
+        about += f", one-sided p {_p(p)}, not adjusted"
+    elif row["p_holm"] is not None:
+        about += f", {adjusted_p(row)}"
+    its = {
+        "better": "is better than",
+        "worse": "is worse than",
+        "not_worse": f"is at most {plan.margin:g} worse than" if plan.margin else "is not worse than",
+        "unclear": "may or may not differ from",
+    }[row["verdict"]]
+    return f"{_metric(row)}: {row['run']} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
+
+
+def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
+    table = Table(title="comparison of runs over the same queries")
+    pairs = {(row["run"], row["baseline"]) for row in rows}
+    if len(pairs) > 1:
+        table.add_column("runs")
+    table.add_column("segment")
+    table.add_column("metric")
+    for name in ("queries", "baseline", "run", f"difference ({1 - plan.alpha:.0%} interval)", "lift", "p (Holm)"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        verdict = verdict_text(row)
+        colour = _COLOURS.get(row["verdict"], "default")
+        cells: list[str | Text] = [
+            cell(_segment(row)),
+            _metric(row),
+            f"{row['n_queries']:,}",
+            *_numbers(row),
+            cell(verdict, colour),
+        ]
+        table.add_row(*([cell(f"{row['run']} - {row['baseline']}")] if len(pairs) > 1 else []), *cells)
+    Console().print(table)
+
+
+def _line(row: dict[str, Any], plan: ComparisonPlan) -> str:
+    baseline, run, difference, lift, _ = _numbers(row)
+    p = adjusted_p(row) if row["p_holm"] is not None else "no test"
+    about = f"run={row['run']} baseline={row['baseline']} {_segment(row).replace(' ', '')} queries={row['n_queries']}"
+    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}  {verdict_text(row)}"
+
+
+def difference_text(row: dict[str, Any]) -> str:
+    """Difference with its interval, as text."""
+    difference = _number(row["difference"], "+.4f")
+    return difference if row["ci_low"] is None else f"{difference} ({row['ci_low']:+.4f} to {row['ci_high']:+.4f})"
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    p = "-" if row["p_holm"] is None else _p(row["p_holm"])
+    means = [_number(row[name], ".4f") for name in ("baseline_value", "value")]
+    return [*means, difference_text(row), _number(row["lift"], "+.1%"), p]
+
+
+def verdict_text(row: dict[str, Any]) -> str:
+    """Verdict with the notes on it, as text."""
+    words = {"not_worse": "not worse", None: "not tested"}.get(row["verdict"], row["verdict"])
+    notes = {
+        "one_side_empty": "one run has no query here",
+        "few_queries": "few queries",
+        "few_clusters": "few clusters",
+        "no_spread": "no spread",
+        "clusters_not_added": "no interval: clusters come back",
+    }
+    said = [notes[note] for note in row["note"].split(",") if note in notes]
+    return f"{words} ({', '.join(said)})" if said else str(words)
+
+
+def _segment(row: dict[str, Any]) -> str:
+    if not row["segment_by"]:
+        return "overall"
+    return f"{row['segment_by']} = {'null' if row['segment'] is None else row['segment']}"
+
+
+def _metric(row: dict[str, Any]) -> str:
+    return f"{row['metric']}@{'all' if row['k'] is None else row['k']}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
+
+
+def adjusted_p(row: dict[str, Any]) -> str:
+    """A p-value after Holm, and of how many tests: `p 0.55 after Holm, 4 tests`."""
+    tests = f"{row['family_size']:,} test{'s' if row['family_size'] != 1 else ''}"
+    return f"p {_p(row['p_holm']).removesuffix('00')} after Holm, {tests}"

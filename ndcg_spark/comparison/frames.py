@@ -1,0 +1,170 @@
+"""Per-query tables of several runs to their comparison: one shuffle of rows pairs them, sums do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA, make_family, make_finisher
+from ndcg_spark.comparison.tasks.pairing import (
+    CLUSTER,
+    IDCG,
+    MISSING,
+    QUERY,
+    RUN,
+    SOLO,
+    UNIT,
+    WEIGHT,
+    K,
+    key_column,
+    make_unifier,
+    segment_column,
+    value_column,
+)
+from ndcg_spark.comparison.tasks.summing import make_summer
+from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_merger
+from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InputRefusedError, option
+
+COMPARISON_SCHEMA: T.StructType = from_arrow_schema(RESULT_SCHEMA)
+_PARTIAL = from_arrow_schema(PARTIAL_SCHEMA)
+STORED_WEIGHT = "weight"
+"""Column of per-query tables with the weight of a query in the means."""
+_NUMBERS = (T.NumericType, T.BooleanType)
+
+
+def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
+    """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them.
+
+    Each table comes with the run that it holds, None where a column `run` tells. Rows of other runs than those of the
+    plan are left out. Rows that cannot be paired are refused by the action.
+
+    Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
+    partitions; three small shuffles of sums; four passes through Python workers. No action.
+    """
+    results = estimated_groups(tables, plan)
+    return results.repartition(1).mapInArrow(as_shipped(make_family(plan)), schema=COMPARISON_SCHEMA)
+
+
+def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
+    """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
+
+    Lazy; takes what `compare_queries` takes, and gives the columns of `COMPARISON_SCHEMA`.
+    """
+    rows = reduce(DataFrame.unionByName, canonical_rows(tables, plan))
+    if plan.cluster is not None:
+        schema = T.StructType(
+            [
+                *(one for one in rows.schema if one.name != CLUSTER),
+                T.StructField(UNIT, T.LongType()),
+                T.StructField(SOLO, T.BooleanType()),
+            ]
+        )
+        checked = rows.repartition(QUERY).sortWithinPartitions(QUERY)
+        rows = checked.mapInArrow(as_shipped(make_unifier(plan)), schema=schema)
+    order = [UNIT] if plan.cluster is None else [UNIT, SOLO, QUERY]
+    partial = (
+        rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(as_shipped(make_summer(plan)), schema=_PARTIAL)
+    )
+    merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(as_shipped(make_merger()), schema=_PARTIAL)
+    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(plan)), schema=COMPARISON_SCHEMA)
+
+
+def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:
+    """Select what a comparison needs, under the names that workers know: tables with the same columns, lazy."""
+    has_ideal = plan.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
+    has_status = any("status" in frame.columns for frame, _ in tables)
+    return [_selected(frame, run, plan, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
+
+
+def key_hash(names: Sequence[str]) -> Column:
+    """Hash of keys as text, by which queries and clusters get their random numbers."""
+    return F.xxhash64(F.lit("compare"), *[named(name).cast("string") for name in names])
+
+
+def _selected(
+    frame: DataFrame, run: str | None, plan: ComparisonPlan, *, has_ideal: bool, has_status: bool
+) -> DataFrame:
+    table = "per-query table" if run is None else f"per-query table of run {run!r}"
+    for name in plan.query:
+        require_column(frame, name, option("query"), table)
+    query, chosen = key_hash(plan.query), []
+    if plan.cluster is None:
+        chosen.append(query.alias(UNIT))
+    else:
+        require_column(frame, plan.cluster, option("cluster"), table)
+        cluster = F.when(named(plan.cluster).isNotNull(), key_hash([plan.cluster]))
+        chosen += [query.alias(QUERY), cluster.alias(CLUSTER)]
+    chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(plan.query)]
+    if run is None:
+        require_column(frame, RUN, "it says whose row it is", table)
+        numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(plan.runs)]
+        chosen.append(F.coalesce(*numbers).cast("int").alias(RUN))
+    else:
+        chosen.append(F.lit(plan.runs.index(run)).cast("int").alias(RUN))
+    require_column(frame, "k", "k", table)
+    chosen.append(named("k").cast("int").alias(K))
+    counts = _counts_in_means(frame, plan)
+    for at, one in enumerate(plan.metrics):
+        value = _number(frame, one.column, "metrics", table)
+        chosen.append(F.when(counts, value).alias(value_column(at)))
+    if has_ideal:
+        chosen.append(_number(frame, "idcg", "ideal", table).alias(IDCG))
+    if plan.weight is not None:
+        chosen.append(_number(frame, plan.weight, option("weight"), table).alias(WEIGHT))
+    for at, name in enumerate(plan.segment_columns):
+        require_column(frame, name, option("segments"), table)
+        chosen.append(named(name).alias(segment_column(at)))
+    if has_status:
+        is_missing = (
+            F.coalesce(named("status") == "missing", F.lit(False)) if "status" in frame.columns else F.lit(False)
+        )
+        chosen.append(is_missing.alias(MISSING))
+    rows = frame.where(named(RUN).isin(*plan.runs)) if run is None else frame
+    return _at_cutoffs(rows, plan).select(*chosen)
+
+
+def _counts_in_means(frame: DataFrame, plan: ComparisonPlan) -> Column:
+    """Whether a query counts in the means: under `no_relevant=skip` not if it has nothing relevant.
+
+    Tables of which no convention is told show that rule where their NDCG is null beside an IDCG.
+    """
+    if "status" not in frame.columns:
+        return F.lit(True)
+    skipped = F.lit(plan.skips_no_relevant)
+    if {"idcg", "ndcg"} <= set(frame.columns):
+        skipped |= named("idcg").isNotNull() & named("ndcg").isNull()
+    return ~(F.coalesce(named("status") == "no_relevant", F.lit(False)) & skipped)
+
+
+def _number(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    kind = require_column(frame, column, part, table)
+    if not isinstance(kind, _NUMBERS):
+        raise InputRefusedError(f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a number.")
+    return named(column).cast("double")
+
+
+def _at_cutoffs(rows: DataFrame, plan: ComparisonPlan) -> DataFrame:
+    """Leave out rows of cutoffs at which nothing is compared."""
+    wanted: set[int | None] = set()
+    for one in plan.metrics:
+        if one.cutoffs is None:
+            return rows
+        wanted |= one.cutoffs
+    numbers = [k for k in wanted if k is not None]
+    kept = named("k").isin(*numbers) if numbers else F.lit(False)
+    return rows.where(kept | named("k").isNull() if None in wanted else kept)
+
+
+def runs_in(frame: DataFrame) -> dict[str, bool]:
+    """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
+    has_weight = named(STORED_WEIGHT).isNotNull() if STORED_WEIGHT in frame.columns else F.lit(False)
+    rows = frame.where(named(RUN).isNotNull()).groupBy(*columns_of([RUN])).agg(F.max(has_weight)).collect()
+    return {str(run): bool(weighted) for run, weighted in sorted(map(tuple, rows), key=lambda row: str(row[0]))}

@@ -1,0 +1,328 @@
+"""The paired difference of two runs: its exact, mergeable state, and the estimates from it.
+
+Over the queries of a group, with weight w, value x of the baseline and y of the run: sums of w, wx, wy; of w^2,
+w^2 x, w^2 y, w^2 x^2, w^2 xy, w^2 y^2; and of what sign flips add up. For clusters the six squares are those of the
+sums of a cluster. All are exact (`kernels.exact`), so states of disjoint sets of queries merge by adding them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from ndcg_spark.core.exact import (
+    LIMB_BITS,
+    LOWEST_BIT,
+    N_LIMBS,
+    Limbs,
+    add_limbs,
+    from_limbs,
+    placed,
+    product_limbs,
+    to_limbs,
+    two_product,
+)
+from ndcg_spark.core.moments import refuse_light
+from ndcg_spark.core.ragged import FloatArray, IntArray
+from ndcg_spark.core.student import t_quantile, two_sided_p
+from ndcg_spark.errors import InputRefusedError
+
+FIRST = ("w", "wx", "wy")
+SQUARES = ("ww", "wwx", "wwy", "wwxx", "wwxy", "wwyy")
+FLIPS = ("delta", "n_differ")
+SUMS = (*FIRST, *SQUARES, *FLIPS)
+STATE_SIZE = len(SUMS) * N_LIMBS
+_AT = {name: number for number, name in enumerate(SUMS)}
+_ONE = -LOWEST_BIT // LIMB_BITS
+DELTA_UNIT = 2.0**-32
+_MOST_DELTA = 2.0**63
+FEW_QUERIES, FEW_CLUSTERS = 10, 50
+
+
+def deltas(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Differences y - x, rounded to whole multiples of 2^-32, half to even.
+
+    Parameters
+    ----------
+    x, y : float64, shape (n_queries,)
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+        0.0 for a tie, so a tie may differ by up to 2^-33.
+
+    Raises
+    ------
+    InputRefusedError
+        For values whose difference is 2^31 or more.
+    """
+    units = np.rint((y - x) / DELTA_UNIT)
+    if not np.abs(units).max(initial=0.0) < _MOST_DELTA:
+        raise InputRefusedError("a difference of two values is not finite or too large to compare (limit 2^31).")
+    return np.asarray(units * DELTA_UNIT)
+
+
+def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
+    """State of each query by itself, to be added up.
+
+    Parameters
+    ----------
+    x, y : float64, shape (n_queries,)
+        Values of the baseline and of the run, finite.
+    weights : float64, shape (n_queries,), or None
+        Finite and not negative; None counts every query once.
+    delta : float64, shape (n_queries,)
+        Of `deltas`.
+
+    Returns
+    -------
+    dict from int to int64, shape (n_queries,)
+        By the place in a state; what is zero for every query may be left out. Without weights the places of w, w^2,
+        w^2 x and w^2 y are left out: `fill_unweighted` gives a sum of states them.
+    """
+    differ = delta != 0
+    if weights is None:
+        found = {
+            "wx": to_limbs(x),
+            "wy": to_limbs(y),
+            "wwxx": product_limbs(x, x),
+            "wwxy": product_limbs(x, y),
+            "wwyy": product_limbs(y, y),
+            "delta": to_limbs(delta),
+            "n_differ": {_ONE: differ.astype(np.int64)},
+        }
+        return placed({_AT[name]: limbs for name, limbs in found.items()})
+    w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
+    wx, wy = two_product(weights, x), two_product(weights, y)
+    found = {
+        "w": w,
+        "wx": add_limbs(*map(to_limbs, wx)),
+        "wy": add_limbs(*map(to_limbs, wy)),
+        "ww": product_limbs(weights, weights),
+        "wwx": add_limbs(*(product_limbs(weights, part) for part in wx)),
+        "wwy": add_limbs(*(product_limbs(weights, part) for part in wy)),
+        "wwxx": add_limbs(*(product_limbs(a, b) for a in wx for b in wx)),
+        "wwxy": add_limbs(*(product_limbs(a, b) for a in wx for b in wy)),
+        "wwyy": add_limbs(*(product_limbs(a, b) for a in wy for b in wy)),
+        "delta": to_limbs(weights * delta),
+        "n_differ": to_limbs(np.where(differ, weights, 0.0)),
+    }
+    return placed({_AT[name]: limbs for name, limbs in found.items()})
+
+
+def cluster_squares(a: FloatArray, x: FloatArray, y: FloatArray) -> Limbs:
+    """Squares of the sums of each cluster by itself, to be added up.
+
+    Parameters
+    ----------
+    a, x, y : float64, shape (n_clusters,)
+        Sums of w, wx and wy over the queries of a cluster, rounded once each.
+
+    Returns
+    -------
+    dict from int to int64, shape (n_clusters,)
+        By the place in a state of six sums, in the order of `SQUARES`.
+    """
+    pairs = ((a, a), (a, x), (a, y), (x, x), (x, y), (y, y))
+    return placed({number: product_limbs(*pair) for number, pair in enumerate(pairs)})
+
+
+def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
+    """Fill in, where every weight is 1, the sums that the others leave: w, w^2, w^2 x and w^2 y.
+
+    Parameters
+    ----------
+    states : int64, shape (n_groups, STATE_SIZE)
+        Sums of `pair_states`; changed in place.
+    n_queries : int64, shape (n_groups,)
+    """
+    sums = states.reshape(-1, len(SUMS), N_LIMBS)
+    sums[:, _AT["w"], _ONE] = sums[:, _AT["ww"], _ONE] = n_queries
+    sums[:, _AT["wwx"]] = sums[:, _AT["wx"]]
+    sums[:, _AT["wwy"]] = sums[:, _AT["wy"]]
+
+
+class Squares(NamedTuple):
+    """Sums of squares over `n` units, which are queries or clusters."""
+
+    n: int
+    ww: Fraction
+    wwx: Fraction
+    wwy: Fraction
+    wwxx: Fraction
+    wwxy: Fraction
+    wwyy: Fraction
+
+    def spread(self, x: Fraction, y: Fraction, one: Fraction) -> Fraction:
+        """Sum of (x X + y Y + one A)^2, never below 0, scaled up for the loss of a degree of freedom."""
+        total = (
+            x * x * self.wwxx
+            + y * y * self.wwyy
+            + one * one * self.ww
+            + 2 * (x * y * self.wwxy + x * one * self.wwx + y * one * self.wwy)
+        )
+        return max(Fraction(0), total) * Fraction(self.n, self.n - 1)
+
+
+def sums_of(state: IntArray) -> dict[str, Fraction]:
+    """Read a state.
+
+    Parameters
+    ----------
+    state : int64, shape (STATE_SIZE,)
+
+    Returns
+    -------
+    dict from name in `SUMS` to Fraction
+    """
+    parts = state.reshape(len(SUMS), N_LIMBS).tolist()
+    return {name: from_limbs(part) for name, part in zip(SUMS, parts, strict=True)}
+
+
+def squares_of(state: IntArray, n: int) -> Squares:
+    """Read six sums of squares.
+
+    Parameters
+    ----------
+    state : int64, shape (6 * N_LIMBS,)
+    n : int
+        Queries, or clusters.
+
+    Returns
+    -------
+    Squares
+    """
+    return Squares(n, *(from_limbs(part) for part in state.reshape(len(SQUARES), N_LIMBS).tolist()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedEstimate:
+    """Estimates of a paired difference; None where one is not defined."""
+
+    value: float | None = None
+    baseline_value: float | None = None
+    difference: float | None = None
+    weight_sum: float = 0.0
+    std_error: float | None = None
+    df: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    t: float | None = None
+    p_value: float | None = None
+    lift: float | None = None
+    lift_low: float | None = None
+    lift_high: float | None = None
+
+
+def paired_estimate(
+    sums: dict[str, Fraction], squares: Squares, *, alpha: float, lift: str = "fieller", no_spread: bool = False
+) -> PairedEstimate:
+    """Difference of two means over the same queries, its error, interval and t-test, and the relative lift.
+
+    Parameters
+    ----------
+    sums : dict from str to Fraction
+        Of `sums_of`.
+    squares : Squares
+        Of queries, or of clusters.
+    alpha : float
+        Intervals have the level 1 - alpha.
+    lift : str
+        `fieller` or `delta`: the interval of the lift.
+    no_spread : bool
+        Whether all differences are the same, so that no test can be made.
+
+    Returns
+    -------
+    PairedEstimate
+        `difference` is (sum(wy) - sum(wx)) / sum(w), its error that of a regression on a constant, weighted by w,
+        with HC1 errors (or clustered ones).
+
+    References
+    ----------
+    MacKinnon and White, Some heteroskedasticity-consistent covariance matrix estimators, J. Econometrics 29, 1985.
+    Liang and Zeger, Longitudinal data analysis using generalized linear models, Biometrika 73(1), 1986.
+    Fieller, Some problems in interval estimation, JRSS B 16(2), 1954.
+    """
+    w = sums["w"]
+    if w == 0:
+        return PairedEstimate()
+    refuse_light(w)
+    x, y = sums["wx"] / w, sums["wy"] / w
+    found = {"value": float(y), "baseline_value": float(x), "difference": float(y - x), "weight_sum": float(w)}
+    ratio = y / x if x > 0 else None
+    if ratio is not None:
+        found["lift"] = float(ratio - 1)
+    if squares.n < 2:
+        return PairedEstimate(**found)
+    quantile = t_quantile(1 - alpha / 2, squares.n - 1)
+    std_error = 0.0 if no_spread else error_of_difference(sums, squares)
+    half = quantile * std_error
+    found |= {"std_error": std_error, "df": float(squares.n - 1)}
+    found |= {"ci_low": found["difference"] - half, "ci_high": found["difference"] + half}
+    if std_error > 0:
+        found["t"] = found["difference"] / std_error
+        found["p_value"] = two_sided_p(found["t"], squares.n - 1)
+    if ratio is not None:
+        ends = _fieller(x, y, w, squares, quantile) if lift == "fieller" else None
+        if lift == "delta":
+            half = quantile * lift_error(sums, squares)
+            ends = (found["lift"] - half, found["lift"] + half)
+        if ends is not None:
+            found["lift_low"], found["lift_high"] = ends
+    return PairedEstimate(**found)
+
+
+def error_of_difference(sums: dict[str, Fraction], squares: Squares) -> float:
+    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w).
+
+    Parameters
+    ----------
+    sums : dict from str to Fraction
+        `w`, the sum of the weights, above 0; `wx` and `wy`, the weighted sums of both runs.
+    squares : Squares
+        Of the units, at least two.
+
+    Returns
+    -------
+    float
+    """
+    w = sums["w"]
+    difference = (sums["wy"] - sums["wx"]) / w
+    return math.sqrt(float(squares.spread(Fraction(-1), Fraction(1), -difference) / (w * w)))
+
+
+def lift_error(sums: dict[str, Fraction], squares: Squares) -> float:
+    """Standard error of the lift by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx).
+
+    Parameters
+    ----------
+    sums : dict from str to Fraction
+        `wx` and `wy`, the weighted sums of both runs; R = wy / wx, and `wx` is not 0.
+    squares : Squares
+        Of the units, at least two.
+
+    Returns
+    -------
+    float
+    """
+    wx = sums["wx"]
+    return math.sqrt(float(squares.spread(-sums["wy"] / wx, Fraction(1), Fraction(0)) / (wx * wx)))
+
+
+def _fieller(x: Fraction, y: Fraction, w: Fraction, squares: Squares, quantile: float) -> tuple[float, float] | None:
+    """Ends of the lift: the roots R of (y - R x)^2 = t^2 var(y - R x), less 1; None if these are no interval."""
+    variance_x = squares.spread(Fraction(1), Fraction(0), -x) / (w * w)
+    variance_y = squares.spread(Fraction(0), Fraction(1), -y) / (w * w)
+    variance_d = squares.spread(Fraction(-1), Fraction(1), x - y) / (w * w)
+    covariance = (variance_x + variance_y - variance_d) / 2
+    t2 = Fraction(quantile) ** 2
+    a, b, c = x * x - t2 * variance_x, x * y - t2 * covariance, y * y - t2 * variance_y
+    if a <= 0:
+        return None
+    half = math.sqrt(max(0.0, float((b * b - a * c) / (a * a))))
+    return float(b / a - 1) - half, float(b / a - 1) + half

@@ -1,0 +1,193 @@
+"""P-values of sign flips and intervals of a Poisson bootstrap, from the sums of their replicates.
+
+A unit is a query, or a cluster of queries. All sums are whole numbers in units of 2^-256: nothing is rounded before
+the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs
+from ndcg_spark.core.ragged import FloatArray
+
+DRAWN = ("m", "a", "d", "aa", "ad", "dd")
+"""Sums of a replicate: how often units are drawn, their weights A and differences D, and the products of these."""
+MOST_EXACT = 16
+"""Differing units up to which all signs are tried."""
+SCALE = 1 << -LOWEST_BIT
+_ROUNDING = 50
+"""A spread below 2^-50 of the sum of squares is what rounding the squares has left."""
+
+
+class Interval(NamedTuple):
+    """Ends of an interval; None where they are not defined."""
+
+    low: float | None
+    high: float | None
+
+
+def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
+    """Put limbs together.
+
+    Parameters
+    ----------
+    limbs : dict from int to int64, shape (size,)
+    size : int
+
+    Returns
+    -------
+    object array of int, shape (size,)
+        In units of 2^-256.
+    """
+    total = np.zeros(size, dtype=object)
+    for place, limb in limbs.items():
+        total = total + (limb.astype(object) << (LIMB_BITS * place))
+    return total
+
+
+def exact_flip_p(differences: Sequence[float], slack: Fraction) -> float:
+    """P-value of the sign-flip test, all signs being tried.
+
+    Parameters
+    ----------
+    differences : sequence of float
+        Those of the units that are not 0, at most `MOST_EXACT`.
+    slack : Fraction
+        How much the rounded differences may be off in sum: sums so near to the observed one count as equal.
+
+    Returns
+    -------
+    float
+        Share of the signs that make the sum as large in size as it is.
+
+    References
+    ----------
+    Fisher, The Design of Experiments, 1935, chapter 3.
+
+    Examples
+    --------
+    >>> exact_flip_p([0.25, 0.125, 0.125], Fraction(0))
+    0.25
+    """
+    if not differences:
+        return 1.0
+    wholes = [int(Fraction(one) * SCALE) for one in differences]
+    least = abs(sum(wholes)) - int(slack * SCALE)
+    sums = np.array(wholes[:1], dtype=object)  # the other half of the signs has the same sums, negative
+    for one in wholes[1:]:
+        sums = np.concatenate([sums + one, sums - one])
+    return float(np.count_nonzero(np.abs(sums) >= least)) / len(sums)
+
+
+def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int) -> float:
+    """P-value of the sign-flip test from random signs.
+
+    Parameters
+    ----------
+    sums : dict from int to int64, shape (n_flips,)
+        Limbs of the sum of differences under each flip.
+    observed : Fraction
+        Their sum as it is.
+    slack : Fraction
+        As for `exact_flip_p`.
+    n_flips : int
+
+    Returns
+    -------
+    float
+        (1 + count) / (1 + n_flips): the observed sum is one of those that are possible.
+
+    References
+    ----------
+    Phipson and Smyth, Permutation p-values should never be zero, Stat. Appl. Genet. Mol. Biol. 9(1), 2010.
+    """
+    least = abs(observed * SCALE) - slack * SCALE
+    count = np.count_nonzero(np.abs(whole_numbers(sums, n_flips)) >= math.ceil(least))
+    return (1 + int(count)) / (1 + n_flips)
+
+
+def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: int) -> tuple[FloatArray, FloatArray]:
+    """Mean of every bootstrap replicate, and its distance from the estimate in standard errors.
+
+    Parameters
+    ----------
+    drawn : dict from name in `DRAWN` to limbs, shape (n_replicates,)
+        Only `m`, `d` and `dd` where every unit has the weight 1.
+    difference : float
+        The estimate.
+    n_replicates : int
+
+    Returns
+    -------
+    tuple of float64 arrays
+        `means` of the replicates that drew anything; `distances` of those that have two draws and a spread.
+
+    References
+    ----------
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5 (bootstrap-t).
+    """
+    sums = {name: whole_numbers(limbs, n_replicates).tolist() for name, limbs in drawn.items()}
+    ones = sums["m"]
+    means, distances = [], []
+    for r in range(n_replicates):
+        m, d, dd = ones[r] // SCALE, sums["d"][r], sums["dd"][r]
+        a = sums["a"][r] if "a" in sums else ones[r]
+        aa = sums["aa"][r] if "aa" in sums else ones[r]
+        ad = sums["ad"][r] if "ad" in sums else d
+        if a == 0:
+            continue
+        mean = d / a  # of whole numbers: rounded once
+        means.append(mean)
+        spread = dd * a * a - 2 * d * ad * a + d * d * aa
+        if m >= 2 and spread > dd * a * a >> _ROUNDING:
+            std_error = math.sqrt(m * spread * SCALE / ((m - 1) * a**4))
+            distances.append((mean - difference) / std_error)
+    return np.array(means), np.array(distances)
+
+
+def percentile_interval(means: FloatArray, *, alpha: float) -> Interval:
+    """Percentile interval of a bootstrap.
+
+    Parameters
+    ----------
+    means : float64, shape (n_replicates,)
+    alpha : float
+        The interval has the level 1 - alpha.
+
+    Returns
+    -------
+    Interval
+    """
+    if not len(means):
+        return Interval(None, None)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return Interval(float(low), float(high))
+
+
+def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Interval:
+    """Studentised interval of a bootstrap (bootstrap-t).
+
+    Parameters
+    ----------
+    distances : float64, shape (n_replicates,)
+        Of `replicate_values`.
+    difference, std_error : float
+        The estimate and its error.
+    alpha : float
+        The interval has the level 1 - alpha.
+
+    Returns
+    -------
+    Interval
+    """
+    if not len(distances):
+        return Interval(None, None)
+    low, high = np.quantile(distances, [alpha / 2, 1 - alpha / 2])
+    return Interval(float(difference - high * std_error), float(difference - low * std_error))

@@ -1,0 +1,333 @@
+"""Sums of groups in, rows of a comparison out: estimates, tests, and what many tests at once leave of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.comparison.kernels.many_tests import benjamini_hochberg, holm
+from ndcg_spark.comparison.kernels.paired import (
+    DELTA_UNIT,
+    FEW_CLUSTERS,
+    FEW_QUERIES,
+    FIRST,
+    PairedEstimate,
+    Squares,
+    error_of_difference,
+    paired_estimate,
+    squares_of,
+    sums_of,
+)
+from ndcg_spark.comparison.kernels.replicates import (
+    exact_flip_p,
+    hashed_flip_p,
+    percentile_interval,
+    replicate_values,
+    studentised_interval,
+)
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.tasks.replicating import add_replicates
+from ndcg_spark.comparison.tasks.totals import (
+    BASE,
+    BLOCKS,
+    COUNTS,
+    DRAWS,
+    SQUARES_SIZE,
+    UNITS,
+    Base,
+    GroupKey,
+    Sums,
+    Totals,
+    named_limbs,
+    stored_numbers,
+    sums_from_bytes,
+    travelling,
+)
+from ndcg_spark.core.batches import BatchFunction, batch_function
+from ndcg_spark.core.exact import N_LIMBS
+from ndcg_spark.core.student import detectable_effect, required_units
+from ndcg_spark.errors import InputRefusedError
+
+_TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
+RESULT_SCHEMA = pa.schema(
+    [
+        *((name, _TEXT) for name in ("run", "baseline", "segment_by", "segment", "metric")),
+        ("k", _INT),
+        *((name, _WHOLE) for name in COUNTS),
+        *(
+            (name, _NUMBER)
+            for name in (
+                "value", "baseline_value", "difference", "weight_sum", "std_error", "df", "ci_low", "ci_high", "t",
+                "p_value", "p_sign_flip", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift", "lift_low",
+                "lift_high", "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde",
+            )
+        ),
+        *((name, _WHOLE) for name in ("n_flips", "n_replicates", "seed", "family_size", "n_required")),
+        *((name, _TEXT) for name in ("verdict", "note", "cluster_by", "unpaired")),
+        ("state", _WHOLES),
+        ("replicates", _WHOLES),
+    ]
+)  # fmt: skip
+"""Columns of a comparison."""
+ONE_SIDE_EMPTY = "one_side_empty"
+"""Note on a segment in which one of the runs has no query: what the other has is compared with nothing."""
+OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
+"""Columns that depend on all rows of a comparison."""
+UNTESTED, UNCLEAR = "untested", "unclear"
+"""Verdicts that are settled before the family is there: of a companion, which is stored as null; of no evidence."""
+HELD_RESULTS = 64
+"""Rows of a batch of results; with stored replicates a row has some hundred kilobytes."""
+_SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
+
+
+def make_finisher(plan: ComparisonPlan) -> BatchFunction:
+    """Build the function from merged rows, all of a group in one worker, to results without their family."""
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        bases: dict[GroupKey, Base] = {}
+        blocks: dict[GroupKey, dict[tuple[int, int], Sums]] = {}
+        units: dict[GroupKey, list[bytes]] = {}
+        for key, kind, block, payload in travelling(batches):
+            if kind == BASE:
+                bases[key] = Base.from_bytes(payload)
+            elif kind == UNITS:
+                units.setdefault(key, []).append(payload)
+            else:
+                blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
+        rows: list[dict[str, Any]] = []
+        for key, base in bases.items():
+            totals = _gathered(base, blocks.pop(key, {}), plan)
+            add_replicates(totals, units.pop(key, []), plan)
+            rows.append(_result(key, totals, plan))
+            if len(rows) >= HELD_RESULTS:
+                yield _row_batch(rows)
+                rows = []
+        if rows:
+            yield _row_batch(rows)
+
+    return batch_function(finish)
+
+
+def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
+
+
+def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], plan: ComparisonPlan) -> Totals:
+    """Put blocks of replicates in their places."""
+    totals = Totals(base)
+    for (kind, block), sums in blocks.items():
+        whole, length = (totals.drawn, plan.replicates) if kind == DRAWS else (totals.flipped, plan.flips)
+        start = block * BLOCKS[kind]
+        for place, its in sums.items():
+            whole.setdefault(place, np.zeros(length, dtype=np.int64))[start : start + len(its)] = its
+    return totals
+
+
+def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
+    """Compute a row of a comparison. The columns that need its family of tests are added later."""
+    baseline, run = plan.pairs[key.pair]
+    names = ((), *plan.segment_sets)[key.segment_set]
+    stored = None
+    if plan.keep_replicates:
+        stored = stored_numbers([(plan.replicates, totals.drawn), (plan.flips, totals.flipped)])
+    metric = plan.metrics[key.metric]
+    row = {
+        "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
+        "metric": metric.name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
+        "unpaired": plan.unpaired, "n_replicates": plan.replicates, "state": totals.base.state.tolist(),
+        "replicates": stored, **estimates_of(totals, plan),
+    }  # fmt: skip
+    return settled(row, is_companion=plan.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
+
+
+def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:
+    """A row whose verdict does not depend on its family, if it is one of those that are not tested."""
+    if one_side_empty:
+        note = ",".join([ONE_SIDE_EMPTY, *filter(None, [row["note"]])])
+        row = row | {"note": note, "p_value": None, "p_sign_flip": None, "verdict": UNCLEAR}
+    return row | {"p_value": None, "verdict": UNTESTED} if is_companion else row
+
+
+def estimates_of(totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
+    """Counts of a group, and all that is estimated from its sums; what is not defined is left out or None."""
+    base = totals.base
+    counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
+    n = counts["n_queries"]
+    sums, queries = sums_of(base.state), query_squares(base)
+    clustered = plan.cluster is not None
+    squares = squares_of(base.squares, counts["n_clusters"]) if clustered else queries
+    no_spread = has_no_spread(base)
+    found = paired_estimate(sums, squares, alpha=plan.alpha, lift=plan.lift, no_spread=no_spread)
+    row: dict[str, Any] = {**counts, "n_clusters": None}
+    row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
+    row |= _flips(totals, sums, plan) | _bootstrap(totals, found, n, plan) | _power(found, squares, n, plan)
+    if clustered:
+        row["n_clusters"] = counts["n_clusters"]
+        if squares.ww:
+            row["n_clusters_effective"] = float(sums["w"] ** 2 / squares.ww)
+        row |= design_of(found.std_error, sums, queries)
+    row["note"] = ",".join(notes_of(row, no_spread=no_spread))
+    return row
+
+
+def query_squares(base: Base) -> Squares:
+    """Sums of squares over the queries of a group."""
+    return squares_of(base.state[_SQUARES], int(base.counts[0]))
+
+
+def has_no_spread(base: Base) -> bool:
+    """Whether all differences of a group are the same, so that no test can be made."""
+    return bool(base.counts[0] > 1 and base.low == base.high)
+
+
+def _flips(totals: Totals, sums: dict[str, Fraction], plan: ComparisonPlan) -> dict[str, Any]:
+    base, slack = totals.base, sums["n_differ"] * Fraction(DELTA_UNIT)
+    if not base.counts[0]:
+        return {}
+    if base.differences is not None:
+        return {"p_sign_flip": exact_flip_p(base.differences, slack), "n_flips": 0}
+    if not plan.flips:
+        return {}
+    return {"p_sign_flip": hashed_flip_p(totals.flipped, sums["delta"], slack, plan.flips), "n_flips": plan.flips}
+
+
+def _bootstrap(totals: Totals, found: PairedEstimate, n: int, plan: ComparisonPlan) -> dict[str, Any]:
+    if not plan.replicates or n < FEW_QUERIES or found.difference is None or not found.std_error:
+        return {}
+    drawn = named_limbs(totals.drawn)
+    means, distances = replicate_values(drawn, found.difference, plan.replicates)
+    low, high = percentile_interval(means, alpha=plan.alpha)
+    t_low, t_high = studentised_interval(distances, found.difference, found.std_error, alpha=plan.alpha)
+    return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
+
+
+def _power(found: PairedEstimate, squares: Squares, n: int, plan: ComparisonPlan) -> dict[str, Any]:
+    if not found.std_error or found.df is None:
+        return {}
+    row: dict[str, Any] = {"mde": detectable_effect(found.std_error, found.df, alpha=plan.alpha)}
+    if plan.effect is not None:
+        units = required_units(plan.effect, found.std_error, squares.n, alpha=plan.alpha)
+        row["n_required"] = math.ceil(Fraction(units * n, squares.n))
+    return row
+
+
+def design_of(std_error: float | None, sums: dict[str, Fraction], queries: Squares) -> dict[str, Any]:
+    """What an error that takes some queries as dependent is against one that takes none."""
+    if std_error is None or queries.n < 2:
+        return {}
+    plain = error_of_difference(sums, queries)
+    if plain <= 0:
+        return {}
+    effect = (std_error / plain) ** 2
+    return {"design_effect": effect, "n_effective": queries.n / effect if effect else None}
+
+
+def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
+    """Words that a reader must know about a row."""
+    if no_spread:
+        yield "no_spread"
+    if row["n_queries"] < FEW_QUERIES:
+        yield "few_queries"
+    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < FEW_CLUSTERS:
+        yield "few_clusters"
+
+
+def make_family(plan: ComparisonPlan) -> BatchFunction:
+    """Build the function that adjusts the p-values of all rows of a comparison, and decides on each."""
+
+    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], plan)
+        _refuse_empty_sides(tables, plan)
+        p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
+        for batch in decided(tables, p_values, alpha=plan.alpha, margin=plan.margin):
+            yield batch.cast(RESULT_SCHEMA)
+
+    return batch_function(decide)
+
+
+def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], plan: ComparisonPlan) -> None:
+    """Refuse a run without rows: by `unpaired=zero` its queries would all count as zeros."""
+    names = ("run", "baseline", "segment_by", "k", "note", "n_only_run")
+    rows = [row for batch in tables for row in batch.select(names).to_pylist() if not row["segment_by"]]
+    there, lacking = set(), []
+    for row in rows:
+        if ONE_SIDE_EMPTY not in row["note"].split(","):
+            there |= {row["run"], row["baseline"]}
+        else:
+            has, lacks = ("run", "baseline") if row["n_only_run"] else ("baseline", "run")
+            there.add(row[has])
+            lacking.append((row[lacks], row[has], "all" if row["k"] is None else row["k"]))
+    if not lacking:
+        return
+    lacks, has, k = min(lacking, key=lambda one: (one[0] in there, *map(str, one)))
+    if lacks in there:
+        raise InputRefusedError(
+            f"run {lacks!r} has no query at k={k}, where {has!r} has some; choose cutoffs that both have (k)."
+        )
+    known = ", ".join(repr(run) for run in plan.runs if run in there)
+    raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
+
+
+def _at_its_cutoffs(tables: list[pa.RecordBatch], plan: ComparisonPlan) -> list[pa.RecordBatch]:
+    """Leave out rows of a metric at cutoffs at which no pair has a query with a value.
+
+    Per-query tables have a row for each cutoff, and a metric is null where it was not asked for. Rows stay where the
+    cutoff was named, and of a metric that has no value at all.
+    """
+    compared: dict[str, set[int | None]] = {}
+    for batch in tables:
+        for row in batch.select(["segment_by", "metric", "k", "n_queries"]).to_pylist():
+            if not row["segment_by"] and row["n_queries"]:
+                compared.setdefault(row["metric"], set()).add(row["k"])
+    everywhere = {one.name for one in plan.metrics if one.cutoffs is None} & compared.keys()
+    kept = []
+    for batch in tables:
+        at = zip(batch.column("metric").to_pylist(), batch.column("k").to_pylist(), strict=True)
+        rows = batch.filter(pa.array([name not in everywhere or k in compared[name] for name, k in at], pa.bool_()))
+        kept += [rows] if rows.num_rows else []
+    return kept
+
+
+def decided(
+    tables: Sequence[pa.RecordBatch], p_values: Sequence[float | None], *, alpha: float, margin: float
+) -> Iterator[pa.RecordBatch]:
+    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given.
+
+    Rows whose verdict is settled already are not in the family.
+    """
+    before = [verdict for batch in tables for verdict in batch.column("verdict").to_pylist()]
+    p_values = [None if verdict else p for p, verdict in zip(p_values, before, strict=True)]
+    adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
+    family, at = sum(p is not None for p in p_values), 0
+    for batch in tables:
+        its, given = adjusted[at : at + batch.num_rows], before[at : at + batch.num_rows]
+        at += batch.num_rows
+        low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
+        verdicts = [
+            (None if verdict == UNTESTED else verdict)
+            if verdict
+            else verdict_of(p, d, at_least, alpha=alpha, margin=margin)
+            for (p, _), d, at_least, verdict in zip(its, difference, low, given, strict=True)
+        ]
+        columns = {
+            "p_holm": pa.array([p for p, _ in its], _NUMBER),
+            "p_bh": pa.array([p for _, p in its], _NUMBER),
+            "family_size": pa.array([family] * batch.num_rows, _WHOLE),
+            "verdict": pa.array(verdicts, _TEXT),
+        }
+        arrays = [columns.get(name, batch.column(name)) for name in batch.schema.names]
+        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def verdict_of(
+    p_holm: float | None, difference: float | None, ci_low: float | None, *, alpha: float, margin: float
+) -> str:
+    """Say in a word what a comparison shows."""
+    if p_holm is not None and difference is not None and p_holm <= alpha:
+        return "better" if difference > 0 else "worse"
+    return "not_worse" if ci_low is not None and ci_low > -margin else UNCLEAR

@@ -1,0 +1,265 @@
+"""Per-query rows of several runs in, the queries with the values of all runs side by side out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.comparison.kernels.resampling import WordArray
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    int_values,
+    joined,
+    plain_texts,
+    value_at,
+)
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
+from ndcg_spark.errors import InputRefusedError, option
+
+UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
+    "unit", "solo", "query", "cluster", "run", "k", "idcg", "weight", "missing",
+)  # fmt: skip
+UNWEIGHTED = f"{option('weight', repr(''))} compares without weights"
+PAIR = "__pair"
+"""Part of the query key by which pairs of nights are told apart; it tells a person nothing."""
+CHUNK_ROWS = 2**17
+"""Rows that are put side by side at once."""
+_WHOLE_LIST = -1
+"""Stands for a null k."""
+
+
+def key_column(number: int) -> str:
+    """Name of a column of the query key."""
+    return f"key_{number}"
+
+
+def value_column(number: int) -> str:
+    """Name of the column of a metric."""
+    return f"value_{number}"
+
+
+def segment_column(number: int) -> str:
+    """Name of a segment column."""
+    return f"segment_{number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queries:
+    """Queries of a chunk; `n` of them, with K cutoffs and R runs.
+
+    `units` are hashes of the unit that is drawn, the query or its cluster; queries of a unit lie together. With
+    clusters, `solo` tells whether the query has none, and so is one by itself. `present` and each metric of `values`
+    have shape (n, K, R); a value is NaN where it is null or its row is not there. `rows` has a row of each query, for
+    messages.
+    """
+
+    units: WordArray
+    solo: BoolArray | None
+    cutoffs: tuple[int | None, ...]
+    present: BoolArray
+    values: tuple[FloatArray, ...]
+    weights: FloatArray | None
+    segments: dict[str, pa.Array]
+    rows: pa.RecordBatch
+
+
+def make_unifier(plan: ComparisonPlan, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
+    """Build the function that checks the rows of each query and gives all of them its cluster, weight and segments.
+
+    Rows must come sorted by query; the result is to be sorted by unit.
+    """
+
+    def unify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in whole_units(batches, QUERY, chunk_rows):
+            ids, chosen = _checked(rows, plan)
+            columns = {name: rows.column(name) for name in rows.schema.names if name != CLUSTER}
+            shared = [name for name in columns if name == WEIGHT or name.startswith("segment_")]
+            from_row = pa.array(chosen[ids])
+            columns |= {name: rows.column(name).take(from_row) for name in shared}
+            cluster = rows.column(CLUSTER).take(from_row)
+            columns[UNIT] = pc.coalesce(cluster, rows.column(QUERY))
+            columns[SOLO] = cluster.is_null()
+            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    return batch_function(unify)
+
+
+def whole_units(
+    batches: Iterator[pa.RecordBatch], key: str, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Put batches together to chunks of about `chunk_rows` rows that end where a value of the key column ends."""
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(plain_texts(batch))
+        n_held += batch.num_rows
+        if n_held >= chunk_rows:
+            rows = joined(held)
+            keys = int_values(rows.column(key))
+            end = int(np.flatnonzero(keys != keys[-1])[-1]) + 1 if keys[0] != keys[-1] else 0
+            if end:
+                yield rows.slice(0, end)
+            held = [rows.slice(end)]
+            n_held = rows.num_rows - end if end else 0  # a unit that fills a chunk: wait for as many rows again
+    if held:
+        yield joined(held)
+
+
+def read_queries(rows: pa.RecordBatch, plan: ComparisonPlan) -> Queries:
+    """Put the rows of each query side by side; refuse what does not fit together.
+
+    The rows are canonical and sorted by unit, and all rows of a query are there.
+    """
+    ids, chosen = _checked(rows, plan)
+    n = len(chosen)
+    cutoffs, k_codes = np.unique(int_values(pc.fill_null(rows.column(K), _WHOLE_LIST)), return_inverse=True)
+    shape = (n, len(cutoffs), len(plan.runs))
+    cells = (ids * shape[1] + k_codes) * shape[2] + int_values(rows.column(RUN))
+    _refuse_repeats(rows, cells, plan)
+    present = np.zeros(n * shape[1] * shape[2], dtype=np.bool_)
+    present[cells] = True
+
+    def spread(column: str) -> FloatArray:
+        values, known = float_values(rows.column(column))
+        found = np.full(len(present), np.nan)
+        found[cells] = np.where(known, values, np.nan)
+        return found.reshape(shape)
+
+    if IDCG in rows.schema.names:
+        _refuse_ideals(rows, spread(IDCG), ids, plan)
+    from_row = pa.array(chosen)
+    values = tuple(spread(value_column(number)) for number in range(len(plan.metrics)))
+    weights = None
+    if WEIGHT in rows.schema.names:
+        has_value = np.logical_or.reduce([~np.isnan(its).all(axis=(1, 2)) for its in values])
+        weights = _weights(rows, chosen, has_value, plan)
+    return Queries(
+        units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
+        solo=flags_of(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
+        cutoffs=tuple(None if k == _WHOLE_LIST else int(k) for k in cutoffs),
+        present=present.reshape(shape),
+        values=values,
+        weights=weights,
+        segments={
+            name: rows.column(segment_column(number)).take(from_row)
+            for number, name in enumerate(plan.segment_columns)
+        },
+        rows=rows.select([key_column(number) for number in range(len(plan.query))]).take(from_row),
+    )
+
+
+def _checked(rows: pa.RecordBatch, plan: ComparisonPlan) -> tuple[IntArray, IntArray]:
+    """Number the query of each row, and choose a row of each query that speaks for it."""
+    ids = _query_ids(rows, plan)
+    n_rows, missing = rows.num_rows, np.zeros(rows.num_rows, dtype=np.bool_)
+    if MISSING in rows.schema.names:
+        missing = flags_of(rows.column(MISSING))
+    # A query that a run misses may lack what only that run's own rows would tell; those of the other run speak.
+    rank = np.arange(n_rows) + n_rows * missing
+    chosen = np.full(int(ids[-1]) + 1 if n_rows else 0, 2 * n_rows, dtype=np.int64)
+    np.minimum.at(chosen, ids, rank)
+    chosen %= max(n_rows, 1)
+    names = {WEIGHT: plan.weight, CLUSTER: plan.cluster}
+    names |= {segment_column(number): name for number, name in enumerate(plan.segment_columns)}
+    for column, name in names.items():
+        if column in rows.schema.names:
+            _refuse_differing(rows, column, str(name), (ids, chosen, missing), plan)
+    return ids, chosen
+
+
+def _query_ids(rows: pa.RecordBatch, plan: ComparisonPlan) -> IntArray:
+    """Number queries from 0 on, in the order of the rows; keys decide where hashes collide."""
+    keys = [rows.column(key_column(number)) for number in range(len(plan.query))]
+    for column, name in zip(keys, plan.query, strict=True):
+        if column.null_count:
+            raise InputRefusedError(f"a row has no query: column {name!r} is null; leave such rows out.")
+    starts = np.ones(rows.num_rows, dtype=np.bool_)
+    starts[1:] = False
+    for name in (UNIT, QUERY):
+        if name in rows.schema.names:
+            values = np.asarray(rows.column(name).to_numpy(zero_copy_only=False))
+            starts[1:] |= values[1:] != values[:-1]
+    ids = np.cumsum(starts) - 1
+    first = pa.array(np.flatnonzero(starts)[ids])
+    if all(pc.all(pc.equal(column, column.take(first))).as_py() for column in keys):
+        return ids
+    coded = [ids, *(int_values(column.dictionary_encode().indices) for column in keys)]
+    return np.asarray(np.unique(np.column_stack(coded), axis=0, return_inverse=True)[1]).reshape(-1)
+
+
+def _refuse_differing(
+    rows: pa.RecordBatch,
+    column: str,
+    name: str,
+    queries: tuple[IntArray, IntArray, BoolArray],
+    plan: ComparisonPlan,
+) -> None:
+    ids, chosen, missing = queries
+    encoded = rows.column(column).dictionary_encode()
+    codes = int_values(pc.fill_null(encoded.indices, -1))
+    differ = (codes != codes[chosen][ids]) & ~(missing & (codes < 0))
+    if differ.any():
+        row = int(np.flatnonzero(differ)[0])
+        seen = [value_at(rows.column(column), at) for at in (int(chosen[ids[row]]), row)]
+        shown = "" if column == CLUSTER else f" ({seen[0]!r} and {seen[1]!r})"
+        way_out = f" ({UNWEIGHTED})" if column == WEIGHT else ""
+        what = f"has two values of column {name!r}{shown}; it must be the same in all runs{way_out}"
+        _refuse(rows, row, what, plan)
+
+
+def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, plan: ComparisonPlan) -> None:
+    if np.bincount(cells, minlength=1).max() <= 1:
+        return
+    order = np.argsort(cells, kind="stable")
+    repeats = order[1:][cells[order][1:] == cells[order][:-1]]
+    if len(repeats):
+        row = int(repeats.min())
+        run, k = plan.runs[rows.column(RUN)[row].as_py()], rows.column(K)[row].as_py()
+        where = f"run {run!r} at k={'all' if k is None else k}"
+        _refuse(rows, row, f"comes twice in {where}; choose the rows of one night and data set", plan)
+
+
+def _refuse_ideals(rows: pa.RecordBatch, ideals: FloatArray, ids: IntArray, plan: ComparisonPlan) -> None:
+    low = np.where(np.isnan(ideals), np.inf, ideals).min(axis=2, initial=np.inf)
+    high = np.where(np.isnan(ideals), -np.inf, ideals).max(axis=2, initial=-np.inf)
+    differ = np.flatnonzero((low < high).any(axis=1))
+    if len(differ):
+        query = int(differ[0])
+        row = int(np.flatnonzero(ids == query)[0])
+        at = int(np.flatnonzero(low[query] < high[query])[0])
+        ends = f"{low[query, at]:g} and {high[query, at]:g}"
+        what = f"has two values of IDCG, {ends}: the runs were evaluated with different judgments"
+        _refuse(rows, row, f"{what} (a convention with ideal=retrieved allows that)", plan)
+
+
+def _weights(rows: pa.RecordBatch, chosen: IntArray, has_value: BoolArray, plan: ComparisonPlan) -> FloatArray:
+    """Weight of each query; 0 where it is unknown and no run has a value."""
+    values, known = float_values(rows.column(WEIGHT))
+    weights, known = values[chosen], known[chosen]
+    bad = (~known & has_value) | ~(weights >= 0) | np.isinf(weights)
+    if bad.any():
+        row = int(chosen[np.flatnonzero(bad)[0]])
+        seen = rows.column(WEIGHT)[row].as_py()
+        _refuse(rows, row, f"has the weight {seen}; weights must be finite and not negative ({UNWEIGHTED})", plan)
+    return weights
+
+
+def _refuse(rows: pa.RecordBatch, row: int, what: str, plan: ComparisonPlan) -> NoReturn:
+    raise InputRefusedError(f"query {query_text(rows, row, plan.query)} {what}.")
+
+
+def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:
+    """Name the query of a row for a person: `query_id=7`."""
+    shown = [(at, name) for at, name in enumerate(names) if name != PAIR]
+    return ", ".join(f"{name}={value_at(rows.column(key_column(at)), row)}" for at, name in shown)

@@ -1,0 +1,332 @@
+"""Rows of queries in, exact sums per group out: moments, and replicates of bootstrap and sign flips.
+
+Replicates are matrix products. The columns of all metrics and cutoffs share the random numbers of a query, which take
+longer to make than to multiply with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.comparison.kernels.paired import STATE_SIZE, cluster_squares, deltas, fill_unweighted, pair_states
+from ndcg_spark.comparison.kernels.replicates import MOST_EXACT
+from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flipped_sums
+from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
+from ndcg_spark.comparison.tasks.replicating import Units, drawn_columns, limb_columns, units_to_bytes
+from ndcg_spark.comparison.tasks.totals import SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
+from ndcg_spark.core.batches import BatchFunction, batch_function, plain_values
+from ndcg_spark.core.exact import rounded_sums, two_product
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
+from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummingLimits:
+    """Sizes that decide how a worker adds up, and change no sum.
+
+    `chunk_rows` are put side by side at once. A segment with fewer units than `few_units` in a chunk sends them as
+    they are, in 24 bytes each, and not 208 kB of replicates. `held_bytes` of sums of replicates are held by a worker
+    before it sends all of them on.
+    """
+
+    chunk_rows: int = CHUNK_ROWS
+    few_units: int = 512
+    held_bytes: int = 2**28
+
+
+_LIMITS = SummingLimits()
+
+
+def make_summer(plan: ComparisonPlan, limits: SummingLimits = _LIMITS) -> BatchFunction:
+    """Build the function from canonical rows, sorted by unit, to `PARTIAL_SCHEMA`."""
+
+    def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: dict[GroupKey, Totals] = {}
+        for rows in whole_units(batches, UNIT, limits.chunk_rows):
+            _add_chunk(held, read_queries(rows, plan), plan, limits)
+            if _size(held, plan) > limits.held_bytes:
+                yield from partial_batches(held)
+                held = {}
+        yield from partial_batches(held)
+
+    return batch_function(add_up)
+
+
+def _size(held: dict[GroupKey, Totals], plan: ComparisonPlan) -> int:
+    return sum(
+        8 * (STATE_SIZE + plan.replicates * len(one.drawn) + plan.flips * len(one.flipped)) + sum(map(len, one.units))
+        for one in held.values()
+    )
+
+
+class Pairs(NamedTuple):
+    """Values of a pair of runs for one metric and cutoff, in the order of the queries; 0 where they are not used."""
+
+    pair: int
+    metric: int
+    k: int | None
+    used: BoolArray
+    both: BoolArray
+    only_run: BoolArray
+    only_baseline: BoolArray
+    skipped: BoolArray
+    x: FloatArray
+    y: FloatArray
+    w: FloatArray | None
+    delta: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Queries of a chunk in the order of the groups of a segment set, and the units of each group.
+
+    `number` is that of the segment set, where 0 is all queries, and `texts` are the segments of the groups. `order`
+    lists queries, those of a group together, and in it those of a unit. Groups begin in it at `starts`; units begin
+    and end in it at `unit_offsets`, None if each query is one. `unit_starts` has the number of the first unit of each
+    group, and `hashes` one of each unit.
+    """
+
+    number: int
+    texts: list[str | None]
+    order: IntArray
+    starts: IntArray
+    unit_offsets: IntArray | None
+    unit_starts: IntArray
+    hashes: WordArray
+
+    @property
+    def least_units(self) -> int:
+        """Units of the smallest group."""
+        return int(np.diff(np.append(self.unit_starts, len(self.hashes))).min())
+
+    def group_sums(self, values: IntArray) -> IntArray:
+        """Sum numbers of queries by group."""
+        return np.asarray(np.add.reduceat(values[self.order], self.starts))
+
+    def unit_sums(self, *parts: FloatArray) -> FloatArray:
+        """Sum numbers of queries, given in parts, by unit; each sum is rounded once."""
+        ordered = [part[self.order] for part in parts]
+        return ordered[0] if self.unit_offsets is None else rounded_sums(ordered, self.unit_offsets)
+
+
+def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping:
+    n = len(queries.units)
+    codes = np.zeros(n, dtype=np.int64)
+    for name in names:
+        encoded = queries.segments[name].dictionary_encode()
+        its = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        codes = np.unique(codes * (len(encoded.dictionary) + 1) + its, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    first = pa.array(order[starts])
+    texts = segment_texts(
+        [plain_values(pa.chunked_array([queries.segments[name].take(first)])) for name in names], len(starts)
+    )
+    units = queries.units[order]
+    if queries.solo is None:
+        return Grouping(number, texts, order, starts, None, starts, units)
+    solo = queries.solo[order]
+    begins = np.concatenate([[True], (units[1:] != units[:-1]) | (solo[1:] != solo[:-1]) | solo[1:]])
+    begins[starts] = True
+    at = np.flatnonzero(begins)
+    return Grouping(number, texts, order, starts, np.append(at, n), np.searchsorted(at, starts), units[at])
+
+
+def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonPlan, limits: SummingLimits) -> None:
+    sets = ((), *plan.segment_sets)
+    groupings = [_grouping(queries, number, names) for number, names in enumerate(sets)]
+    compared = list(_pairs(queries, plan))
+    for one in compared:
+        limbs = pair_states(one.x, one.y, one.w, one.delta)
+        for grouping in groupings:
+            _add_sums(held, one, limbs, grouping)
+    # Without clusters the replicates of all queries are the sums of those of a segment set with large segments.
+    adds_up = queries.solo is None and len(groupings) > 1 and groupings[1].least_units >= limits.few_units
+    for grouping in groupings[1:] if adds_up else groupings:
+        to_all = adds_up and grouping.number == 1
+        _add_units(held, compared, grouping, plan, limits, clustered=queries.solo is not None, to_all=to_all)
+
+
+def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
+    weighted = np.ones(len(queries.units), dtype=np.bool_) if queries.weights is None else queries.weights > 0
+    for number, (baseline, run) in enumerate(plan.pairs):
+        for at, k in enumerate(queries.cutoffs):
+            has_x, has_y = queries.present[:, at, baseline], queries.present[:, at, run]
+            only_run, only_baseline = has_y & ~has_x, has_x & ~has_y
+            if plan.unpaired == "error" and (only_run | only_baseline).any():
+                _refuse_unpaired(queries, only_run, only_baseline, plan, (baseline, run))
+            there = has_x & has_y if plan.unpaired == "drop" else has_x | has_y
+            if not (has_x | has_y).any():
+                continue
+            for metric, its in enumerate(plan.metrics):
+                if not its.is_at(k):
+                    continue
+                x = np.where(has_x, queries.values[metric][:, at, baseline], 0.0)
+                y = np.where(has_y, queries.values[metric][:, at, run], 0.0)
+                unknown = np.isnan(x) | np.isnan(y)
+                used = there & ~unknown & weighted
+                x, y = np.where(used, x, 0.0), np.where(used, y, 0.0)
+                w = None if queries.weights is None else np.where(used, queries.weights, 0.0)
+                skipped = there & unknown
+                both = has_x & has_y & (used | skipped)  # as for other counts, without those of weight 0
+                yield Pairs(number, metric, k, used, both, only_run, only_baseline, skipped, x, y, w, deltas(x, y))
+
+
+def _refuse_unpaired(
+    queries: Queries, only_run: BoolArray, only_baseline: BoolArray, plan: ComparisonPlan, pair: tuple[int, int]
+) -> None:
+    at = int(np.flatnonzero(only_run | only_baseline)[0])
+    there, lacking = plan.runs[pair[int(only_run[at])]], plan.runs[pair[int(only_baseline[at])]]
+    name = query_text(queries.rows, at, plan.query)
+    raise InputRefusedError(
+        f"query {name} is in run {there!r} and not in {lacking!r}; choose {option('unpaired', 'zero')} or drop."
+    )
+
+
+def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArray], grouping: Grouping) -> None:
+    """Add counts and sums of queries, by group."""
+    n_groups = len(grouping.starts)
+    outcomes = (one.used, one.delta > 0, one.used & (one.delta == 0), one.delta < 0)
+    flags = (*outcomes, one.only_run, one.only_baseline, one.skipped)
+    counts = np.zeros((n_groups, len(flags) + 1), dtype=np.int64)
+    for at, flag in enumerate(flags):
+        counts[:, at] = grouping.group_sums(flag.astype(np.int64))
+    n_both = grouping.group_sums(one.both.astype(np.int64))
+    states = np.zeros((n_groups, STATE_SIZE), dtype=np.int64)
+    for place, limb in limbs.items():
+        states[:, place] = grouping.group_sums(limb)
+    if one.w is None:
+        fill_unweighted(states, counts[:, 0])
+    low = np.minimum.reduceat(np.where(one.used, one.delta, np.inf)[grouping.order], grouping.starts)
+    high = np.maximum.reduceat(np.where(one.used, one.delta, -np.inf)[grouping.order], grouping.starts)
+    for group, text in enumerate(grouping.texts):
+        if not counts[group].any():
+            continue
+        base = held.setdefault(GroupKey(one.pair, grouping.number, text, one.metric, one.k), Totals()).base
+        base.counts += counts[group]
+        base.n_both += int(n_both[group])
+        base.state += states[group]
+        base.low, base.high = min(base.low, float(low[group])), max(base.high, float(high[group]))
+
+
+def _add_units(
+    held: dict[GroupKey, Totals],
+    compared: list[Pairs],
+    grouping: Grouping,
+    plan: ComparisonPlan,
+    limits: SummingLimits,
+    *,
+    clustered: bool,
+    to_all: bool,
+) -> None:
+    """Add what is summed over units: squares of clusters, differing units, replicates."""
+    ends = np.append(grouping.unit_starts[1:], len(grouping.hashes))
+    drawn: list[tuple[int, int, FloatArray]] = []
+    flipped: list[tuple[int, int, FloatArray]] = []
+    shared: list[tuple[Pairs, Units]] = []
+    for number, one in enumerate(compared):
+        d = one.delta if one.w is None else one.w * one.delta
+        if clustered:
+            ones = one.used.astype(np.float64)
+            a = grouping.unit_sums(ones if one.w is None else one.w)
+            units = Units(a > 0, a, grouping.unit_sums(d))
+            _add_squares(held, one, units, grouping)
+        else:
+            units = Units(
+                one.used[grouping.order], None if one.w is None else one.w[grouping.order], d[grouping.order]
+            )
+        shared.append((one, units))
+        _note_differences(held, one, units.d, grouping, ends, to_all=to_all)
+        drawn += [(number, place, limb) for place, limb in drawn_columns(units)] if plan.replicates else []
+        flipped += [(number, place, limb) for place, limb in limb_columns(units.d)] if plan.flips else []
+    for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
+        inside = slice(start, end)
+        if grouping.number and end - start < limits.few_units:
+            _keep_units(held, grouping, group, shared, inside)
+            continue
+        _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, plan, to_all=to_all)
+
+
+def _keys(one: Pairs, grouping: Grouping, group: int, *, to_all: bool) -> list[GroupKey]:
+    keys = [GroupKey(one.pair, grouping.number, grouping.texts[group], one.metric, one.k)]
+    return [*keys, GroupKey(one.pair, 0, "", one.metric, one.k)] if to_all else keys
+
+
+def _add_squares(held: dict[GroupKey, Totals], one: Pairs, units: Units, grouping: Grouping) -> None:
+    def sums(values: FloatArray) -> FloatArray:
+        return grouping.unit_sums(*([values] if one.w is None else two_product(one.w, values)))
+
+    assert units.a is not None
+    limbs = cluster_squares(units.a, sums(one.x), sums(one.y))
+    squares = np.zeros((len(grouping.starts), SQUARES_SIZE), dtype=np.int64)
+    for place, limb in limbs.items():
+        squares[:, place] = np.add.reduceat(limb, grouping.unit_starts)
+    n_units = np.add.reduceat(units.used.astype(np.int64), grouping.unit_starts)
+    for group in np.flatnonzero(n_units).tolist():
+        base = held[_keys(one, grouping, group, to_all=False)[0]].base
+        base.squares += squares[group]
+        base.counts[-1] += n_units[group]
+
+
+def _note_differences(
+    held: dict[GroupKey, Totals], one: Pairs, d: FloatArray, grouping: Grouping, ends: IntArray, *, to_all: bool
+) -> None:
+    """Keep the differences of groups in which few units differ."""
+    n_differ = np.add.reduceat((d != 0).astype(np.int64), grouping.unit_starts)
+    for group in np.flatnonzero(n_differ).tolist():
+        few: list[float] | None = None
+        if n_differ[group] <= MOST_EXACT:
+            inside = d[grouping.unit_starts[group] : ends[group]]
+            few = inside[inside != 0].tolist()
+        for key in _keys(one, grouping, group, to_all=to_all):
+            held[key].base.note_differences(few)
+
+
+def _keep_units(
+    held: dict[GroupKey, Totals], grouping: Grouping, group: int, shared: list[tuple[Pairs, Units]], inside: slice
+) -> None:
+    """Keep the units of a group as they are."""
+    for one, units in shared:
+        its = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
+        if its.used.any():
+            (key,) = _keys(one, grouping, group, to_all=False)
+            held[key].units.append(units_to_bytes(grouping.hashes[inside], its))
+
+
+def _add_replicates(
+    held: dict[GroupKey, Totals],
+    compared: list[Pairs],
+    grouping: Grouping,
+    group: int,
+    columns: tuple[list[tuple[int, int, FloatArray]], list[tuple[int, int, FloatArray]]],
+    inside: slice,
+    plan: ComparisonPlan,
+    *,
+    to_all: bool,
+) -> None:
+    """Add the replicates of one group, all of whose columns share the random numbers of its units."""
+    hashes = grouping.hashes[inside]
+    drawn, flipped = columns
+    if drawn:
+        taken = np.array([column[inside] for _, _, column in drawn])
+        sums = drawn_sums(hashes, taken, seed=plan.seed, n_replicates=plan.replicates)
+        for (number, place, _), its in zip(drawn, sums, strict=True):
+            for key in _keys(compared[number], grouping, group, to_all=to_all):
+                if key in held:
+                    add_sums(held[key].drawn, {place: its})
+    if flipped:
+        taken = np.array([column[inside] for _, _, column in flipped])
+        differ = taken.any(axis=0)
+        sums = flipped_sums(hashes[differ], taken[:, differ], seed=plan.seed, n_flips=plan.flips)
+        for (number, place, _), its in zip(flipped, sums, strict=True):
+            for key in _keys(compared[number], grouping, group, to_all=to_all):
+                if key in held:
+                    add_sums(held[key].flipped, {place: its})

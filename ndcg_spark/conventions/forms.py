@@ -1,0 +1,232 @@
+"""How gains and discounts are written. It is read without NumPy, so that settings are checked before it is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ndcg_spark.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from ndcg_spark.core.ragged import FloatArray
+
+GainFunction: TypeAlias = "Callable[[FloatArray], FloatArray]"
+DiscountFunction: TypeAlias = "Callable[[FloatArray], FloatArray]"
+
+GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table:LEVEL=GAIN,..."
+DISCOUNT_FORMS = "log2, ln, log:BASE, reciprocal, table:D1,D2,..."
+LARGEST_GAIN = 2.0**63
+"""Gains up to here leave room for sums over a long list and exact sums over all queries."""
+
+_NAMED_GAINS = ("exponential", "linear", "binary")
+_NAMED_DISCOUNTS = ("log2", "ln", "reciprocal")
+
+
+@dataclass(frozen=True, slots=True)
+class GainForm:
+    """A gain as it is written: `exponential`, `linear:2` (level 2), `power:0.5` or `table:0=0,1=3`."""
+
+    name: str
+    number: float | None = None
+    """The level below which the gain is 0, or the exponent of a power."""
+    table: dict[float, float] | None = None
+    """Gain by relevance."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscountForm:
+    """A discount as it is written: `log2`, `ln`, `log:3` (base 3), `reciprocal` or `table:1,0.5`."""
+
+    name: str
+    base: float | None = None
+    table: list[float] | None = None
+    """Weights from rank 1 on."""
+
+
+def parse_gain(text: object) -> GainForm:
+    """Read the name of a gain.
+
+    Parameters
+    ----------
+    text : str
+        Anything else is refused.
+
+    Returns
+    -------
+    GainForm
+
+    Raises
+    ------
+    InvalidParameterError
+        For an unknown name, a level below 0, a power that is not above 0 or a malformed table.
+
+    Examples
+    --------
+    >>> parse_gain("table:0=0,1=1,2=4").table
+    {0.0: 0.0, 1.0: 1.0, 2.0: 4.0}
+    """
+    if not isinstance(text, str):
+        raise InvalidParameterError(f"gain must be a name or a function; got {text!r}.")
+    if text in _NAMED_GAINS:
+        return GainForm(text)
+    name, _, argument = text.partition(":")
+    if name in _NAMED_GAINS and argument:
+        level = _number(argument, "gain level")
+        if level < 0:  # negative gains from there on, 0 below: the best would not come first in the ideal list
+            raise InvalidParameterError(f"gain level must be 0 or more; got {argument!r}.")
+        return GainForm(name, level)
+    if name == "table" and argument:
+        return GainForm(name, table=_gain_table(argument))
+    if name == "power" and argument:
+        exponent = _number(argument, "gain power")
+        if exponent <= 0:
+            raise InvalidParameterError(f"gain power must be a positive number; got {argument!r}.")
+        return GainForm(name, exponent)
+    raise InvalidParameterError(f"gain must be one of {GAIN_FORMS}; got {text!r}.")
+
+
+def _gain_table(text: str) -> dict[float, float]:
+    table: dict[float, float] = {}
+    for entry in text.split(","):
+        level, equals, gain = entry.partition("=")
+        try:
+            key, value = float(level), float(gain)
+        except ValueError:
+            raise InvalidParameterError(f"gain table entry {entry!r} is not LEVEL=GAIN.") from None
+        if not equals or key in table or not math.isfinite(key) or not abs(value) <= LARGEST_GAIN:
+            raise InvalidParameterError(f"gain table entry {entry!r} is repeated or not finite.")
+        table[key] = value
+    return table
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidParameterError(f"{what} must be a number; got {text!r}.")
+    return number
+
+
+def check_gain(spec: str | GainFunction) -> None:
+    """Raise unless `spec` is a gain: a name, or a function, whose answers are checked when there are any.
+
+    Parameters
+    ----------
+    spec : str or callable
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    if not callable(spec):
+        parse_gain(spec)
+
+
+def relevance_range(spec: str | GainFunction) -> tuple[float, float]:
+    """Return the lowest and the highest relevance whose gain stays within 2^63 in size.
+
+    Parameters
+    ----------
+    spec : str or callable
+
+    Returns
+    -------
+    tuple of float
+        Infinite where any will do, where nothing can be said beforehand (a callable), and for tables.
+
+    Examples
+    --------
+    >>> relevance_range("exponential")
+    (-inf, 63.0)
+    """
+    if callable(spec):
+        return -math.inf, math.inf
+    form = parse_gain(spec)
+    if form.name == "exponential":
+        return -math.inf, 63.0
+    if form.name == "power" and form.number is not None:
+        bits = 63.0 / form.number
+        largest = 2.0**bits if bits < 1023 else math.inf
+        return -largest, largest
+    if form.name == "linear":
+        return -LARGEST_GAIN if form.number is None else -math.inf, LARGEST_GAIN
+    return -math.inf, math.inf
+
+
+def parse_discount(text: object) -> DiscountForm:
+    """Read the name of a discount.
+
+    Parameters
+    ----------
+    text : str
+        Anything else is refused.
+
+    Returns
+    -------
+    DiscountForm
+
+    Raises
+    ------
+    InvalidParameterError
+        For an unknown name, a base that is not above 1, or a table with an entry that is no finite number.
+
+    Examples
+    --------
+    >>> parse_discount("table:1,0.5").table
+    [1.0, 0.5]
+    """
+    if not isinstance(text, str):
+        raise InvalidParameterError(f"discount must be a name or a function; got {text!r}.")
+    if text in _NAMED_DISCOUNTS:
+        return DiscountForm(text)
+    name, _, argument = text.partition(":")
+    if name == "log" and argument:
+        return DiscountForm(name, _log_base(argument))
+    if name == "table" and argument:
+        return DiscountForm(name, table=_discount_table(argument))
+    raise InvalidParameterError(f"discount must be one of {DISCOUNT_FORMS}; got {text!r}.")
+
+
+def _log_base(text: str) -> float:
+    try:
+        base = float(text)
+    except ValueError:
+        base = math.nan
+    if not 1 < base < math.inf:
+        raise InvalidParameterError(f"discount log base must be above 1; got {text!r}.")
+    return base
+
+
+def _discount_table(text: str) -> list[float]:
+    try:
+        table = [float(entry) for entry in text.split(",")]
+    except ValueError:
+        raise InvalidParameterError(f"discount table {text!r} is not a list of numbers.") from None
+    if not all(math.isfinite(value) for value in table):
+        raise InvalidParameterError(f"discount table {text!r} has a value that is not finite.")
+    return table
+
+
+def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
+    """Raise unless `spec` is a discount that covers `max_k` ranks.
+
+    Parameters
+    ----------
+    spec : str or callable
+    max_k : int or None
+        The largest cutoff; None when whole lists are scored.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    if callable(spec):
+        return
+    table = parse_discount(spec).table
+    if table is not None and (max_k is None or len(table) < max_k):
+        want = "all ranks" if max_k is None else f"k={max_k}"
+        raise InvalidParameterError(f"discount table has {len(table)} ranks, too few for {want}.")

@@ -1,0 +1,65 @@
+"""What happens to bad rows of the tables that judgments are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import MALFORMED, key_text, named, raise_if, require_column, row_of
+from ndcg_spark.errors import InputRefusedError, option
+
+Reasons = list[tuple[str, Column]]
+_KEYS = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
+
+
+def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
+    """Say which rows lack a query or an item. Reads the schema, runs no action."""
+    reasons = [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+    for column, part, reason in [
+        *((one, option("query"), "null_query") for one in query),
+        (item, option("item"), "null_item"),
+    ]:
+        kind = require_column(frame, column, part, table)
+        if not isinstance(kind, _KEYS):
+            raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+        missing = named(column).isNull()
+        if isinstance(kind, T.FloatType | T.DoubleType):
+            missing = missing | F.isnan(named(column))
+        reasons.append((reason, missing))
+    return reasons
+
+
+def first_reason(reasons: Reasons) -> Column:
+    """First reason why a row is bad, as text; null for a valid row."""
+    found = F.lit(None).cast("string")
+    for reason, bad in reversed(reasons):
+        found = F.when(bad, F.lit(reason)).otherwise(found)
+    return found
+
+
+def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
+    """Keep valid rows; under `on_invalid=fail` the action raises for a bad one, with its first reason and key.
+
+    Lazy: a filter. `keys` are the columns that name a row for a person.
+    """
+    reason = first_reason(reasons)
+    if on_invalid == "reject":
+        return frame.where(reason.isNull())
+    message = ("bad row: ", reason, " at ", key_text(keys, {}))
+    return frame.where(raise_if(F.lit(True), reason.isNotNull(), *message, kind="boolean"))
+
+
+def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: Sequence[str]) -> DataFrame:
+    """Say of each row whether it is bad: `reason` and `key` (null: valid), `n` (1) and maybe `row`; lazy.
+
+    `row` is a struct of the columns `originals`, the row as it came; there is none if they are empty.
+    """
+    reason = first_reason(reasons)
+    columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]
+    columns.append(F.lit(1).cast("bigint").alias("n"))
+    if originals:
+        columns.append(row_of(frame, originals).alias("row"))
+    return frame.select(*columns)

@@ -1,0 +1,150 @@
+"""Scores of pairs of vectors: the same bits for a pair, in whatever block it is computed.
+
+A matrix product adds in an order that depends on the shape of its blocks, so its last bits do, too. Here the terms of
+a pair are added by halves, element by element, which is one order for every shape and every processor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ndcg_spark.core.bits import bit_counts
+from ndcg_spark.core.ragged import FloatArray, IntArray
+
+_AT_ONCE = 2**19
+"""Terms of the pairs that are scored at once: 4 MB of doubles, which caches hold."""
+LARGEST_SQUARE, SMALLEST_SQUARE = 1e300, 1e-280
+"""Range of the sum of squares of a vector in which scores neither overflow nor lose bits to underflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors or codes of one block.
+
+    Parameters
+    ----------
+    values : float64, float32 or uint64, shape (n, width)
+        Vectors; or codes, packed into words.
+    norms : float64, shape (n,), or None
+        Euclidean norms; None for codes.
+    """
+
+    values: NDArray[Any]
+    norms: FloatArray | None
+
+    def __len__(self) -> int:
+        """Count the vectors."""
+        return len(self.values)
+
+
+def vectors_of(values: NDArray[Any]) -> Vectors:
+    """Compute the norms that scores need.
+
+    Parameters
+    ----------
+    values : float64, float32 or uint64, shape (n, width)
+
+    Returns
+    -------
+    Vectors
+    """
+    return Vectors(values, None if values.dtype.kind == "u" else np.sqrt(square_sums(values)))
+
+
+def scaled_to_one(values: FloatArray) -> FloatArray:
+    """Divide each vector by a power of two, which changes no bit of a cosine and keeps squares in range.
+
+    Parameters
+    ----------
+    values : float64, shape (n, width)
+
+    Returns
+    -------
+    float64, shape (n, width)
+        The largest entry of each vector lies between 0.5 and 1; zeros stay.
+    """
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    return np.asarray(np.ldexp(values, -np.frexp(largest)[1][:, None]))
+
+
+def square_sums(values: NDArray[Any]) -> FloatArray:
+    """Sum of the squares of each vector, added by halves.
+
+    Parameters
+    ----------
+    values : float, shape (n, width)
+
+    Returns
+    -------
+    float64, shape (n,)
+    """
+    found = np.empty(len(values))
+    step = max(1, _AT_ONCE // max(1, values.shape[1]))
+    for start in range(0, len(values), step):
+        terms = values[start : start + step].astype(np.float64)
+        np.multiply(terms, terms, out=terms)
+        found[start : start + step] = _halved_sums(terms)
+    return found
+
+
+def pair_scores(metric: str, left: Vectors, right: Vectors, rows: IntArray, columns: IntArray) -> FloatArray:
+    """Score pairs of vectors; higher is better.
+
+    Parameters
+    ----------
+    metric : str
+        `cosine`, `inner`, `euclidean` (minus the sum of squared differences), or `hamming` (minus the number of bits
+        that differ).
+    left, right : Vectors
+    rows, columns : int64, shape (n_pairs,)
+        Pair p is left[rows[p]] with right[columns[p]].
+
+    Returns
+    -------
+    float64, shape (n_pairs,)
+        The cosine with a vector of zeros is 0.
+
+    Examples
+    --------
+    >>> one, other = (vectors_of(np.array([values], dtype=float)) for values in ([1, 2, 2], [2, 1, 2]))
+    >>> first = np.zeros(1, dtype=np.int64)
+    >>> pair_scores("euclidean", one, other, first, first).tolist()
+    [-2.0]
+    """
+    found = np.empty(len(rows))
+    step = max(1, _AT_ONCE // max(1, left.values.shape[1]))
+    for start in range(0, len(rows), step):
+        row, column = rows[start : start + step], columns[start : start + step]
+        found[start : start + step] = _scores(metric, left, right, row, column)
+    return found
+
+
+def _scores(metric: str, left: Vectors, right: Vectors, row: IntArray, column: IntArray) -> FloatArray:
+    if metric == "hamming":
+        differ = bit_counts(left.values[row] ^ right.values[column])
+        return np.asarray(-differ.sum(axis=1, dtype=np.int64).astype(np.float64) + 0.0)
+    terms, others = left.values[row].astype(np.float64), right.values[column]
+    if metric == "euclidean":
+        np.subtract(terms, others, out=terms)
+        np.multiply(terms, terms, out=terms)
+        return -_halved_sums(terms) + 0.0
+    np.multiply(terms, others, out=terms)
+    products = _halved_sums(terms)
+    if metric == "inner" or left.norms is None or right.norms is None:
+        return products + 0.0
+    norms = left.norms[row] * right.norms[column]
+    return np.asarray(np.divide(products, norms, out=np.zeros(len(row)), where=norms > 0)) + 0.0
+
+
+def _halved_sums(terms: FloatArray) -> FloatArray:
+    """Sum each row by adding its second half to the first, again and again; overwrites its argument."""
+    width = terms.shape[1]
+    while width > 1:
+        half = (width + 1) // 2
+        terms[:, : width - half] += terms[:, half:width]
+        width = half
+    return terms[:, 0].copy()

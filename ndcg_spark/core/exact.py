@@ -1,0 +1,196 @@
+"""Exact sums of doubles: as whole numbers, so that no order or partitioning can change a bit.
+
+A double is cut into signed limbs of 32 bits on a fixed grid, from 2^-256 up to 2^160. Limbs add as int64,
+without rounding, in NumPy, in Arrow and in Spark; only the end result is rounded, once. What lies below
+2^-256 is cut off (of each value alone, so the order still cannot matter).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from ndcg_spark.core.ragged import FloatArray, IntArray
+from ndcg_spark.errors import InputRefusedError
+
+Limbs: TypeAlias = dict[int, IntArray]
+"""Whole numbers by the number of the limb, the lowest 0; what is not there is zero."""
+
+LIMB_BITS = 32
+LOWEST_BIT = -256
+N_LIMBS = 13
+_LIMIT = 2.0 ** (LOWEST_BIT + LIMB_BITS * N_LIMBS - 1)
+
+
+def to_limbs(values: FloatArray) -> Limbs:
+    """Cut every value into limbs.
+
+    Parameters
+    ----------
+    values : float64, shape (n,)
+        Finite, below 2^159 in size.
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+        value = sum of limb[j] * 2^(32 j - 256). Limbs that are zero for every value may be left out. Up to 2^31 of
+        them add without overflow.
+
+    Raises
+    ------
+    InputRefusedError
+        For a value that is not finite, or too large.
+
+    Examples
+    --------
+    >>> limbs = to_limbs(np.array([0.1, 1e16, -0.1]))
+    >>> float(from_limbs(limbs[j].sum() if j in limbs else 0 for j in range(N_LIMBS)))
+    1e+16
+    """
+    largest = np.abs(values).max(initial=0.0)
+    if not largest < _LIMIT:
+        raise InputRefusedError("a metric or weight is not finite or too large to add exactly (limit 2^159).")
+    limbs: Limbs = {}
+    rest = values
+    for j in range(N_LIMBS - 1, -1, -1):
+        unit = 2.0 ** (LOWEST_BIT + LIMB_BITS * j)
+        if largest < unit:
+            continue
+        limb = np.trunc(rest * (1 / unit))  # exact, as units are powers of two
+        limbs[j] = limb.astype(np.int64)
+        rest = rest - limb * unit  # exact: it only takes leading bits away
+        if not rest.any():
+            break
+    return limbs
+
+
+def add_limbs(*parts: Limbs) -> Limbs:
+    """Add sums of the same values, limb by limb.
+
+    Parameters
+    ----------
+    parts : dict from int to int64, shape (n,)
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+    """
+    total: Limbs = {}
+    for part in parts:
+        for j, limb in part.items():
+            total[j] = total[j] + limb if j in total else limb
+    return total
+
+
+def placed(moments: dict[int, Limbs]) -> Limbs:
+    """Number the limbs of several sums by their places in one state.
+
+    Parameters
+    ----------
+    moments : dict from number of the sum to its limbs
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+    """
+    return {moment * N_LIMBS + j: limb for moment, limbs in moments.items() for j, limb in limbs.items()}
+
+
+def from_limbs(limbs: Iterable[int]) -> Fraction:
+    """Put together what limbs, or sums of limbs, stand for.
+
+    Parameters
+    ----------
+    limbs : iterable of int
+        Lowest first.
+
+    Returns
+    -------
+    Fraction
+        Exact; `float()` of it rounds once, to nearest.
+    """
+    whole = sum(int(limb) << (LIMB_BITS * j) for j, limb in enumerate(limbs))
+    return Fraction(whole, 1 << -LOWEST_BIT)
+
+
+def two_product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Split the product a * b into its rounded value and the rounding error, exactly.
+
+    Parameters
+    ----------
+    a, b : float64, the same shape
+        Below 2^996 in size.
+
+    Returns
+    -------
+    tuple of float64 arrays
+        `product, error` with product + error = a * b, barring underflow.
+
+    References
+    ----------
+    Dekker, A floating-point technique for extending the available precision, 1971.
+
+    Examples
+    --------
+    >>> product, error = two_product(np.array([0.1]), np.array([0.1]))
+    >>> Fraction(product[0]) + Fraction(error[0]) == Fraction(0.1) ** 2
+    True
+    """
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
+
+
+def rounded_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
+    """Sums of segments, each rounded once.
+
+    Parameters
+    ----------
+    parts : sequence of float64 arrays, shape (n_rows,)
+        Each number is the sum of its parts, such as a product and its error.
+    offsets : int64, shape (n_segments + 1,)
+        Where segments, none of them empty, begin and end.
+
+    Returns
+    -------
+    float64, shape (n_segments,)
+        The same for any order of the rows of a segment.
+
+    Examples
+    --------
+    >>> rounded_sums([np.array([1e16, 1.0, -1e16, 0.5])], np.array([0, 3, 4])).tolist()
+    [1.0, 0.5]
+    """
+    starts = offsets[:-1]
+    sums = np.asarray(sum(part[starts] for part in parts), dtype=np.float64)  # right where a segment has one row
+    for at in np.flatnonzero(np.diff(offsets) > 1).tolist():
+        inside = slice(offsets[at], offsets[at + 1])
+        sums[at] = math.fsum(number for part in parts for number in part[inside].tolist())
+    return sums
+
+
+def product_limbs(a: FloatArray, b: FloatArray) -> Limbs:
+    """Cut every product a * b into limbs, without rounding it.
+
+    Parameters
+    ----------
+    a, b : float64, shape (n,)
+
+    Returns
+    -------
+    dict from int to int64, shape (n,)
+    """
+    product, error = two_product(a, b)
+    return add_limbs(to_limbs(product), to_limbs(error))
+
+
+def _halves(value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    scaled = value * 134217729.0  # 2^27 + 1
+    high = scaled - (scaled - value)
+    return high, value - high

@@ -1,0 +1,133 @@
+"""Small column expressions that several steps share."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.session_settings import is_on
+from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
+
+MALFORMED = "__malformed_line"
+"""Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
+_ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
+_NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
+
+
+def named(column: str) -> Column:
+    """Refer to a top-level column by its exact name, dots and all."""
+    return F.col(quoted(column))
+
+
+def comparable(frame: DataFrame, column: str) -> Column:
+    """Give a column whose values are compared: -0.0 is 0.0, which workers and texts tell apart."""
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, T.FloatType | T.DoubleType):
+        return named(column)
+    return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
+
+
+def quoted(name: str) -> str:
+    """Write a name as one part of an identifier of SQL, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def sql_text(value: str) -> str:
+    """Write a text as a literal of a SQL statement, for statements that take no parameters."""
+    # The code of $, as Spark replaces ${name} by the setting of that name before it parses.
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
+
+
+def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
+    """Raise unless a table has a column, once; return its type. Reads the schema, runs no action.
+
+    For the message: `part` is the option that named the column, and `table` what a person calls the table (`input`,
+    `judgments`). A missing column raises MissingColumnError, one that is there twice, as after a join,
+    InputRefusedError.
+    """
+    if column in frame.columns:
+        same = same_names(frame, column)
+        if len(same) > 1:
+            raise InputRefusedError(f"column {column!r} ({part}) is {_doubled(same)} in the {table}; {_ONE_EACH}")
+        return frame.schema[column].dataType
+    names = [name for name in frame.columns if name != MALFORMED]
+    near = [name for name in names if name.lower() == column.lower()]
+    near = near or difflib.get_close_matches(column, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    have = ", ".join(names) or "no columns at all"
+    raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
+
+
+def same_names(frame: DataFrame, column: str) -> list[str]:
+    """Find the columns that Spark takes a name for: more than one is an error wherever the name is used."""
+    same = [name for name in frame.columns if name.lower() == column.lower()]
+    if len(same) < 2 or not is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
+        return same
+    return [name for name in same if name == column]
+
+
+def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
+    """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
+    spellings = Counter(name.lower() for name in names)
+    for name in names:
+        same = same_names(frame, name) if spellings[name.lower()] > 1 else [name]
+        if len(same) > 1:
+            where = "in a table whose bad rows are to be kept as they came"
+            raise InputRefusedError(f"column {name!r} is {_doubled(same)} {where}; {_ONE_EACH}")
+    return F.struct(*columns_of(names))
+
+
+def _doubled(same: Sequence[str]) -> str:
+    spellings = sorted(set(same))
+    return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")
+
+
+def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
+    """Give a numeric column as double; booleans count as 1 and 0. `part` and `table` are as for `require_column`.
+
+    With `parse_text`, for formats that have nothing else, text is read as numbers; what is no number becomes null.
+    """
+    kind = require_column(frame, column, part, table)
+    if isinstance(kind, T.StringType) and parse_text:
+        parsed = F.expr(f"try_cast(trim({quoted(column)}) as double)")
+        return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
+    if not isinstance(kind, T.NumericType | T.BooleanType):
+        raise InputRefusedError(
+            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a number; cast it first."
+        )
+    return named(column).cast("double")
+
+
+def refuse(*parts: Column | str) -> Column:
+    """Raise on the worker with a message that the driver recognises, where this column is evaluated."""
+    opening, closing = mark_refusal("\0").split("\0")
+    pieces = [F.lit(part) if isinstance(part, str) else part for part in (opening, *parts, closing)]
+    return F.raise_error(F.concat(*pieces))
+
+
+def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
+    """Name a query for a person, as a column: `query_id=7`. Keys without a label are named as they are."""
+    parts = [
+        F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(named(key).cast("string"), F.lit("null")))
+        for key in keys
+    ]
+    return F.concat_ws(", ", *parts)
+
+
+def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
+    """Give `value`, which is of type `kind` in Spark's words, or raise with a message where `bad` is true."""
+    if not hasattr(DataFrame, "zipWithIndex"):
+        # Before 4.2 Spark may move later filters below what raises, and so meet rows that an earlier filter takes
+        # out. Filters stay above what may differ from run to run, as this number may.
+        bad = bad & (F.spark_partition_id() >= 0)
+    return F.when(bad, refuse(*message).cast(kind)).otherwise(value)
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """Refer to several top-level columns by their exact names."""
+    return [named(name) for name in names]

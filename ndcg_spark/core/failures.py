@@ -1,0 +1,282 @@
+"""What Spark raises, on classic sessions and on Connect, and the line of it that a person needs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.errors import AnalysisException, PySparkException
+
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.errors import InputRefusedError, MissingPackageError, NdcgSparkError, find_refusal, one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+try:
+    from py4j.protocol import Py4JError
+except ImportError:  # a client of Spark Connect has no JVM beside it
+    SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
+else:
+    SPARK_ERRORS = (PySparkException, Py4JError)
+
+_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]*\] ([^\n]*)")
+"""The conditions under which Spark cannot read a file (the latter until 3.5), and what they say."""
+_OTHER_HEADER = re.compile(
+    r"(?:CSV header does not conform to the schema|Number of column in CSV header is not equal).*?^CSV file: (\S+)",
+    re.DOTALL | re.MULTILINE,
+)
+"""What Spark says of a csv file whose header is not that of the file from which it took the columns."""
+_NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
+"""What Spark 3.5 says of such a file in a task, without a condition."""
+_NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
+_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem\S* not found")
+"""What Hadoop says of a scheme that it does not know, or whose connector is not there."""
+_CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+"""Schemes whose connectors Spark publishes together."""
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
+_PYTHON_CAUSE = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
+_UNEXPLAINED = re.compile(
+    r"\[TASK_WRITE_FAILED\]|^Boxed Exception$|thrown from the Python worker|^Traceback \(most recent"
+)
+"""Lines that say where something failed, or in what it was wrapped, not why; that is the last of the causes."""
+_NO_ROOM = re.compile(r"No space left on device|[Qq]uota exceeded")
+_NO_ROOM_FOR_SPARK = re.compile(
+    r"(No space left on device|[Qq]uota exceeded)[^\n]*\n(?:\s*at (?:java|sun)[^\n]*\n)*"
+    r"\s*at org\.apache\.spark\.(?:storage|shuffle|io|util)\."
+)
+"""A disk is full that Spark writes to by its own classes, as it does its temporary files; outputs are of Hadoop's."""
+_TOO_MANY_FILES = re.compile(r"Too many open files")
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version:? (\([^)]*\)|\S+) than that in driver:? ([\d.]+),"
+)
+"""What Spark 3.5 and 4 say."""
+_NO_PROGRAM = re.compile(r'IOException: Cannot run program "([^"\n]*)"')
+_TMPDIR = "set TMPDIR to a folder on another disk"
+WORKERS_RUN = "Python workers run"
+"""Begins what workers say that lack a package."""
+_WORKERS_RUN = re.compile(rf"ModuleNotFoundError: ({WORKERS_RUN} [^\n]*)")
+HOW_TO_INSTALL = "install it where they run."
+HOW_TO_SHIP = (
+    "call ndcg_spark.ship(spark) first, or install it where they run, or use spark-submit --py-files "
+    "dist/ndcg_spark.zip."
+)
+_CRASH = re.compile(
+    r"Traceback \(most recent call last\)|Python worker (?:exited unexpectedly|failed to connect back)"
+    r"|ExecutorLostFailure|OutOfMemoryError|SparkContext (?:was|has been) shut ?down|stopped SparkContext"
+    r"|Answer from Java side is empty|StatusCode\.UNAVAILABLE|INVALID_HANDLE\.SESSION"
+)
+"""What is said of a worker, an executor or a session that is gone, or of code that failed."""
+_UNSUPPORTED = re.compile(
+    r"\bUNIMPLEMENTED\b|NOT_IMPLEMENTED|NOT_SUPPORTED|\[UNSUPPORTED_|UnsupportedOperationException"
+    r"|\bnot (?:yet )?(?:implemented|supported)\b|Py4JSecurityException",
+    re.IGNORECASE,
+)
+"""What Spark, servers of Connect, Sail and Databricks (the last) say of what they do not do."""
+_DENIED = re.compile(
+    r"Access ?(?:is )?denied|AccessControlException|Permission ?denied|\b403\b|Forbidden|not authori[sz]ed"
+    r"|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS",
+    re.IGNORECASE,
+)
+"""What file systems, stores and catalogs say of a place that a user may not see."""
+_JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
+
+
+def condition_of(error: PySparkException) -> str:
+    """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`; empty where it has none."""
+    name = getattr(error, "getCondition", None) or error.getErrorClass  # the former came with Spark 4.0
+    return name() or ""
+
+
+def first_line(error: Exception) -> str:
+    """Take the line that says what went wrong out of an error, of Spark or not; its class if it has no text."""
+    if isinstance(error, PySparkException):
+        message = getattr(error, "getMessage", None)  # it came with Spark 4.0
+        text = (message() if message else None) or str(error)
+    else:
+        found = _JAVA_LINE.search(str(error))
+        text = found.group(1) if found else str(error)
+    line = next(iter(text.strip().splitlines()), type(error).__name__)
+    if not _UNEXPLAINED.search(line):
+        return _SQLSTATE.sub("", line).strip()
+    in_python = _PYTHON_CAUSE.search(str(error))
+    causes = [in_python[1]] if in_python else _CAUSE.findall(str(error))
+    return _SQLSTATE.sub("", causes[-1] if causes else line).strip()
+
+
+def is_crash(error: Exception) -> bool:
+    """Whether an error says that a worker, an executor or the session is gone, or that code failed in a worker.
+
+    False where the disk of a worker is full: somebody has to make room before the job can run again.
+    """
+    text = str(error)
+    return _CRASH.search(text) is not None and not _NO_ROOM.search(text)
+
+
+def is_unsupported(error: Exception) -> bool:
+    """Whether an error says that a platform does not do what it was asked for, whatever it was asked about.
+
+    False for every other failure, as of the network or of permissions: it says nothing about the platform.
+    """
+    return _UNSUPPORTED.search(str(error)) is not None
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether an error says that this user may not see a place."""
+    return _DENIED.search(str(error)) is not None
+
+
+def no_file_system(error: Exception, reference: str) -> str | None:
+    """Say in a clause that Spark has no file system for a path, and what to add; None for any other error."""
+    if not _NO_FILE_SYSTEM.search(str(error)):
+        return None
+    scheme = reference.partition(":")[0]
+    lacks = f"Spark here has no file system for {scheme}"
+    if scheme == "dbfs":
+        return f"{lacks}, which is known on Databricks only"
+    if scheme.lower() not in _CLOUDS:
+        return f"{lacks}; add its connector"
+    scala = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
+    package = f"org.apache.spark:spark-hadoop-cloud_{scala}:{pyspark.__version__}"
+    named = ", which calls it s3a" if scheme.lower() in ("s3", "s3n") else ""
+    local = "a local job takes --conf spark.jars.packages=..."
+    return f"{lacks}; start it with --packages {package}{named} ({local}), or use the cloud's own Spark"
+
+
+@contextmanager
+def plain_refusals() -> Iterator[None]:
+    """Turn Spark's errors about bad data into `InputRefusedError` with a message of one line.
+
+    Results are lazy, so an action such as `collect` or `write` finds bad data. Spark then raises an error of its own,
+    whose text is a stack trace with the message inside, and whose class differs between classic sessions and Connect.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    InputRefusedError
+        In place of an error of Spark about bad data or about a file that Spark cannot read.
+    MissingPackageError
+        In place of one about Python workers that lack this package, or one that it needs, or run another Python.
+    NdcgSparkError
+        In place of one about a full disk of Spark's own. Other errors pass unchanged.
+
+    Examples
+    --------
+    >>> with plain_refusals():  # doctest: +SKIP
+    ...     evaluate(rankings, k=10).summary.show()
+    InputRefusedError: bad row: nan_score at query_id=7
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        message, unfit = refusal_text(error), unfit_surroundings(error)
+        if message is not None:
+            raise InputRefusedError(message) from None
+        if unfit is not None:
+            raise unfit from None
+        raise
+
+
+def refusal_text(error: Exception) -> str | None:
+    """Find the line for a person in an error of Spark about the data; None where it is about something else."""
+    if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
+        return None  # an analysis error may print the plan, in which messages stand that were never raised
+    found = find_refusal(str(error)) or unreadable_file(error)
+    return None if found is None else one_line(redacted(found))
+
+
+def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
+    """Say in a line that it is not the data: a full disk of Spark's own, open files, or the Python of workers.
+
+    None where the error is about something else.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NdcgSparkError(
+            f"{error.strerror} for temporary files: make room in {tempfile.gettempdir()}, or {_TMPDIR}."
+        )
+    if not isinstance(error, SPARK_ERRORS):
+        return None
+    text = str(error)
+    full = _NO_ROOM_FOR_SPARK.search(text)
+    if full is not None:
+        return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_more_room()}")
+    if _TOO_MANY_FILES.search(text):
+        return NdcgSparkError(
+            "Spark may not open as many files as it needs (ulimit -n): raise the limit, say to 4096."
+        )
+    return _unfit_python(text)
+
+
+def _more_room() -> str:
+    """Say where Spark has its temporary files, and how to have them elsewhere."""
+    local, spark = _is_local()
+    if not local or spark is None:
+        return "make room on the disks of its executors, or name others by spark.local.dir."
+    folder = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None) or "/tmp"
+    named = "SPARK_LOCAL_DIRS" if os.environ.get("SPARK_LOCAL_DIRS") else "spark.local.dir"
+    return f"make room in {folder}, or name a folder on another disk by {named}."
+
+
+def _is_local() -> tuple[bool, SparkSession | None]:
+    """Whether the session there is runs on this machine."""
+    from pyspark.sql import SparkSession
+
+    from ndcg_spark.core.session_settings import runs_locally
+
+    with suppress(Exception):  # Java may have ended
+        spark = SparkSession.getActiveSession()
+        return spark is not None and runs_locally(spark), spark
+    return False, None
+
+
+def _unfit_python(text: str) -> MissingPackageError | None:
+    """Say what Python workers lack, or that their Python does not run or is another one."""
+    told = _WORKERS_RUN.search(text)
+    if told is not None:
+        return MissingPackageError(told[1])
+    there = os.environ.get("PYSPARK_PYTHON") or "python3"
+    differs, no_program, lacks = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text), _NOT_THERE.search(text)
+    if differs is not None:
+        here, found = (one.strip("()").replace(", ", ".") for one in differs.group(2, 1))
+        what = f"Python workers run Python {found} ({there}), and this program runs Python {here} ({sys.executable})"
+    elif no_program is not None:
+        what = f"Python workers cannot run {no_program[1]}, and this program runs {sys.executable}"
+    elif lacks is not None:
+        local, _ = _is_local()
+        what = f"Python workers do not have {lacks[1]}"
+        if not local or os.environ.get("PYSPARK_PYTHON") == sys.executable:
+            return MissingPackageError(f"{what}: {HOW_TO_INSTALL if lacks[1] != 'ndcg_spark' else HOW_TO_SHIP}")
+        what = f"{what}: they run {there}, and this program runs {sys.executable}"
+    else:
+        return None
+    return MissingPackageError(f"{what}; export PYSPARK_PYTHON={sys.executable} before the session is made.")
+
+
+def unreadable_file(error: Exception) -> str | None:
+    """Say in a line which file Spark could not read, and why; None where the error is about something else.
+
+    The text of the error names the condition, also where it is an error of Java.
+    """
+    text = str(error)
+    other = _OTHER_HEADER.search(text)
+    if other:
+        return f"{other[1]} has not the header of the other files; give all files the same header, or leave it out."
+    found = _UNREADABLE.search(text)
+    if found is None:
+        old = _NO_PARQUET.search(text)
+        return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or leave it out." if old else None
+    line = _SQLSTATE.sub("", found.group(1)).strip().rstrip(".")
+    cause = _CAUSE.search(text, found.end())
+    why = f" ({cause.group(1).strip().rstrip('.')})" if cause else ""
+    return f"{line}{why}; restore the file, or leave it out."

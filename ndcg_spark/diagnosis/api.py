@@ -1,0 +1,83 @@
+"""The queries behind a difference between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark.comparison.api import known_runs, one_of_runs
+from ndcg_spark.diagnosis.frames import most_changed
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.settings import cutoff_of
+
+
+def changed_queries(
+    evaluation: Evaluation,
+    *,
+    baseline: str,
+    run: str,
+    n: int = 10,
+    metric: str = "ndcg",
+    k: int | str | None = None,
+    segments: Sequence[str] = (),
+    depth: int | None = None,
+) -> DataFrame:
+    """The queries that gained and lost most between two runs, with both lists side by side.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of a long table with both runs.
+    baseline, run : str
+    n : int
+        Queries of each kind, per segment.
+    metric : str
+        Column of `evaluation.per_query`.
+    k : int or None
+        Default: the largest cutoff at which the metric was evaluated.
+    segments : sequence of str
+        Segment columns of the evaluation; the first `n` for each of their values are found.
+    depth : int or None
+        Items of each list that are shown. Default: the largest cutoff, or 10.
+
+    Returns
+    -------
+    DataFrame
+        `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
+        `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score`
+        or `rank`, `relevance`) in rank order, tied items by name. A query of one run only has the value 0 in the
+        other. Lazy.
+
+    Raises
+    ------
+    InvalidParameterError
+    InputRefusedError
+        The action raises for a run without rows in the run column; see `plain_refusals`.
+
+    Notes
+    -----
+    Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
+    queries, and of the run column, if there is one.
+    """
+    plan, known = evaluation.plan, known_runs(evaluation)
+    for named, name in (("baseline", baseline), ("run", run)):
+        if known is not None:
+            one_of_runs(named, name, known)
+    if n < 1:
+        raise InvalidParameterError(f"n must be at least 1; got {n}.")
+    evaluated = {column: plan.cutoffs_of(column) for column in plan.metric_columns if plan.cutoffs_of(column)}
+    if metric not in evaluated:
+        raise InvalidParameterError(f"metric must be one of {', '.join(evaluated)}; got {metric!r}.")
+    unknown = [name for name in segments if name not in (*plan.segment_columns, *plan.columns.query)]
+    if unknown:
+        raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
+    k = evaluated[metric][-1] if k is None else cutoff_of(k)
+    if k not in evaluated[metric]:
+        cutoffs = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
+        raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs}; got k={k!r}.")
+    return most_changed(
+        evaluation.per_query, evaluation.ranking, plan, baseline=baseline, run=run, n=n, metric=metric, k=k,
+        segments=segments, depth=depth,
+    )  # fmt: skip

@@ -1,0 +1,244 @@
+"""Why a mean is what it is, or moved: lost gain, shifts of segments, and the queries that changed most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ndcg_spark.core.expressions import columns_of, named, raise_if, require_column
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.diagnosis.tasks.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
+from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.frames.arrays import Arrays
+from ndcg_spark.evaluation.frames.rank import Ranking, long_rows, valid_only
+from ndcg_spark.evaluation.frames.scoring import per_query_schema, scoring_task
+from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summing_task
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+
+MOST_RANKS = 50
+"""Cutoffs up to which the gain of every rank is computed; a column each."""
+_UNIT = 2.0**32
+
+
+def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """What each query loses against its ideal list.
+
+    Parameters
+    ----------
+    rankings : DataFrame
+        From `rank_queries` with the same plan.
+    plan : EvaluationPlan
+        Without metrics, tie bounds or padding, and with numbers for cutoffs.
+
+    Returns
+    -------
+    DataFrame
+        As from `score_queries`, and for each query the columns
+
+        - `not_retrieved`: DCG lost because relevant items are not in the list of K items, K being the largest cutoff;
+        - `ranked_low`: DCG lost because items of the list are not in the best order;
+        - `lost_not_retrieved`, `lost_ranked_low`: both over IDCG; they add up to 1 - NDCG;
+        - `swap_gain`: DCG that the best swap of two items of the list adds; `swap_rank` and `swap_with`: their ranks;
+        - `ndcg_rank_1`, `ndcg_rank_2`, ...: what each rank adds to NDCG, for cutoffs up to 50.
+
+        All of these, and `ndcg`, are null for a query without a relevant item. Lazy.
+
+    Notes
+    -----
+    Spark cost: no shuffle, no action, one pass through Python workers.
+    """
+    max_k = _max_k(plan)
+    added = [T.StructField(name, T.DoubleType()) for name in LOSSES]
+    added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
+    added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
+    schema = T.StructType([*per_query_schema(rankings, plan), *added])
+    return rankings.mapInArrow(
+        as_shipped(make_loss_scorer(scoring_task(rankings.columns, plan), max_k)), schema=schema
+    )
+
+
+@refuses_streams
+def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Means of what queries lose, one row per (run, segment, metric, k).
+
+    Parameters
+    ----------
+    losses : DataFrame
+        From `score_losses` with the same plan.
+    plan : EvaluationPlan
+
+    Returns
+    -------
+    DataFrame
+        As from `summarize`, over queries with a relevant item; `n_no_relevant` counts the others. Metrics are the
+        columns of `score_losses`. Lazy.
+
+    Notes
+    -----
+    Spark cost: as for `summarize`.
+    """
+    task = replace(summing_task(plan, losses), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
+    found = finished(losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), plan.confidence)
+    rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
+    return found.where(
+        (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
+    )
+
+
+def _max_k(plan: EvaluationPlan) -> int:
+    k = plan.max_k
+    if k is None or plan.metrics or plan.tie_bounds or plan.convention.pad_to_k is not None:
+        raise InvalidParameterError(
+            "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad_to_k."
+        )
+    if plan.convention.ideal not in ("judged", "retrieved"):
+        raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {plan.convention.ideal}.")
+    return min(k, MOST_RANKS)
+
+
+@refuses_streams
+def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
+    """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Rows of summaries or metric tables, with `state`; such as two nights. Rows of one group are added up.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, one row per (run, segment_by, segment, metric, k) and one with `is_total` for all segments together:
+        `weight_before`, `weight_after`, `value_before`, `value_after`, `mix`, `within`, `change`. Mix and within of
+        the segments add up to the change of the overall mean.
+
+    Raises
+    ------
+    MissingColumnError
+        The action raises if rows of one mean have several values of `config_hash`.
+
+    Notes
+    -----
+    Spark cost: one small shuffle, no action, one pass through Python workers.
+    """
+    rows = _night(before, after=False).unionByName(_night(after, after=True))
+    return rows.repartition(*SHIFT_KEYS).mapInArrow(
+        as_shipped(make_shifter()), schema=from_arrow_schema(SHIFT_SCHEMA)
+    )
+
+
+def _night(frame: DataFrame, *, after: bool) -> DataFrame:
+    for name in (*SHIFT_KEYS, "segment", "state"):
+        require_column(frame, name, "shift of means", "metric table")
+    config = named(CONFIG) if CONFIG in frame.columns else F.lit("")
+    rows = frame.where(named("segment_by") != "")
+    return rows.select(
+        *columns_of([*SHIFT_KEYS, "segment", "state"]), config.alias(CONFIG), F.lit(after).alias(AFTER)
+    )
+
+
+def most_changed(
+    per_query: DataFrame,
+    ranking: Ranking,
+    plan: EvaluationPlan,
+    *,
+    baseline: str,
+    run: str,
+    n: int = 10,
+    metric: str = "ndcg",
+    k: int | None = None,
+    segments: Sequence[str] = (),
+    depth: int | None = None,
+) -> DataFrame:
+    """The queries that gained and lost most between two runs, with both lists side by side. Lazy.
+
+    `n` queries of each kind are found, for each value of the segment columns; `depth` items of each list are shown,
+    without it as many as the largest cutoff, or 10.
+
+    Rows: `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
+    `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score` or
+    `rank`, `relevance`) in rank order, tied items by name. Queries are ordered by weight times difference, then by
+    key.
+
+    Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
+    queries, and of the run column, if there is one.
+    """
+    query = list(plan.columns.query)
+    value = F.coalesce(F.col(metric), F.lit(0.0))
+    sides = {"baseline_value": baseline, "value": run}
+    weight = named("weight") if plan.columns.weight is not None else F.lit(1.0)
+    found = (
+        per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
+        .groupBy(*columns_of([*query, "k"]))
+        .agg(
+            *[F.max(F.when(named(RUN) == name, value)).alias(column) for column, name in sides.items()],
+            F.max(weight).alias("weight"),
+            *[F.max(named(name)).alias(name) for name in segments if name not in query],
+        )
+        .na.fill(0.0, ["baseline_value", "value"])
+        .withColumn("difference", F.col("value") - F.col("baseline_value"))
+        .where(F.rint(F.col("difference") * _UNIT) != 0)
+        .withColumn("change", F.when(F.col("difference") > 0, "gained").otherwise("lost"))
+    )
+    by_change = Window.partitionBy("change", *columns_of(list(segments)))
+    order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *columns_of(query))
+    top = found.withColumn("place", F.row_number().over(order)).where(F.col("place") <= n)
+    shown = _lists(top, ranking, plan, sides, depth or plan.max_k or 10)
+    others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
+    chosen = [*segments, *(name for name in query if name not in segments), *others]
+    about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
+    result = shown.select("change", "place", *about, *columns_of(chosen))
+    if plan.columns.run is None:
+        return result
+    nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in result.schema]
+    return result.union(_refusal_without_rows(ranking, (baseline, run)).select(*nothing))
+
+
+def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
+    """No row; the action raises if the run column lacks one of the runs, whose queries would all count as zeros."""
+    found = ranking.rows().agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
+    lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
+    message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
+    return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
+
+
+def _lists(top: DataFrame, ranking: Ranking, plan: EvaluationPlan, sides: dict[str, str], depth: int) -> DataFrame:
+    """Add the first items of both lists to the queries found."""
+    rows, names = ranking.rows(), canonical_names(plan)
+    if isinstance(ranking.steps, Arrays):
+        raise InvalidParameterError("changed queries need a long table; arrays have no items to show.")
+    keys = list(names.query)
+    wanted = F.broadcast(top.select(*[named(label).alias(name) for name, label in names.query.items()]).distinct())
+    rows = valid_only(long_rows(rows.join(wanted, on=keys, how="left_semi"), plan), RowRules(plan))
+    judgments = ranking.steps.judgments
+    if judgments is not None and ITEM in rows.columns:
+        judged = valid_only(judgments.join(wanted, on=keys, how="left_semi"), RowRules(plan, True))
+        judged = judged.select(*columns_of([*keys, ITEM, RELEVANCE]))
+        rows = rows.join(judged, on=[*keys, ITEM], how="left")
+    by_rank = RANK in rows.columns
+    place = named(RANK) if by_rank else -named(SCORE).cast("double")
+    shown = [name for name in (ITEM, RANK if by_rank else SCORE, RELEVANCE) if name in rows.columns]
+    entry = F.struct(place.alias("place"), *[named(name) for name in shown])
+    rows = rows.where(named(RANK if by_rank else SCORE).isNotNull())
+
+    def listed(run: str) -> Column:
+        of_run = F.slice(F.sort_array(F.collect_list(F.when(named(RUN) == run, entry))), 1, depth)
+        return F.transform(of_run, lambda one: F.struct(*[one[name].alias(name) for name in shown]))
+
+    lists = rows.groupBy(*columns_of(keys)).agg(
+        listed(sides["baseline_value"]).alias("baseline_list"), listed(sides["value"]).alias("list")
+    )
+    renamed = lists.select(
+        *[named(name).alias(label) for name, label in names.query.items()], "baseline_list", "list"
+    )
+    return top.join(renamed, on=list(names.query.values()), how="left")

@@ -1,0 +1,55 @@
+"""Rows of the metric table and of the per-query table, as they are stored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.evaluation.frames.scoring import per_query_schema
+from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.scoring import dropped
+
+PROVENANCE = ("convention", "config_hash", "input", "package_version")
+METRIC_SCHEMA = T.StructType(
+    [
+        *SUMMARY_SCHEMA.fields,
+        *[T.StructField(name, T.StringType()) for name in PROVENANCE],
+        T.StructField("computed_at", T.TimestampType()),
+    ]
+)
+REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
+_ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED)
+
+
+def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
+    """Schema of `per_query_rows`. Reads a schema, runs no action."""
+    return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _for_sums(plan)])
+
+
+def metric_rows(
+    spark: SparkSession, summary: list[dict[str, Any]], outcome: dict[str, Any], computed_at: datetime
+) -> DataFrame:
+    """Summary rows with what they were computed from, in one partition; lazy."""
+    names = SUMMARY_SCHEMA.fieldNames()
+    values = [tuple(row[name] for name in names) for row in summary]
+    frame = spark.createDataFrame(values, SUMMARY_SCHEMA)
+    for name in PROVENANCE:
+        frame = frame.withColumn(name, F.lit(outcome[name]))
+    stamped = frame.withColumn("computed_at", F.lit(computed_at).cast(T.TimestampType()))
+    return stamped.coalesce(1)
+
+
+def _for_sums(plan: EvaluationPlan) -> tuple[str, ...]:
+    """Columns that only sums need."""
+    return (*_ACCOUNTS, "items") if plan.catalogue_metrics else _ACCOUNTS
+
+
+def per_query_rows(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
+    return per_query.where(~F.col("status").isin(*dropped(plan.convention))).drop(*_for_sums(plan))

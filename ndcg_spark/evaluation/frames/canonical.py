@@ -1,0 +1,250 @@
+"""Any table to canonical columns: the columns that a plan needs, under the names that workers know.
+
+Which rows are bad is decided by workers (`worker.ranking.valid_rows`). Only what Spark alone can see is decided here:
+text that is no number, and malformed lines. It rides along as the column `bad_row`; where several score columns are
+runs, as one such column of each, since a text that is no number in one of them is bad for that run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import MALFORMED, comparable, named, number, require_column, row_of
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.evaluation.frames.sampling import sampled
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import (
+    BAD_ROW,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    WEIGHT,
+    bad_row_of,
+    canonical_names,
+)
+
+_PLAIN = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
+Reasons = list[tuple[str, Column]]
+TOPICS = "topics"
+"""Topics of a row's item, beside the canonical columns where a metric reads them; workers hand them on untouched."""
+
+
+def run_rows(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    *,
+    judged: bool,
+    parse_text: bool = False,
+    original: bool = False,
+    topics: Column | None = None,
+) -> DataFrame:
+    """Select the canonical columns of the main table. Lazy: a projection.
+
+    `judged`: this table has the relevances, not one beside it. `parse_text`: text columns are read as numbers (csv,
+    TREC). `original` adds `row`, the row as it came, as a struct or as JSON. `bad_row`, or that of each score column,
+    is there only where Spark can see a bad row.
+    """
+    columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
+    reasons: Reasons = []
+    of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
+    selected: dict[str, Column] = {}
+    if columns.run is not None:
+        require_column(frame, columns.run, option("run"), "input")
+        selected[RUN] = named(columns.run).cast("string")
+    for name, column in names.query.items():
+        selected[name] = key_column(frame, column, option("query"), "input")
+    if columns.rank is not None:
+        selected[RANK] = _number(frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text)
+    for name, column in names.scores.items():
+        part = (option("score"), "input", "score")
+        selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
+    _optional(frame, plan, selected, reasons, needs_item=item_needed(plan, judged), parse_text=parse_text)
+    if columns.order is not None and columns.order in frame.columns:
+        selected[ORDER] = _order(frame, columns.order, parse_text)
+    if judged:
+        part = (option("relevance"), "input", "relevance")
+        selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
+    if topics is not None:
+        selected[TOPICS] = topics
+    malformed = _malformed(frame)
+    bad_rows = {BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
+    if len(of_scores) > 1 and any(of_scores.values()):
+        bad_rows = {bad_row_of(name): [*malformed, *its, *reasons] for name, its in of_scores.items()}
+    return select_canonical(frame, selected, bad_rows, original=original)
+
+
+def judgment_rows(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    *,
+    parse_text: bool = False,
+    original: bool = False,
+    topics: Column | None = None,
+) -> DataFrame:
+    """Select the canonical columns of a judgments table. A row with a null relevance judges nothing.
+
+    Lazy; options as for `run_rows`.
+    """
+    names, frame = canonical_names(plan), sampled(frame, plan)
+    reasons = _malformed(frame)
+    selected = {name: key_column(frame, column, option("query"), "judgments") for name, column in names.query.items()}
+    needs = "joining judgments"
+    _optional(frame, plan, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
+    order = plan.columns.order
+    if plan.convention.duplicates == "first" and order is not None and order in frame.columns:
+        selected[ORDER] = _order(frame, order, parse_text)
+    part = (option("relevance"), "judgments", "relevance")
+    selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
+    if topics is not None:
+        selected[TOPICS] = topics
+    return select_canonical(frame, selected, {BAD_ROW: reasons}, original=original)
+
+
+def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
+    """Say which rule needs items, if one does."""
+    convention = plan.convention
+    if not judged:
+        return "joining judgments"
+    if plan.lists_items:
+        return f"metric {plan.metric_with(plan.needs[0])!r}"
+    ranks_anew = not plan.ranks_given
+    if ranks_anew and convention.ties in ("item_asc", "item_desc"):
+        return f"ties={convention.ties}"
+    if plan.resolves_duplicates:
+        return f"duplicates={convention.duplicates}"
+    return None
+
+
+def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
+    """Raise unless each segment, weight and order column is in one of the tables. Reads schemas, runs no action."""
+    wanted = [(name, option("segments")) for name in plan.carried_segments]
+    wanted += [(name, part) for name, part in ((plan.columns.weight, option("weight")),) if name is not None]
+    if plan.columns.order is not None:
+        wanted.append((plan.columns.order, option("order")))
+    for name, part in wanted:
+        if not any(name in table.columns for table in tables):
+            require_column(tables[0], name, part, "input")
+
+
+def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan) -> tuple[DataFrame, DataFrame]:
+    """Give keys and segments that both tables have one type. Reads schemas, runs no action.
+
+    Takes canonical rows. Text that meets numbers is refused: casts would be compared, not values.
+    """
+    names = canonical_names(plan)
+    for name, label in {**names.query, ITEM: plan.columns.item, **names.segments}.items():
+        if name not in run.columns or name not in judgments.columns:
+            continue
+        left, right = run.schema[name].dataType, judgments.schema[name].dataType
+        if left == right:
+            continue
+        if not (isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)):
+            raise InputRefusedError(
+                f"column {label!r} is {left.simpleString()} in the run and {right.simpleString()} in the judgments; "
+                "cast one of them so that values compare."
+            )
+        run = run.withColumn(name, named(name).cast("bigint"))
+        judgments = judgments.withColumn(name, named(name).cast("bigint"))
+    return run, judgments
+
+
+def select_canonical(
+    frame: DataFrame, selected: dict[str, Column], bad_rows: Mapping[str, Reasons], *, original: bool
+) -> DataFrame:
+    """Select columns by their canonical names, and the `original` row.
+
+    Each column of `bad_rows` has the first of its reasons that holds; a `bad_row` without any is left out.
+    """
+    chosen = [column.alias(name) for name, column in selected.items()]
+    for column, reasons in bad_rows.items():
+        reason = F.lit(None).cast("string")
+        for name, bad in reversed(reasons):
+            reason = F.when(bad, F.lit(name)).otherwise(reason)
+        if reasons or column != BAD_ROW:
+            chosen.append(reason.alias(column))
+    if original:
+        row = row_of(frame, frame.columns)
+        # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
+        # on untouched.
+        plain = all(_is_plain(field.dataType) for field in frame.schema.fields)
+        chosen.append((row if plain else row_as_json(row, frame.columns)).alias("row"))
+    return frame.select(*chosen)
+
+
+def key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    """Give a column whose values are compared; refuse arrays, structs and maps."""
+    kind = require_column(frame, column, part, table)
+    if not is_key(kind):
+        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    return comparable(frame, column)
+
+
+def is_key(kind: T.DataType) -> bool:
+    """Whether values of a type can be compared by workers."""
+    return isinstance(kind, _PLAIN)
+
+
+def row_as_json(row: Column, names: Sequence[str]) -> Column:
+    """Write a row with these columns as JSON, with its nulls, and with the malformed line if it is one."""
+    with_nulls = {"ignoreNullFields": "false"}
+    text = F.to_json(row, with_nulls)
+    if MALFORMED not in names:
+        return text
+    return F.when(row[MALFORMED].isNull(), F.to_json(row.dropFields(MALFORMED), with_nulls)).otherwise(text)
+
+
+def _is_plain(kind: T.DataType) -> bool:
+    return is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind)
+
+
+def _malformed(frame: DataFrame) -> Reasons:
+    return [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+
+
+def _number(
+    frame: DataFrame, column: str, part: str, table: str, what: str, reasons: Reasons, *, parse_text: bool
+) -> Column:
+    """Give a column of numbers in its own type where workers read it; text and decimals as doubles."""
+    value = number(frame, column, part, table, parse_text=parse_text)
+    kind = frame.schema[column].dataType
+    if isinstance(kind, T.StringType):
+        reasons.append((f"{what}_not_a_number", value.isNull() & named(column).isNotNull()))
+    if isinstance(kind, T.BooleanType):
+        return named(column).cast("int")
+    return named(column) if isinstance(kind, T.IntegralType | T.FloatType | T.DoubleType) else value
+
+
+def _optional(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    selected: dict[str, Column],
+    reasons: Reasons,
+    *,
+    needs_item: str | None,
+    parse_text: bool,
+    table: str = "input",
+) -> None:
+    """Add item, segments and weight where the table has them or a rule needs them."""
+    columns = plan.columns
+    if needs_item and columns.item is None:
+        raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
+    missing_by_default = columns.item == Columns().item and columns.item not in frame.columns
+    wanted = needs_item or (plan.checks_top_duplicates and not missing_by_default)
+    if columns.item is not None and wanted:
+        selected[ITEM] = key_column(frame, columns.item, option("item"), table)
+    for name, column in canonical_names(plan).segments.items():
+        if column in frame.columns:
+            selected[name] = key_column(frame, column, option("segments"), table)
+    if columns.weight is not None and columns.weight in frame.columns:
+        selected[WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
+
+
+def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
+    is_text = isinstance(require_column(frame, order, option("order"), "input"), T.StringType)
+    return number(frame, order, option("order"), "input", parse_text=True) if is_text and parse_text else named(order)

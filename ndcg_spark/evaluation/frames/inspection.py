@@ -1,0 +1,114 @@
+"""Ranks, gains and discounts of every row: how a person looks at one query."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import columns_of, key_text, named, raise_if
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.frames.canonical import run_rows
+from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
+from ndcg_spark.evaluation.frames.rank import long_rows, valid_only
+from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import ITEM, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
+from ndcg_spark.evaluation.tasks.row_view import make_row_viewer
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+
+SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
+
+
+@refuses_streams
+def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Rank every row of a long table and show what it adds to DCG and to the ideal.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A long table with scores and relevances.
+    plan : EvaluationPlan
+        All ranks are shown; those beyond the largest cutoff K weigh nothing.
+
+    Returns
+    -------
+    DataFrame
+        Lazy and unsorted, with the columns `run` (if rankers are named), the query columns, `item`, `score`,
+        `relevance`, `rank` (1-based; null for an item that is not ranked; under `ties=expected` the first rank of the
+        tie group), `ideal_rank` (null for an item that is not in the ideal list), `gain`, `discount` and
+        `ideal_discount`.
+
+        The sum of gain * discount is DCG@K, and the sum of gain * ideal_discount is IDCG@K. Two things have no row:
+        items added by `pad_to_k`, and the ideal list of `ideal=k_ones`.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. It is
+    meant for a few queries: filter first.
+    """
+    columns, names = plan.columns, canonical_names(plan)
+    if columns.rank is not None:
+        raise InvalidParameterError("rank_rows ranks by score: leave the rank column out.")
+    if columns.item is None:
+        raise InvalidParameterError("rank_rows shows items: name the item column.")
+    taken = sorted({*SHOWN, RUN} & set(columns.query))
+    if taken:
+        raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column that rank_rows shows.")
+    rows = valid_only(long_rows(run_rows(frame, plan, judged=True), plan), RowRules(plan))
+    rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
+    if ITEM not in rows.columns:
+        raise InvalidParameterError("rank_rows shows items, which no rule of this plan needs; use ties=item_asc.")
+    keys = [*([RUN] if RUN in rows.columns else []), *names.query]
+    rows = _without_duplicates(rows, plan, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
+    placed = with_ranks(rows, plan)
+    if plan.convention.ties in ("best", "worst"):
+        placed = _by_gain(placed, plan, keys)
+    n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
+    ideal_rank = F.lit(None).cast("int") if plan.convention.ideal == "k_ones" else F.col("ideal_place")
+    shown = placed.select(
+        *[named(name).alias(names.query.get(name, name)) for name in keys],
+        ITEM,
+        SCORE,
+        RELEVANCE,
+        F.col("place").cast("int").alias("rank"),
+        ideal_rank.cast("int").alias("ideal_rank"),
+        F.col("tied").cast("int").alias("tied"),
+        n_ranked.cast("int").alias("n_ranked"),
+    )
+    kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
+    added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
+    viewer = make_row_viewer(plan.convention, plan.max_k)
+    return shown.mapInArrow(as_shipped(viewer), schema=T.StructType([*kept, *added]))
+
+
+def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
+    """Keep the item that counts, or refuse a query that has one twice, as the plan says."""
+    if plan.convention.duplicates != "error":
+        return resolve_duplicates(rows, plan)
+    if plan.check_duplicates == "none":
+        return rows
+    twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
+    advice = advice_on_repeats("ranking", plan, ())
+    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {advice}")
+    return rows.withColumn("twice", twice).withColumn(
+        RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
+    )
+
+
+def _by_gain(placed: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
+    """Place tied items in the best or the worst order. An unjudged item gains 0."""
+    gain: Column = F.coalesce(ideal_order(plan), F.lit(0.0))
+    order = gain.desc() if plan.convention.ties == "best" else gain.asc()
+    within = Window.partitionBy(*columns_of(keys), "place").orderBy(order, F.col(ITEM))
+    number = F.row_number().over(within)
+    return placed.withColumn("place", F.when(F.col("place").isNotNull(), F.col("place") + number - 1)).withColumn(
+        "tied", F.lit(1)
+    )

@@ -1,0 +1,281 @@
+"""Where rows come from: any table that Spark reads, or Parquet files that workers read themselves.
+
+The source is decided once and carried along as a value. A DataFrame is always read by Spark. Workers read files only
+where the user gave their path, and only where that cannot change a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ndcg_spark.core.expressions import MALFORMED
+from ndcg_spark.core.session_settings import is_on, runs_locally, shuffle_partitions
+from ndcg_spark.core.task_limit import BYTES_OF_A_PARTITION
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.frames.canonical import item_needed
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
+from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
+from ndcg_spark.sources.folders import is_pattern
+from ndcg_spark.sources.footers import (
+    FOUND_SCHEMA,
+    Footer,
+    bounds_between,
+    make_footer_reader,
+    parse_footers,
+    read_footers,
+)
+from ndcg_spark.sources.listing import column_of_folders, fitting, list_files
+from ndcg_spark.sources.parquet import PART_SIZES, PartSizes, parts_of
+from ndcg_spark.sources.stores import address_of, reason_of
+
+MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
+IDS_OF_A_PARTITION = 4
+"""Partition ids for each shuffle partition, which Spark's hash of them then fills about evenly."""
+FOOTER_TASKS = 16
+"""Tasks that read footers of objects, eight at a time each."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_Kinds = dict[T.DataType, pa.DataType]
+_WHOLE: _Kinds = {
+    T.ByteType(): pa.int8(),
+    T.ShortType(): pa.int16(),
+    T.IntegerType(): pa.int32(),
+    T.LongType(): pa.int64(),
+}
+_NUMBERS = {**_WHOLE, T.FloatType(): pa.float32(), T.DoubleType(): pa.float64()}
+_KEYS = {**_WHOLE, T.StringType(): pa.string(), T.DateType(): pa.date32()}
+_KINDS = {**_NUMBERS, **_KEYS, T.BooleanType(): pa.bool_()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSource:
+    """Rows that Spark reads, projects to canonical columns and hands to workers.
+
+    `n_partitions` are the partition ids of the exchange, `n_tasks` as of `task_limit`; `reason` is for `--explain`;
+    `fell_back`: workers were to read objects of a store, and could not.
+    """
+
+    rows: DataFrame
+    n_partitions: int
+    reason: str
+    n_tasks: int | None = None
+    fell_back: bool = False
+
+    @property
+    def name(self) -> str:
+        """What `--source` calls it."""
+        return "spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetSource:
+    """Files that workers read.
+
+    `rows` are the canonical columns as Spark would read them: for types, never run. `files` has bounds where the
+    files are sorted by query and have all that a query is scored by. The rest is as of `SparkSource`.
+    """
+
+    rows: DataFrame
+    files: FilesTask
+    n_partitions: int
+    reason: str
+    n_tasks: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What `--source` calls it."""
+        return "parquet"
+
+
+Source = SparkSource | ParquetSource
+
+
+def choose_source(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    rows: DataFrame,
+    *,
+    path: str | None = None,
+    judged: bool = True,
+    n_tasks: int | None = None,
+    sizes: PartSizes = PART_SIZES,
+) -> Source:
+    """Decide who reads the main table. Reads footers where a path was given.
+
+    `frame` is the table as it was read, and `rows` its canonical columns, or what duplicates leave of them. `path` is
+    what the user gave, if it was one of Parquet files; `judged`: relevances are taken from this table; `n_tasks` as
+    of `task_limit`. Raises where `source=parquet` was asked for and is not possible.
+
+    Spark cost: none for a DataFrame or files of this machine. For objects of a store a small job, as when Spark
+    itself finds out the schema of Parquet files: workers read the footers, which shows whether they can.
+    """
+    spark = frame.sparkSession
+    if path is None:
+        obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
+    else:
+        obstacle = "source=spark was asked for" if plan.source == "spark" else _plan_obstacle(plan)
+        obstacle = obstacle or _session_obstacle(spark, path, plan)
+    columns = obstacle or _columns(frame, plan, judged=judged)
+    if isinstance(columns, str):
+        found: ParquetSource | str = columns
+    else:
+        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, n_tasks=n_tasks, sizes=sizes)
+    if isinstance(found, ParquetSource):
+        return found
+    require_spark_allowed(plan, found)
+    n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
+    fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
+    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
+
+
+def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
+    """Raise where Spark has to read a table, for a reason, and workers were asked to."""
+    if plan.source == "parquet":
+        raise InvalidParameterError(
+            f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
+            f"{option('source', 'auto')}."
+        )
+
+
+def _plan_obstacle(plan: EvaluationPlan) -> str | None:
+    found = {
+        "duplicates are resolved among all rows": plan.resolves_duplicates,
+        "a sample is taken": plan.sample < 1,
+    }
+    return next((reason for reason, holds in found.items() if holds), None)
+
+
+def _parquet_source(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    rows: DataFrame,
+    path: str,
+    columns: dict[str, str],
+    *,
+    judged: bool,
+    n_tasks: int | None,
+    sizes: PartSizes,
+) -> ParquetSource | str:
+    """Build the source, or say in a clause why workers cannot read the files."""
+    spark = frame.sparkSession
+    in_store = address_of(path) is not None
+    listed = _objects(frame, path) if in_store else _local_files(frame, path)
+    if isinstance(listed, str):
+        return listed
+    in_folders = column_of_folders(path if in_store else local_path(path), listed, columns.values())
+    if in_folders is not None:
+        return f"column {in_folders!r} is in the names of folders"
+    schema = pa.schema([(name, _KINDS[rows.schema[name].dataType]) for name in columns])
+    read = _footers_by_workers(spark, listed, columns, schema) if in_store else read_footers(listed, columns, schema)
+    if isinstance(read, str):
+        return read
+    identities = [one.identity for one in read]
+    parts = parts_of(identities, sizes)
+    single_key = len(plan.columns.query) == 1 and plan.columns.run is None
+    complete = judged and not plan.needs  # what else a query is scored by comes from another table
+    bounds = bounds_between(read, parts) if single_key and complete else None
+    n_bytes = sum(one.size for one in identities)
+    fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
+    files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
+    what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
+    in_order = ", sorted by query" if bounds else ""
+    return ParquetSource(
+        rows=rows,
+        files=files,
+        n_partitions=min(MAX_PARTITIONS, max(fewest, n_bytes // BYTES_OF_A_PARTITION)),
+        reason=f"{len(listed):,} {what}{in_order}",
+        n_tasks=n_tasks,
+    )
+
+
+def _local_files(frame: DataFrame, path: str) -> list[str] | str:
+    """Files below a path of this machine, if that is where Spark has found them, too.
+
+    Any setting or file of Hadoop may say that paths are on another file system by default.
+    """
+    listed = list_files(local_path(path))
+    elsewhere = [] if isinstance(listed, str) else [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
+    return f"Spark finds the path on another file system, as {elsewhere[0]}" if elsewhere else listed
+
+
+def _objects(frame: DataFrame, path: str) -> list[str] | str:
+    """Objects below a path: as Spark has listed them already or, where it has no way to the store, as Arrow does."""
+    by_spark = sorted(unquote(uri) for uri in frame.inputFiles())
+    if by_spark:
+        return fitting(by_spark)
+    try:
+        return list_files(path)
+    except (OSError, pa.ArrowException) as error:
+        return f"the objects cannot be listed ({reason_of(error)})"
+
+
+def _footers_by_workers(
+    spark: SparkSession, paths: Sequence[str], columns: dict[str, str], schema: pa.Schema
+) -> list[Footer] | str:
+    """Run a job: read a footer per object, at most `MAX_FILES`."""
+    numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
+    read = make_footer_reader(paths, columns, schema)
+    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(FOUND_SCHEMA)).collect()
+    return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
+
+
+def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> str | None:
+    if is_pattern(path):
+        return "Spark takes signs in the path for a pattern"
+    if "connect" in type(spark).__module__:
+        return "on Spark Connect, files lie with the server"
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
+        if is_on(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false"):
+            return f"{name} is set"
+    here = runs_locally(spark)
+    if address_of(path) is not None:
+        known = here or plan.source == "parquet"
+        return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"
+    if path.startswith("file:"):
+        return None
+    if not here or _SCHEME.match(path):
+        return "the path is not one of this machine (file:/... says that it is one of every worker)"
+    return None
+
+
+def local_path(path: str) -> str:
+    """Turn `file:` addresses into paths of this machine. Like Spark, decode nothing: `%20` is part of a name."""
+    if not path.startswith("file:"):
+        return path
+    rest = path.removeprefix("file:")
+    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+
+
+def _columns(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> dict[str, str] | str:
+    """The columns that workers read, by canonical name; or why they cannot."""
+    columns, names = plan.columns, canonical_names(plan)
+    wanted: dict[str, tuple[str, _Kinds]] = {name: (column, _KEYS) for name, column in names.query.items()}
+    if columns.run is not None:
+        wanted[RUN] = (columns.run, {T.StringType(): pa.string()})
+    if columns.rank is not None:
+        wanted[RANK] = (columns.rank, _NUMBERS)
+    wanted |= {name: (column, _NUMBERS) for name, column in names.scores.items()}
+    has_item = columns.item in frame.columns and (item_needed(plan, judged) or plan.checks_top_duplicates)
+    optional: list[tuple[str, str | None, _Kinds]] = [
+        (ITEM, columns.item if has_item else None, _KEYS),
+        (WEIGHT, columns.weight, {T.DoubleType(): pa.float64()}),
+        (ORDER, columns.order, _NUMBERS),
+        (RELEVANCE, columns.relevance if judged else None, _NUMBERS),
+    ]
+    wanted |= {name: (column, kinds) for name, column, kinds in optional if column and column in frame.columns}
+    wanted |= {name: (column, _KINDS) for name, column in names.segments.items() if column in frame.columns}
+    if MALFORMED in frame.columns:
+        return f"column {MALFORMED!r} says which rows are bad"
+    for column, kinds in wanted.values():
+        if frame.schema[column].dataType not in kinds:
+            return f"column {column!r} is {frame.schema[column].dataType.simpleString()}"
+    return {name: column for name, (column, _) in wanted.items()}

@@ -1,0 +1,251 @@
+"""Metrics of queries to means per run and segment: exact, mergeable, the same bits on any cluster."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.arrow_schemas import arrow_schema
+from ndcg_spark.core.batches import BatchFunction
+from ndcg_spark.core.expressions import columns_of, raise_if
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.task_limit import in_tasks, task_limit
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.frames.counts import summed_counts, with_counts
+from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.evaluation.items.catalogue import finished_with_catalogue, partial_schema
+from ndcg_spark.evaluation.items.items import catalogue_of, item_type
+from ndcg_spark.evaluation.settings import EvaluationPlan, SummedMetric
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_sums import (
+    COUNTS,
+    ESTIMATES,
+    GROUP_KEYS,
+    LISTS,
+    SummingTask,
+    make_finisher,
+    make_partial_summer,
+)
+from ndcg_spark.evaluation.tasks.scoring import make_scorer
+from ndcg_spark.metrics.base import CATALOGUE
+
+CONFIG_HASH, CONVENTION = "config_hash", "convention"
+"""Columns of a metric table that tell what its numbers were computed by."""
+_STATE = T.ArrayType(T.LongType())
+_KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType()) for name in GROUP_KEYS]
+_COUNTS = [T.StructField(name, T.LongType()) for name in COUNTS]
+PARTIAL_SCHEMA = T.StructType([*_KEYS, *_COUNTS, T.StructField("state", _STATE)])
+SUMMARY_SCHEMA = T.StructType(
+    [
+        *_KEYS,
+        *_COUNTS,
+        *[T.StructField(name, T.DoubleType()) for name in ESTIMATES],
+        T.StructField("state", _STATE),
+    ]
+)
+
+
+@refuses_streams
+def summarize(
+    per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
+) -> DataFrame:
+    """Means of metrics, one row per (run, segment, metric, k).
+
+    Parameters
+    ----------
+    per_query : DataFrame
+        From `score_queries` with the same plan. It may be filtered by query.
+    plan : EvaluationPlan
+    items : DataFrame or None
+        The item table, for metrics of the catalogue.
+    n_tasks : int or None
+        In how many tasks sums are finished at most; None leaves it to Spark.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, with the columns
+
+        - `run`; `segment_by`, the columns of the segment set joined by `+` (empty: all queries); `segment`, the value
+          as text, a JSON list for several columns, null for null;
+        - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`;
+        - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged; of a metric that is not
+          defined for each query, those with a value;
+        - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
+        - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
+        - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries all of whose rows
+          were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
+        - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
+        - `state`: the exact sums, for `merge_summaries`.
+
+        Metrics of the catalogue, such as `coverage`, are no means: they have a `value`, and all columns from
+        `weight_sum` on are null.
+
+    Notes
+    -----
+    Spark cost: one small shuffle (a row per group, metric and partition), no action, two passes through Python
+    workers. Sums are exact (see `kernels.exact`), so values are the same to the last bit for any
+    partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
+    and a join with the items of the catalogue.
+    """
+    return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items, n_tasks)
+
+
+@refuses_streams
+def summarize_rankings(
+    rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
+) -> DataFrame:
+    """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
+
+    Parameters
+    ----------
+    rankings : DataFrame
+        From `rank_queries` with the same plan.
+    plan : EvaluationPlan
+    items : DataFrame or None
+        The item table, for metrics of the catalogue.
+    n_tasks : int or None
+        As for `summarize`.
+
+    Returns
+    -------
+    DataFrame
+        As for `summarize`; lazy.
+
+    Notes
+    -----
+    Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
+    """
+    rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
+    scorer = make_scorer(scoring_task(rankings.columns, plan))
+    return _summed(
+        rankings, _chained(scorer, make_partial_summer(summing_task(plan, rankings))), plan, items, n_tasks
+    )
+
+
+def _summed(
+    rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items: DataFrame | None, n_tasks: int | None
+) -> DataFrame:
+    """Add up rows, and finish the sums."""
+    if not plan.catalogue_metrics:
+        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence, n_tasks=n_tasks)
+    if items is None:
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
+        )
+    kind = item_type(rows)
+    partial = rows.mapInArrow(as_shipped(add_up), schema=partial_schema(PARTIAL_SCHEMA, kind))
+    catalogue = catalogue_of(items, plan, kind)
+    return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
+
+
+@refuses_streams
+def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
+    """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
+
+    Parameters
+    ----------
+    summaries : DataFrame
+        Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
+        `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack
+        `n_rejected` and `n_lost_queries`, and a sum with such rows is null.
+    confidence : float
+        Level of the new confidence intervals.
+
+    Returns
+    -------
+    DataFrame
+        As for `summarize`, one row per (run, segment, metric, k): the same bits as if all queries had been evaluated
+        together. Lazy. The action raises if rows with different `config_hash` would be merged, and names their
+        conventions.
+
+    Notes
+    -----
+    Spark cost: one small shuffle, no action, one pass through Python workers.
+    """
+    provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
+    partial = with_counts(summaries).select(*GROUP_KEYS, *COUNTS, "state", *provenance)
+    return finished(partial, confidence, n_tasks=task_limit(summaries))
+
+
+def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> SummingTask:
+    """Build the task that is shipped to workers to add up metrics.
+
+    `rows` have `items`, for metrics of the catalogue; None for rankings of the engine.
+    """
+    metrics = tuple(one for one in plan.summed_metrics if not one.of_catalogue)
+    listed = None
+    if plan.catalogue_metrics and rows is not None:
+        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
+        listed = arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)), rows.sparkSession)
+    return SummingTask(
+        segment_sets=plan.segment_sets,
+        weighted=plan.columns.weight is not None,
+        metrics=metrics,
+        convention=plan.convention,
+        listed=listed,
+        knows_rejected=plan.on_invalid == "fail" or rows is None or N_REJECTED in rows.columns,
+    )
+
+
+def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
+    def both(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
+        return second(first(batches))
+
+    return both
+
+
+def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = None) -> DataFrame:
+    """Merge partial summaries and turn them into means, as `summarize` gives them; lazy.
+
+    `partial` has keys, counts and `state`, any number of rows a group; maybe `config_hash`, of which a group must
+    have one.
+    """
+    aggregates = summed_counts()
+    aggregates.append(F.collect_list("state").alias("states"))
+    if CONFIG_HASH not in partial.columns:
+        merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)
+    else:
+        grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
+        merged = of_one_configuration(grouped, F.col("metric")).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
+    return in_tasks(merged, n_tasks).mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
+
+
+def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:
+    """Aggregate the lowest and the highest configuration of a group, each as a hash and a text for a person.
+
+    `where` is text to add to that of each, such as the night. Gives `lowest` and `highest`, for
+    `of_one_configuration`.
+    """
+    digest = F.coalesce(F.col(CONFIG_HASH).cast("string"), F.lit("unknown"))
+    text = F.concat(F.lit("config_hash "), digest)
+    if CONVENTION in partial.columns:
+        text = F.concat(F.coalesce(F.col(CONVENTION).cast("string"), F.lit("unknown")), F.lit(" ("), text, F.lit(")"))
+    if where is not None:
+        text = F.concat(text, where)
+    one = F.struct(digest.alias("digest"), text.alias("text"))
+    return [F.min(one).alias("lowest"), F.max(one).alias("highest")]
+
+
+def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
+    """Make the action raise where a group has two configurations. Lazy.
+
+    `grouped` has `n_queries`, and `lowest` and `highest` from `configurations`; `what` they would be merged into is
+    text.
+    """
+    checked = raise_if(
+        F.col("n_queries"),
+        F.col("lowest.digest") != F.col("highest.digest"),
+        *("summaries of two configurations cannot be merged into one ", what, ": "),
+        *(
+            F.col("lowest.text"),
+            " and ",
+            F.col("highest.text"),
+            "; merge the rows of each config_hash by themselves, ",
+        ),
+        "or drop the column config_hash to merge them all the same.",
+        kind="bigint",
+    )
+    return grouped.withColumn("n_queries", checked)

@@ -1,0 +1,109 @@
+"""Quality gates: `ndcg@10>=0.40`."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ndcg_spark.errors import InvalidParameterError, text_of
+from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of
+from ndcg_spark.metrics import parse_metric
+
+_FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A condition on an overall mean, for every run or for one: `bm25: ndcg@10>=0.40`.
+
+    `text` is as the user wrote it; without `run` it is for every run.
+    """
+
+    text: str
+    metric: str
+    k: int | None
+    comparison: str
+    bound: float
+    run: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, plan: EvaluationPlan) -> Gate:
+        """Read a gate; refuse one on a number that is not computed."""
+        return cls.among(text, [(one.name, k) for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)])
+
+    @classmethod
+    def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:
+        """Read a gate on one of some metrics, given as (metric, k)."""
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise InvalidParameterError(
+                f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40, or RUN: METRIC@K>=NUMBER."
+            )
+        run, named, comparison, number = found.groups()
+        name, k = find_metric(named, computed, f"gate {text!r}")
+        try:
+            bound = float(number)
+        except ValueError:
+            raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
+        return cls(text, name, k, comparison, bound, None if run is None else run.strip())
+
+    def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Hold the overall mean of every run, or of the one that is named, against the gate.
+
+        Rows: `gate`, `run`, `value`, `met`. A mean of no query meets no gate. A named run that is not there is
+        refused.
+        """
+        rows = [
+            row for row in summary if not row["segment_by"] and row["metric"] == self.metric and row["k"] == self.k
+        ]
+        if self.run is not None:
+            runs = [row["run"] for row in rows]
+            rows = [row for row in rows if row["run"] == self.run]
+            if not rows:
+                known = ", ".join(map(repr, runs))
+                raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; there are {known}.")
+        return [
+            {"gate": self.text, "run": row["run"], "value": row["value"], "met": self._met(row["value"])}
+            for row in rows
+        ]
+
+    def _met(self, value: float | None) -> bool:
+        return value is not None and COMPARISONS[self.comparison](value, self.bound)
+
+
+def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
+    """Find a metric among those that were computed, as (metric, k), by the name that a user gave.
+
+    The cutoff may be missing where there is only one. `what` is what the user wrote, for messages.
+    """
+    name, at = name_and_cutoff(named, what)
+    cutoffs = [k for metric, k in computed if metric == name]
+    if at is None and len(cutoffs) > 1:
+        raise InvalidParameterError(f"{what}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
+    k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
+    if k not in cutoffs:
+        known = ", ".join(f"{metric}@{_shown(k)}" for metric, k in computed)
+        raise InvalidParameterError(f"{what}: {name}@{_shown(k)} is not computed; there are {known}.")
+    return name, k
+
+
+def name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
+    """The name of a metric as summaries have it, and what was written after `@`."""
+    try:
+        metric, k = parse_metric(named)
+    except InvalidParameterError as error:
+        raise InvalidParameterError(f"{what}: {text_of(error)}") from None
+    return str(metric), k
+
+
+def _shown(k: int | None) -> str:
+    return "all" if k is None else str(k)

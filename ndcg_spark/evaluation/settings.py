@@ -1,0 +1,537 @@
+"""What is to be evaluated, and how: frozen, without Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.conventions.forms import check_discount
+from ndcg_spark.errors import InvalidParameterError, one_of, option
+from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
+from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
+
+STRATEGIES = ("auto", "engine", "window")
+SOURCES = ("auto", "spark", "parquet")
+DUPLICATE_CHECKS = ("top", "all", "none")
+MAX_K = 1_000_000
+MAX_RANK = 10_000_000
+MAX_WEIGHT = 1e18
+SHOWN_FIRST = tuple(one.name for one in (NDCG, *NDCG.comes_with, *TIE_BOUNDS))
+"""Metrics in the order in which summaries and pages show them, before all others."""
+PER_QUERY_COLUMNS = (
+    "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
+)  # fmt: skip
+RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
+            "ranked", "ranks", "scores", "tied", "ideal", "n_at_least")  # fmt: skip
+"""Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
+ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
+"""Further names that rankings have where metrics need items."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummedMetric:
+    """A metric of the summary: its name, its column in per-query tables, its cutoffs (None: all).
+
+    `undefined`: queries without a value are left out of its mean. `of_catalogue`: a value of all lists, no column.
+    """
+
+    name: str
+    column: str
+    cutoffs: frozenset[int | None] | None = None
+    undefined: bool = False
+    of_catalogue: bool = False
+
+    def is_at(self, k: int | None) -> bool:
+        """Whether the mean at a cutoff is wanted."""
+        return self.cutoffs is None or k in self.cutoffs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Names of the columns of the input.
+
+    Parameters
+    ----------
+    query : tuple of str
+        One or more columns that together identify a query.
+    item : str or None
+        None if no rule needs items.
+    score : tuple of str
+        Scores, higher is better. Several columns are evaluated as one run each, named after the column.
+    rank : str or None
+        1-based ranks, used instead of scores.
+    relevance : str
+        A column of the judgments table if there is one, else of the input. If it is an array, the input has one row
+        per query.
+    ideal : str or None
+        With an array of relevances: the array of all judged relevances of the query.
+    run : str or None
+        Column that names the ranker; None if there is only one.
+    weight : str or None
+        Weight of a query in the means; constant within a query.
+    order : str or None
+        Position of a row in its source, for `ties=input_order` and `duplicates=first`.
+    """
+
+    query: tuple[str, ...] = ("query_id",)
+    item: str | None = "item_id"
+    score: tuple[str, ...] = ("score",)
+    rank: str | None = None
+    relevance: str = "relevance"
+    ideal: str | None = None
+    run: str | None = None
+    weight: str | None = None
+    order: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.query:
+            raise InvalidParameterError(f"{option('query')} must name at least one column.")
+        if len(set(self.query)) < len(self.query):
+            raise InvalidParameterError(f"{option('query')} names a column twice: {', '.join(self.query)}.")
+        if len(set(self.score)) < len(self.score):
+            raise InvalidParameterError(f"{option('score')} names a column twice: {', '.join(self.score)}.")
+        if len(self.score) > 1 and self.run is not None:
+            raise InvalidParameterError(f"several score columns are runs themselves: leave {option('run')} out.")
+        if len(self.score) > 1 and self.rank is not None:
+            raise InvalidParameterError(
+                f"several score columns are ranked by their scores: leave {option('rank')} out."
+            )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns that identify a query of a run: the run column, if there is one, then the query columns."""
+        return self.query if self.run is None else (self.run, *self.query)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemColumns:
+    """Names of the columns that metrics of items read. The item column is that of the rankings in every table.
+
+    Parameters
+    ----------
+    vector : str
+        Of the item table: an array of numbers, or a `pyspark.ml` vector.
+    categories : str
+        Of the item table: an array, or one category.
+    first_seen : str
+        Of the item table: a date or timestamp; null for an item never seen.
+    topics : str
+        Of the table with the relevances: an array, or one topic.
+    user : str or None
+        Of the interactions table, and for `first_new` a query or segment column of the rankings, too. None: the query
+        column.
+    """
+
+    vector: str = "vector"
+    categories: str = "categories"
+    first_seen: str = "first_seen"
+    topics: str = "topics"
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """Everything that determines an evaluation, except the data.
+
+    Parameters
+    ----------
+    columns : Columns
+    convention : Convention
+    cutoffs : tuple of int or None
+        Increasing; None (the whole list) comes last.
+    metrics : tuple of MetricAt
+        Metrics, each at one of the cutoffs. Empty: `ndcg`, `dcg` and `idcg` at all of them.
+    segment_sets : tuple of tuple of str
+        Sets of columns to group means by. The overall mean is always computed.
+    strategy : str
+        How items are ranked. `engine`: by Python workers, for any table. `window`: by window functions of Spark, a
+        plain reference that is several times slower. `auto`: the engine. All give the same numbers. Arrays of
+        relevances are in rank order already and are scored as they are.
+    source : str
+        Who reads Parquet files that are given by their path. `parquet`: Python workers; `spark`: Spark; `auto`:
+        workers where they can. A DataFrame is always read by Spark.
+    on_invalid : str
+        `fail`: a bad row stops the evaluation; `reject`: it is left out.
+    null_score : str
+        `bad`: a row without score is a bad row; `unretrieved`: it is a judged item that the run did not retrieve.
+    check_duplicates : str
+        Where `duplicates=error` looks for items that come twice. `top`: among the first k + 1 items and in the ideal
+        list. `all`: in all rows, which takes one more shuffle. `none`: nowhere, which is faster; for tables that
+        cannot have duplicates. In a table of arrays, only `all` finds a query that comes in two rows: else both
+        count.
+    confidence : float
+        Level of the confidence intervals.
+    sample : float
+        Share of the queries to evaluate, above 0 and up to 1. A hash of the query decides, so the sample is the same
+        on every night, and in run and judgments. Intervals are about the mean of all queries.
+    tie_bounds : bool
+        Also compute `ndcg_best` and `ndcg_worst`, NDCG with tied items in the best and in the worst order, and
+        `tied_share`, the share of the first k ranks that belongs to the tie group reaching beyond rank k. It is 0 if
+        no group does, and 1 if all k ranks tie with later ones, as under a constant scorer. Needs `ties=expected`,
+        `best` or `worst`.
+    item_columns : ItemColumns
+        For metrics that need more of an item than its relevance.
+    as_of : date or None
+        The day on which `first_appearance` counts the age of items.
+
+    Examples
+    --------
+    >>> plan = EvaluationPlan(cutoffs=(5, 10))
+    >>> plan.max_k, plan.segment_columns
+    (10, ())
+    """
+
+    columns: Columns = field(default_factory=Columns)
+    convention: Convention = field(default_factory=Convention)
+    cutoffs: tuple[int | None, ...] = (10,)
+    metrics: tuple[MetricAt, ...] = ()
+    segment_sets: tuple[tuple[str, ...], ...] = ()
+    strategy: str = "auto"
+    source: str = "auto"
+    on_invalid: str = "fail"
+    null_score: str = "bad"
+    check_duplicates: str = "top"
+    confidence: float = 0.95
+    sample: float = 1.0
+    tie_bounds: bool = False
+    item_columns: ItemColumns = field(default_factory=ItemColumns)
+    as_of: date | None = None
+
+    def __post_init__(self) -> None:
+        check_cutoffs(self.cutoffs)
+        one_of("strategy", self.strategy, STRATEGIES)
+        one_of("source", self.source, SOURCES)
+        one_of("on_invalid", self.on_invalid, ("fail", "reject"))
+        one_of("null_score", self.null_score, ("bad", "unretrieved"))
+        one_of("check_duplicates", self.check_duplicates, DUPLICATE_CHECKS)
+        if not 0 < self.confidence < 1:
+            raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
+        if not 0 < self.sample <= 1:
+            raise InvalidParameterError(f"sample must be above 0 and at most 1; got {self.sample}.")
+        check_discount(self.convention.discount, self.max_k)
+        self._check_metrics()
+        named = {*self.columns.query, *self.segment_columns}
+        refuse_marks("query or segment", named)
+        reserved = {*RESERVED, *self.metric_columns, *(ITEM_RESERVED if self.needs else ())}
+        taken = sorted(name for name in named if name.lower() in reserved)  # Spark does not mind the case
+        if taken:
+            raise InvalidParameterError(
+                f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."
+            )
+        if self.convention.ties == "input_order" and not self.columns.order and not self.columns.rank:
+            raise InvalidParameterError(f"ties=input_order needs {option('order')}, the column with that order.")
+        if self.tie_bounds and not self.convention.groups_ties:
+            raise InvalidParameterError(f"tie bounds need ties=expected, best or worst; got {self.convention.ties}.")
+        if self.convention.duplicates == "first" and not self.columns.order:
+            raise InvalidParameterError(
+                f"duplicates=first needs {option('order')}, the column that says which is first."
+            )
+
+    def _check_metrics(self) -> None:
+        if len(set(self.metrics)) < len(self.metrics):
+            raise InvalidParameterError(f"a metric is named twice: {', '.join(map(str, self.metrics))}.")
+        for one in self.metrics:
+            if one.k not in self.cutoffs:
+                raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
+            if one.metric.needs_ties and not self.convention.groups_ties:
+                raise InvalidParameterError(
+                    f"metric {str(one)!r} needs ties=expected, best or worst; got {self.convention.ties}."
+                )
+        for one in self.reported:
+            if one.metric.needs_order and self.convention.groups_ties and not self.ranks_given:
+                raise InvalidParameterError(
+                    f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
+                    f"input_order instead of {self.convention.ties}."
+                )
+            if any(need.what == "first_seen" for need in one.metric.needs) and self.as_of is None:
+                raise InvalidParameterError(
+                    f"metric {str(one)!r} needs {option('as_of')}, the day on which ages are counted."
+                )
+        if self.needs and self.columns.item is None:
+            raise InvalidParameterError(
+                f"metric {self.metric_with(self.needs[0])!r} needs an item column ({option('item')})."
+            )
+        if self.tie_bounds and self.metrics and all(one.metric.name != "ndcg" for one in self.metrics):
+            raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
+
+    @property
+    def reported(self) -> tuple[MetricAt, ...]:
+        """Metrics of the summary at their cutoffs: those that are named, each with those that come with it."""
+        found: dict[MetricAt, None] = {}
+        for one in self.metrics or [MetricAt(NDCG, k) for k in self.cutoffs]:
+            bounds = TIE_BOUNDS if self.tie_bounds and one.metric == NDCG else ()
+            found |= dict.fromkeys(MetricAt(its, one.k) for its in (one.metric, *one.metric.comes_with, *bounds))
+        return tuple(found)
+
+    @property
+    def scored(self) -> tuple[tuple[Metric, int | None], ...]:
+        """Metrics with a value for each query, and their cutoffs; `GAINS` come together, as do tie bounds."""
+        together = (*GAINS, *(TIE_BOUNDS if self.tie_bounds else ()))
+        known = frozenset((*GAINS, *TIE_BOUNDS))
+        at = frozenset(one.k for one in self.reported if one.metric in known)
+        found = [(metric, k) for k in self.cutoffs if k in at for metric in together]
+        found += [(one.metric, one.k) for one in self.reported if isinstance(one.metric, Metric)]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def catalogue_metrics(self) -> tuple[tuple[CatalogueMetric, int | None], ...]:
+        """The metrics of all lists together, and their cutoffs."""
+        return tuple((one.metric, one.k) for one in self.reported if isinstance(one.metric, CatalogueMetric))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What metrics read beside relevances, each once. Where there is anything, lists carry their items."""
+        return tuple(dict.fromkeys(need for one in self.reported for need in one.metric.needs))
+
+    def metric_with(self, need: Need) -> str:
+        """Name the first metric that needs something, for messages.
+
+        Parameters
+        ----------
+        need : Need
+
+        Returns
+        -------
+        str
+        """
+        return next(str(one) for one in self.reported if need in one.metric.needs)
+
+    def cutoffs_of(self, column: str) -> tuple[int | None, ...]:
+        """Find the cutoffs at which a column of per-query tables has values.
+
+        Parameters
+        ----------
+        column : str
+            One of `metric_columns`.
+
+        Returns
+        -------
+        tuple of int or None
+            In the order of `cutoffs`; may be empty.
+        """
+        at = frozenset(k for metric, k in self.scored if metric.column == column)
+        return tuple(k for k in self.cutoffs if k in at)
+
+    @property
+    def metric_columns(self) -> tuple[str, ...]:
+        """Columns of values in per-query tables."""
+        return tuple(dict.fromkeys(metric.column for metric in (*GAINS, *(metric for metric, _ in self.scored))))
+
+    @property
+    def summed_metrics(self) -> tuple[SummedMetric, ...]:
+        """Metrics of the summary, with their cutoffs where metrics are named."""
+        at: dict[SummedMetric, set[int | None]] = {}
+        for one in self.reported:
+            at.setdefault(_summed(one.metric), set()).add(one.k)
+        return tuple(replace(one, cutoffs=frozenset(ks) if self.metrics else None) for one, ks in at.items())
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Relevances of which metrics must know how many judged items reach them."""
+        return tuple(sorted({level for metric, _ in self.scored for level in metric.levels}))
+
+    @property
+    def max_k(self) -> int | None:
+        """The largest cutoff; None if the whole list matters."""
+        return self.cutoffs[-1]
+
+    @property
+    def ranks_given(self) -> bool:
+        """Whether given ranks are used as they are; items that are left out make all ranks anew."""
+        return self.columns.rank is not None and self.convention.unjudged != "condensed"
+
+    @property
+    def resolves_duplicates(self) -> bool:
+        """Whether all rows are searched for duplicates before they are ranked."""
+        return self.convention.duplicates != "error" or self.check_duplicates == "all"
+
+    @property
+    def checks_top_duplicates(self) -> bool:
+        """Whether duplicates are looked for among the first items, so that lists must carry items."""
+        return self.convention.duplicates == "error" and self.check_duplicates == "top"
+
+    @property
+    def lists_items(self) -> bool:
+        """Whether rankings carry the items of their lists."""
+        return bool(self.needs)
+
+    @property
+    def segment_columns(self) -> tuple[str, ...]:
+        """The columns of all segment sets, each once, in the order of first use."""
+        return tuple(dict.fromkeys(name for names in self.segment_sets for name in names))
+
+    @property
+    def carried_segments(self) -> tuple[str, ...]:
+        """Segment columns that are not query columns."""
+        return tuple(name for name in self.segment_columns if name not in self.columns.query)
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hex digits that change with any choice that can change a number."""
+        parts: dict[str, object] = {
+            "columns": asdict(self.columns),
+            "convention": self.convention.digest,
+            "cutoffs": self.cutoffs,
+            "segments": self.segment_sets,
+            "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
+        }
+        if self.item_columns != ItemColumns():  # metrics beside do not change what NDCG is merged by
+            parts["item_columns"] = asdict(self.item_columns)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _summed(metric: NamedMetric) -> SummedMetric:
+    return SummedMetric(
+        str(metric),
+        metric.column,
+        undefined=isinstance(metric, Metric) and metric.undefined,
+        of_catalogue=isinstance(metric, CatalogueMetric),
+    )
+
+
+def refuse_marks(what: str, names: Iterable[str]) -> None:
+    """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
+    marked = sorted(name for name in names if "." in name or "`" in name)
+    if marked:
+        name = marked[0]
+        quoted, other = f"`{name.replace('`', '``')}`", name.replace(".", "_").replace("`", "_")
+        raise InvalidParameterError(
+            f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: "
+            f"SELECT *, {quoted} AS {other} FROM ..., or .withColumnRenamed({name!r}, {other!r})."
+        )
+
+
+def cutoff_of(k: object) -> int | None:
+    """Read a cutoff: a whole number from 1 on, also as text; None stands for `all` and None, the whole list."""
+    if k is None or k == "all":
+        return None
+    try:
+        number = int(k) if isinstance(k, str) else k
+    except ValueError:
+        number = k
+    return whole_k(number, or_else=", or all")
+
+
+def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
+    """Sort cutoffs and drop repeats; `all` or None is the whole list and comes last.
+
+    Parameters
+    ----------
+    k : int, str, None, or a sequence of these
+
+    Returns
+    -------
+    tuple of int or None
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> cutoffs_of(["all", 10, 1])
+    (1, 10, None)
+    """
+    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    found = {cutoff_of(one) for one in given}
+    whole: list[int | None] = [None] if None in found else []
+    return (*sorted(one for one in found if one is not None), *whole)
+
+
+def metrics_of(
+    names: str | Sequence[str], k: int | str | Sequence[int | str | None] | None = None
+) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
+    """Read the names of metrics.
+
+    Parameters
+    ----------
+    names : str or sequence of str
+        `ndcg@10`, `p(rel=2)@5`, `ap`. A text may have several, after commas.
+    k : int, str, or a sequence of these
+        Cutoffs of the metrics whose names have none. None: these are computed on the whole list.
+
+    Returns
+    -------
+    tuple
+        The metrics, each once, and all their cutoffs, sorted.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> metrics, cutoffs = metrics_of(["ndcg@10", "p(rel=2)@5", "AP"])
+    >>> [str(one) for one in metrics], cutoffs
+    (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
+    """
+    elsewhere = (None,) if k is None else cutoffs_of(k)
+    found: dict[MetricAt, None] = {}
+    for text in split_metrics(names):
+        metric, at = parse_metric(text)
+        ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
+        found |= dict.fromkeys(MetricAt(metric, at) for at in ks)
+    if not found:
+        raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
+    return tuple(found), cutoffs_of([one.k for one in found])
+
+
+def split_metrics(names: str | Sequence[str]) -> list[str]:
+    """Split texts at the commas between metrics, not at those within their parentheses."""
+    texts = [names] if isinstance(names, str) else list(names)
+    return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
+
+
+def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Parse segment sets: each a column, or columns joined by `+`.
+
+    Parameters
+    ----------
+    segments : str or sequence of str
+        A text is one set.
+
+    Returns
+    -------
+    tuple of tuple of str
+
+    Examples
+    --------
+    >>> segment_sets_of(["country", "country+device"])
+    (('country',), ('country', 'device'))
+    """
+    listed = [segments] if isinstance(segments, str) else list(segments)
+    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
+    repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
+    if repeats or not all(name for names in sets for name in names):
+        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
+    return sets
+
+
+def whole_k(k: object, *, or_else: str = "") -> int:
+    """Read a cutoff that is a number: a whole one from 1 on, which neither 2.0 nor True is."""
+    try:
+        if not isinstance(k, bool):
+            number = operator.index(k)  # type: ignore[arg-type]  # refused below
+            if number >= 1:
+                return number
+    except TypeError:
+        pass
+    raise InvalidParameterError(f"k must be a whole number from 1 on{or_else}; got {k!r}.")
+
+
+def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
+    """Raise `InvalidParameterError` unless cutoffs are whole numbers from 1 on that rise, or None at the end."""
+    numbers = [whole_k(k, or_else=", or None for the whole list") for k in cutoffs if k is not None]
+    if not cutoffs:
+        raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
+    if numbers and max(numbers) > MAX_K:
+        raise InvalidParameterError(f"k must be at most {MAX_K:,}; got {max(numbers):,}. For whole lists use all.")
+    ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
+    if list(cutoffs) != ordered:
+        raise InvalidParameterError(f"cutoffs must rise and come once each (all last); got {cutoffs}.")

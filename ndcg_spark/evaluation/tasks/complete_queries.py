@@ -1,0 +1,173 @@
+"""Files sorted by query: complete queries are scored and added up where they are read.
+
+The source promises, part by part, between which values queries lie in no other part. A part is read in order; if its
+queries turn out not to rise, it is sent on like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import BatchFunction, batch_function, joined, one_zero
+from ndcg_spark.core.ragged import IntArray
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.tasks.column_names import BAD_ROW
+from ndcg_spark.evaluation.tasks.exchange import (
+    SUMS,
+    Outbox,
+    checked_rows,
+    message,
+    partials_of,
+    send_chunk,
+    to_bytes,
+)
+from ndcg_spark.evaluation.tasks.merging import joined_partials, merged
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings
+from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, make_partial_summer
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask, stretch_offsets
+from ndcg_spark.evaluation.tasks.rankings import rankings_batches
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.valid_rows import with_marks
+from ndcg_spark.sources.parquet import FilePart, read_part
+
+Bound: TypeAlias = Any
+"""A value of the query column, or None for no bound."""
+QUERY = "query_0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesTask:
+    """What workers must know to read files."""
+
+    parts: tuple[FilePart, ...]
+    columns: dict[str, str]  # canonical name to the name in the files
+    schema: pa.Schema  # of the canonical columns
+    bounds: tuple[tuple[Bound, Bound], ...] | None = (
+        None  # of each part: queries between them lie in it alone; None: unknown
+    )
+    batch_rows: int = 131_072
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the parts whose numbers are given."""
+        for number in _numbers(batches):
+            yield from self.read_part(number)
+
+    def read_part(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Read one part. Of the columns that workers read, only numbers and segments may be floats."""
+        segments = [at for at, name in enumerate(self.schema.names) if name.startswith("segment_")]
+        for batch in read_part(self.parts[number], self.columns, self.schema, self.batch_rows):
+            columns = batch.columns
+            for at in segments:
+                columns[at] = one_zero(columns[at])
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class _OutOfOrderError(Exception):
+    """A part whose queries do not rise, or one of which is too long to be held."""
+
+
+def make_complete_sender(
+    files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
+) -> BatchFunction:
+    """Build the function that reads parts by their numbers, adds up complete queries and sends the others."""
+    return batch_function(
+        lambda batches: (
+            row for number in _numbers(batches) for row in _Part(number, files, task, scoring, summing).sent()
+        )
+    )
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    return (number for batch in batches for number in batch.column(0).to_pylist())
+
+
+class _Part:
+    def __init__(
+        self, number: int, files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
+    ) -> None:
+        self._number, self._files, self._task = number, files, task
+        self._score, self._add_up = make_scorer(scoring), make_partial_summer(summing)
+        self._outbox = Outbox(task)
+
+    def sent(self) -> Iterator[pa.RecordBatch]:
+        try:
+            sums = list(self._add_up(self._score(self._rankings())))  # nothing is sent before the end
+        except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query whose rest is yet to come
+            self._outbox = Outbox(self._task)
+            for batch in self._files.read_part(self._number):
+                send_chunk(checked_rows(batch, self._outbox), self._outbox)
+                yield from self._outbox.flushed(at_end=False)
+            sums = []
+        yield from self._outbox.flushed(at_end=True)
+        if sums:
+            yield message([self._number % self._task.n_partitions], SUMS, [to_bytes(*sums)])
+
+    def _rankings(self) -> Iterator[pa.RecordBatch]:
+        """Rankings of complete queries; the rows of others go to the outbox."""
+        waiting: list[PartialRankings] = []
+        n_waiting = 0
+        for rows, offsets in self._by_query():
+            names = rows.column(QUERY).take(pa.array(offsets[:-1]))
+            first, end = _inside(names, self._files.bounds[self._number] if self._files.bounds else (None, None))
+            for start, stop in ((0, first), (end, len(names))):
+                if start < stop:
+                    send_chunk(_sliced(rows, offsets, start, stop), self._outbox)
+            if first < end:
+                inside = _sliced(rows, offsets, first, end)
+                waiting += partials_of(inside, offsets[first : end + 1] - offsets[first], self._task)
+                n_waiting += end - first
+            # Each batch costs the kernels as much as some hundred queries.
+            if n_waiting >= self._task.queries_at_once:
+                yield from self._finished(waiting)
+                waiting, n_waiting = [], 0
+        if waiting:
+            yield from self._finished(waiting)
+
+    def _finished(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
+        found = joined_partials(waiting)
+        for complete in merged([found], self._task) if N_REJECTED in found.head else [found]:
+            yield from rankings_batches(complete, self._task)
+
+    def _by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
+        """Checked rows of the part, those of a query never apart, and the offsets between queries."""
+        held: pa.RecordBatch | None = None
+        for read in self._files.read_part(self._number):
+            rows = checked_rows(read, self._outbox)
+            if not rows.num_rows:
+                continue
+            if held is not None:
+                if held.num_rows > 4 * self._files.batch_rows:
+                    raise _OutOfOrderError
+                if BAD_ROW in {*held.schema.names, *rows.schema.names}:
+                    held, rows = with_marks(held), with_marks(rows)
+                rows = joined([held, rows])
+            offsets = stretch_offsets(rows, (QUERY,))
+            if _falls(rows.column(QUERY).take(pa.array(offsets[:-1]))):
+                raise _OutOfOrderError
+            if len(offsets) > 2:
+                yield rows.slice(0, offsets[-2]), offsets[:-1]
+            held = rows.slice(offsets[-2])
+        if held is not None:
+            yield held, np.array([0, held.num_rows])
+
+
+def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
+    """Which queries, of some in rising order, lie between two: the first, and the first after."""
+    low, high = bounds
+    first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
+    end = len(names) if high is None else pc.less(names, pa.scalar(high, names.type)).true_count
+    return first, max(first, end)
+
+
+def _falls(names: pa.Array) -> bool:
+    return bool(pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py())
+
+
+def _sliced(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:
+    return rows.slice(offsets[start], offsets[stop] - offsets[start])

@@ -1,0 +1,256 @@
+"""What crosses the one shuffle: rows of (partition id, kind, payload), where a payload is an Arrow batch as bytes.
+
+Spark moves some thousand binary rows, never a row a query. A partition has everything about a query: partial rankings
+where a stretch of rows was worth cutting, the rows themselves where it was not, and its judgments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, joined, plain_texts, taken
+from ndcg_spark.core.entries import entries_in, entry_columns
+from ndcg_spark.core.hashing import partition_of, sorted_by_hash
+from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
+from ndcg_spark.evaluation.tasks.column_names import BAD_ROW, COPIES, RUN
+from ndcg_spark.evaluation.tasks.merging import joined_partials
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    N_REJECTED,
+    PartialRankings,
+    n_entries,
+    rank_partially,
+    rejected_partials,
+)
+from ndcg_spark.evaluation.tasks.query_rows import (
+    RankingTask,
+    grouped_rows,
+    hash_rows,
+    keys_in,
+    query_rows,
+    stretch_offsets,
+)
+from ndcg_spark.evaluation.tasks.valid_rows import (
+    RowRules,
+    divided_rows,
+    has_query,
+    is_wide,
+    marked_rows,
+    runs_of,
+    valid_rows,
+)
+
+ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
+EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
+
+
+def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> BatchFunction:
+    """Build the function that sends rows, cut where that makes them fewer; `read` makes them of what a task gets."""
+    return batch_function(lambda batches: _send_rows(batches if read is None else read(batches), task))
+
+
+def make_judgment_sender(task: RankingTask) -> BatchFunction:
+    """Build the function that sends judgments to the partition of their query."""
+    return batch_function(lambda batches: _send_judgments(batches, task))
+
+
+def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    outbox, runs = Outbox(task), set[str]()
+    for chunk in chunks(batches, task):
+        rows = checked_rows(chunk, outbox)
+        if not rows.num_rows:
+            continue
+        if RUN in rows.schema.names and task.judgments is not None:
+            runs.update(pc.unique(rows.column(RUN)).to_pylist())
+        send_chunk(rows, outbox)
+        yield from outbox.flushed(at_end=False)
+    yield from outbox.flushed(at_end=True)
+    if task.names.has_runs and task.judgments is not None:
+        runs.update(run for run in outbox.nameless if run is not None)
+    if runs:  # a judged query may be missing from a run: every partition must know all runs
+        names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
+        yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
+
+
+def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    outbox, rules = Outbox(task, kind=JUDGMENTS), RowRules(task.plan, judgments=True)
+    for chunk in chunks(batches, task):
+        outbox.rows.append(valid_rows(chunk, rules))
+        yield from outbox.flushed(at_end=False)
+    yield from outbox.flushed(at_end=True)
+
+
+def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Put batches together until there are enough rows to be worth a call."""
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        held.append(plain_texts(batch))
+        n_held += batch.num_rows
+        if n_held >= task.chunk_rows:
+            yield joined(held)
+            held, n_held = [], 0
+    if n_held:
+        yield joined(held)
+
+
+def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
+    """Mark the rejected rows of the main table; those without a query are only counted, in the outbox.
+
+    With several score columns, a row can be valid for some runs only: none is marked, and `partials_of` decides for
+    each run.
+    """
+    names, rules = outbox.task.names, RowRules(outbox.task.plan)
+    if is_wide(chunk, names):
+        if not outbox.task.counts_rejected:
+            for run in runs_of(chunk, names):
+                valid_rows(run, rules)  # refuses what is to be refused
+    else:
+        chunk = marked_rows(chunk, rules)
+        if BAD_ROW not in chunk.schema.names:
+            return chunk
+    known = has_query(chunk, names)
+    if known.all():
+        return chunk
+    outbox.count_nameless(chunk.filter(pa.array(~known)))
+    return chunk.filter(pa.array(known))
+
+
+def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
+    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
+
+    Rejected rows are counted by query.
+    """
+    task = outbox.task
+    kept = n_entries(task)
+    rows, rejected = (rows, None) if is_wide(rows, task.names) else divided_rows(rows)
+    if rejected is not None:
+        outbox.partials.append(rejected_partials(rejected, task))
+        if not rows.num_rows:
+            return
+    if kept is None:
+        outbox.rows.append(rows)
+        return
+    rows, offsets = grouped_rows(rows, task.names, completely=False)
+    lengths = lengths_of(offsets)
+    is_long = lengths > 2 * kept  # a partial ranking has up to K entries in each of two lists
+    if is_long.all():
+        outbox.partials += partials_of(rows, offsets, task)
+        return
+    if not is_long.any():
+        outbox.rows.append(rows)
+        return
+    at_long = np.repeat(is_long, lengths)
+    outbox.rows.append(rows.filter(pa.array(~at_long)))
+    outbox.partials += partials_of(rows.filter(pa.array(at_long)), offsets_of(lengths[is_long]), task)
+
+
+def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
+    """Rank stretches of checked rows, each run by itself; count rejected rows by query."""
+    found: list[PartialRankings] = []
+    plan, shared = task.plan, None
+    for run in runs_of(rows, task.names):
+        valid, rejected = divided_rows(marked_rows(run, RowRules(plan)) if is_wide(rows, task.names) else run)
+        if rejected is not None:
+            found.append(rejected_partials(rejected, task))
+        if not valid.num_rows:
+            continue
+        all_valid = valid.num_rows == rows.num_rows
+        of_run = query_rows(valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), plan)
+        shares = all_valid and plan.convention.ideal != "retrieved"  # then runs have their ideal lists in common
+        found.append(rank_partially(of_run, task, ideal=shared if shares else None))
+        shared = found[-1].ideal if shares else shared
+    return found
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Rows (of one kind) and partial rankings on their way to the partitions of their queries.
+
+    `nameless`: rejected rows without a query, by run; null where that is unknown, too.
+    """
+
+    task: RankingTask
+    kind: int = ROWS
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    partials: list[PartialRankings] = field(default_factory=list)
+    nameless: Counter[str | None] = field(default_factory=Counter)
+
+    def count_nameless(self, rows: pa.RecordBatch) -> None:
+        """Count rejected rows without a query."""
+        copies = int_values(rows.column(COPIES)) if COPIES in rows.schema.names else np.ones(rows.num_rows)
+        if RUN not in rows.schema.names:
+            for run in self.task.names.scores.values() if is_wide(rows, self.task.names) else ("",):
+                self.nameless[run] += int(copies.sum())
+            return
+        for run, n in zip(rows.column(RUN).to_pylist(), copies.tolist(), strict=True):
+            self.nameless[run] += int(n)
+
+    def flushed(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
+        """Yield what is held as rows of the exchange, once it is enough, or at the end."""
+        n_rows = sum(rows.num_rows for rows in self.rows)
+        n_bytes = sum(rows.nbytes for rows in self.rows) if n_rows else 0
+        if n_rows and (at_end or n_rows >= self.task.held_rows or n_bytes >= self.task.held_bytes):
+            yield from self._messages(joined(self.rows), self.kind)
+            self.rows = []
+        lists = [one.ranked for one in self.partials if one.ranked is not None]
+        n_held = sum(max(int(ranked.offsets[-1]), len(ranked.offsets)) for ranked in lists)
+        if self.partials and (at_end or n_held >= self.task.held_rows):
+            yield from self._messages(partials_batch(self.partials), PARTIALS)
+            self.partials = []
+        if self.nameless and at_end:
+            runs, counts = zip(*self.nameless.items(), strict=True)
+            counted = pa.RecordBatch.from_pydict({RUN: pa.array(runs, pa.string()), N_REJECTED: pa.array(counts)})
+            yield message([0], NAMELESS, [to_bytes(counted)])
+
+    def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
+        names = self.task.names
+        offsets = stretch_offsets(batch, keys_in(batch, names))
+        heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
+        hashes, stretches = sorted_by_hash(hash_rows(heads, names))
+        ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
+        bounds = np.append(offsets_of(lengths_of(offsets)[stretches])[first], batch.num_rows)
+        batch = taken(batch, rows_of(stretches, offsets))
+        payloads = [to_bytes(batch.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist())]
+        yield message(ids, kind, payloads)
+
+
+def message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
+    """Build rows of the exchange."""
+    columns = [pa.array(list(ids), pa.int32()), pa.repeat(pa.scalar(kind, pa.int32()), len(payloads))]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=EXCHANGE_SCHEMA)
+
+
+def to_bytes(*batches: pa.RecordBatch) -> bytes:
+    """Write batches of one schema as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
+    """Read what `to_bytes` wrote."""
+    return list(pa.ipc.open_stream(payload))
+
+
+def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
+    """Write partial rankings as one batch: their heads, and a list column for each part of an entry."""
+    found = joined_partials(partials)
+    columns = dict(found.head)
+    for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):
+        columns |= {} if entries is None else entry_columns(entries, prefix)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def partials_in(batch: pa.RecordBatch) -> PartialRankings:
+    """Read what `partials_batch` wrote."""
+    head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
+    return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))

@@ -1,0 +1,225 @@
+"""Rankings of a run and the judgments of its queries, where both have arrived in one partition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import flags_of, int_values, number_values
+from ndcg_spark.core.entries import Entries, Values, take_values
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
+from ndcg_spark.core.top_k import ODD_NUMBERS
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.tasks.column_names import ITEM, RELEVANCE, RUN, WEIGHT
+from ndcg_spark.evaluation.tasks.merging import joined_partials, merged
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    AT_LEAST,
+    PartialRankings,
+    best_entries,
+    describe,
+    first_entries,
+    ideal_entries,
+    needs_ideal,
+    ranked_entries,
+)
+from ndcg_spark.evaluation.tasks.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows
+from ndcg_spark.evaluation.tasks.rankings import TWICE, differs
+from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
+
+
+def judged_partials(
+    complete: list[PartialRankings], judgments: pa.RecordBatch, runs: set[str], task: RankingTask
+) -> list[PartialRankings]:
+    """Give the queries of a partition their relevances and ideal lists.
+
+    Queries that are judged and in no ranking of a run are added, once for each run.
+    """
+    truth = _Truth(judgments, task)
+    found, seen = [], []
+    for partial in complete:
+        query = _match_keys(_query_keys(partial, task), truth.keys, task)
+        found.append(_with_truth(partial, query, truth, task))
+        names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
+        seen.append((np.array(names, dtype=object), query))
+    for run in _run_names(runs, task):
+        missing = int_values(truth.head["n_judged"]) > 0
+        for of_run, query in seen:
+            here = query[of_run == run]
+            missing[here[here >= 0]] = False
+        if missing.any():
+            found.append(_missing(run, np.flatnonzero(missing), truth, task))
+    return found
+
+
+def _run_names(runs: set[str], task: RankingTask) -> list[str]:
+    if task.names.has_runs:
+        return sorted(runs)
+    return list(task.plan.columns.score) if len(task.names.scores) > 1 else [""]
+
+
+class _Truth:
+    """Judgments of a partition: what is known of each query, and the relevance of each item."""
+
+    def __init__(self, judgments: pa.RecordBatch, task: RankingTask) -> None:
+        batch, offsets = grouped_rows(judgments, task.names, completely=False)
+        relevance, judged = number_values(batch.column(RELEVANCE))
+        rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
+        has_ideal = needs_ideal(task) and task.plan.convention.ideal != "retrieved"
+        stretches = PartialRankings(describe(rows, task), None, ideal_entries(rows, task) if has_ideal else None)
+        complete = joined_partials(merged([stretches], task)) if batch.num_rows else stretches
+        self.head, self.ideal = complete.head, complete.ideal
+        self.keys = _query_keys(complete, task)
+        self.items = batch.column(ITEM)
+        values = relevance.astype(np.float64)
+        self.relevance = values if judged is None else np.where(judged, values, np.nan)
+        of_stretch = _match_keys(_query_keys(stretches, task), self.keys, task)
+        self.query = np.repeat(of_stretch, lengths_of(offsets))
+
+
+def _query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+    return partial.keys(task.names).select(list(task.names.query))
+
+
+def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
+    """Row of `right`, where no query comes twice, for the query of each row of `left`; -1 where it has none."""
+    if not right.num_rows or not left.num_rows:
+        return np.full(left.num_rows, -1, dtype=np.int64)
+    of_left, of_right = hash_rows(left, task.names), hash_rows(right, task.names)
+    order = np.argsort(of_right)
+    at = order[np.minimum(np.searchsorted(of_right, of_left, sorter=order), len(order) - 1)]
+    hit = of_right[at] == of_left
+    same = hit.copy()
+    for name in left.schema.names:
+        same &= flags_of(pc.equal(left.column(name), right.column(name).take(pa.array(at))))
+    if (same == hit).all() and len(np.unique(of_right)) == len(of_right):
+        return np.where(hit, at, -1)
+    rows = {tuple(row.values()): number for number, row in enumerate(right.to_pylist())}  # hashes collide
+    return np.array([rows.get(tuple(row.values()), -1) for row in left.to_pylist()], dtype=np.int64)
+
+
+def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
+    ranked = partial.ranked
+    if ranked is None:
+        raise ValueError("rankings without a ranked list")
+    relevance, twice = _looked_up(ranked, query, truth)
+    ranked = Entries({**ranked.columns, RELEVANCE: relevance, TWICE: twice}, ranked.offsets)
+    head = dict(partial.head)
+    unjudged = np.isnan(relevance)
+    ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
+    if task.plan.convention.ideal == "retrieved":
+        listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
+        ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
+    if task.plan.convention.unjudged == "condensed":
+        removed = lengths_of(chosen_offsets(unjudged, ranked.offsets))
+        head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
+        ranked = ranked.where(~unjudged)
+    for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
+        head[name] = _of_query(truth.head[name], query).fill_null(0)
+    for name in task.names.carried:
+        head |= _agreeing(partial, truth, name, query, task)
+    return PartialRankings(head, first_entries(ranked, replace(task, judgments=None)), ideal)
+
+
+def _of_query(column: pa.Array, query: IntArray) -> pa.Array:
+    """Values of judged queries; null where a query has no judgment."""
+    return column.take(pa.array(query, mask=query < 0))
+
+
+def _lists_of(lists: Entries, query: IntArray) -> Entries:
+    """Lists of judged queries; empty where a query has no judgment."""
+    n = len(lists.offsets) - 1
+    ends = Entries(lists.columns, np.append(lists.offsets, lists.offsets[-1]))  # one list more, an empty one
+    return ends.of_queries(np.where(query < 0, n, query))
+
+
+def _agreeing(
+    partial: PartialRankings, truth: _Truth, name: str, query: IntArray, task: RankingTask
+) -> dict[str, pa.Array]:
+    """Ranges of a carried column over both tables, which must agree where both have it."""
+    low, high, head = f"low:{name}", f"high:{name}", partial.head
+    if low not in truth.head:
+        return {}
+    of_truth = {end: _of_query(truth.head[end], query) for end in (low, high)}
+    if low not in head:
+        return of_truth
+    other = differs(head[low], of_truth[low]) | differs(head[high], of_truth[high])
+    if other.any():
+        shown = task.plan.columns.weight if name == WEIGHT else task.names.segments[name]
+        key = key_text(_query_keys(partial, task), task.names, int(other.argmax()))
+        raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
+    return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
+
+
+def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
+    """Judged queries that a run does not have."""
+    places, n = pa.array(at), len(at)
+    head = {RUN: pa.repeat(pa.scalar(run), n)} if task.names.has_runs or len(task.names.scores) > 1 else {}
+    head |= {name: column.take(places) for name, column in truth.head.items()}
+    head |= {name: pa.array(np.zeros(n, dtype=np.int64)) for name in ("n_rows", "n_left_out", "n_items")}
+    for name in task.names.carried:
+        for end in (f"low:{name}", f"high:{name}"):
+            if end not in head and name in task.rows.names:
+                kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
+                head[end] = pa.nulls(n, kind)
+    ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
+    return PartialRankings(head, _empty_lists(n, task), ideal)
+
+
+def _empty_lists(n: int, task: RankingTask) -> Entries:
+    """Lists without entries, with the columns that those of a run have."""
+    nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    return Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
+
+
+def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, BoolArray]:
+    """Relevance of each entry, NaN where it is not judged; and whether it is judged more than once."""
+    of_entry = query[query_of_rows(ranked.offsets)]
+    found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.bool_)
+    inside = np.flatnonzero(of_entry >= 0)
+    if not len(inside) or not len(truth.query):
+        return found, twice
+    codes, judged_codes = _codes(take_values(ranked.columns[ITEM], inside), truth.items)
+    n_codes = int(max(codes.max(), judged_codes.max())) + 1
+    wanted, place = np.unique(of_entry[inside] * n_codes + codes, return_inverse=True)
+    pairs = truth.query * n_codes + judged_codes
+    likely = _likely(pairs, wanted)
+    at = np.minimum(np.searchsorted(wanted, pairs[likely]), len(wanted) - 1)
+    hit = wanted[at] == pairs[likely]
+    pair, relevance = at[hit], truth.relevance[likely[hit]]
+    counts = np.bincount(pair, minlength=len(wanted))
+    twice[inside] = (counts > 1)[place]
+    if (counts > 1).any():  # the lowest is written last
+        order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]
+        pair, relevance = pair[order], relevance[order]
+    by_pair = np.full(len(wanted), np.nan)
+    by_pair[pair] = relevance
+    found[inside] = by_pair[place]
+    return found, twice
+
+
+def _likely(values: IntArray, wanted: IntArray) -> IntArray:
+    """Places of values that are likely to be wanted; none that is wanted is left out.
+
+    Most judgments are of items that are not among the first. A table of marks tells that sooner than a search.
+    """
+    n_bits = max(10, (16 * len(wanted)).bit_length())
+    shift = np.uint64(64 - n_bits)
+    marks = np.zeros(2**n_bits, dtype=np.bool_)
+    marks[(wanted.astype(np.uint64) * ODD_NUMBERS[0]) >> shift] = True
+    return np.flatnonzero(marks[(values.astype(np.uint64) * ODD_NUMBERS[0]) >> shift])
+
+
+def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
+    """Small whole numbers for items, the same for the same item."""
+    if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
+        judged = int_values(judged_items)
+        low, high = min(items.min(), judged.min()), max(items.max(), judged.max())
+        if int(high) - int(low) < 2**31:
+            return items - low, judged - low
+    both = pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items])
+    codes = int_values(both.dictionary_encode().indices)
+    return codes[: len(items)], codes[len(items) :]

@@ -1,0 +1,412 @@
+"""Rows of a stretch of a query to its partial ranking: counts, the first K entries, the K best relevances.
+
+Partial rankings of a query merge into one (see `worker.ranking.merging`) with the functions of this module that keep
+the first entries: an entry of a list is cut like a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.conventions.gains import gain_function
+from ndcg_spark.core.batches import int_values
+from ndcg_spark.core.entries import Entries, Values, take_values
+from ndcg_spark.core.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    chosen_offsets,
+    equals_previous,
+    lengths_of,
+    offsets_of,
+    query_of_rows,
+    rank_of_rows,
+)
+from ndcg_spark.core.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
+from ndcg_spark.evaluation.tasks.column_names import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
+from ndcg_spark.evaluation.tasks.query_rows import QueryRows, RankingTask, both, grouped_rows, keys_in, query_rows
+from ndcg_spark.metrics.kernels.ties import tie_groups
+
+COUNT = "n"
+"""Items that an entry stands for, where tied items are grouped."""
+COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+N_REJECTED = "n_rejected"
+"""Rejected rows of a query: those of a stretch are a partial ranking without entries."""
+LOST = "lost"
+"""Before the name of a segment column: the lowest value in rejected rows, for a query that has no others."""
+AT_LEAST = "at_least:"
+"""Before the number of a relevance in `EvaluationPlan.levels`: how many judged items reach it."""
+
+
+@dataclass(slots=True)
+class PartialRankings:
+    """Partial rankings, each of a stretch of one query of one run.
+
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. If rows of one of the queries were
+    rejected, also `n_rejected`, and `lost:NAME` of each segment column.
+    """
+
+    head: dict[str, pa.Array]
+    ranked: Entries | None  # the first by score or rank; None for judgments
+    ideal: Entries | None  # the best relevances; None where no ideal list is made of them
+
+    def keys(self, names: Names) -> pa.RecordBatch:
+        """The columns that name the query, and its run where there are several."""
+        keys = {name: column for name, column in self.head.items() if name == RUN or name in names.query}
+        return pa.RecordBatch.from_pydict(keys)
+
+
+def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
+    """Rank stretches of rows of a run; `ideal` are their ideal lists, where these are known already."""
+    if ideal is None and rows.relevance is not None and needs_ideal(task):
+        ideal = ideal_entries(rows, task)
+    return PartialRankings(describe(rows, task), ranked_entries(rows, task), ideal)
+
+
+def needs_ideal(task: RankingTask) -> bool:
+    """Whether the ideal list is made of judged items."""
+    return task.plan.convention.ideal != "k_ones"
+
+
+def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
+    """Keys, counts and ranges of carried columns of each stretch."""
+    starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
+    found: dict[str, pa.Array] = {key: rows.batch.column(key).take(starts) for key in keys_in(rows.batch, task.names)}
+    found |= {name: pa.array(count) for name, count in _counts(rows, task).items()}
+    for name in task.names.carried:
+        if name in names:
+            column = rows.batch.column(name)
+            found |= column_range(
+                column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets
+            )
+    return found
+
+
+def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Count the rejected rows of each query, which is known, in partial rankings without entries."""
+    nothing, keys = rows.slice(0, 0), keys_in(rows, task.names)
+    segments = [name for name in task.names.segments if name in rows.schema.names]
+    needed = [*keys, *segments, *(name for name in rows.schema.names if name == COPIES)]
+    rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
+    starts = pa.array(offsets[:-1])
+    found = without_entries({key: rows.column(key).take(starts) for key in keys}, nothing, task)
+    found.head[N_REJECTED] = pa.array(n_copies(rows, offsets))
+    for name in segments:
+        found.head[f"{LOST}:{name}"] = column_range(rows.column(name), name, offsets)[f"low:{name}"]
+    return found
+
+
+def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Partial rankings of some queries, with all that those of rows like `nothing` have, but without entries."""
+    found = rank_partially(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    n = len(next(iter(keys.values())))
+    head = dict(keys)
+    for name, column in found.head.items():
+        if is_count(name):
+            head[name] = pa.array(np.zeros(n, dtype=np.int64))
+        elif name not in head:
+            head[name] = pa.nulls(n, column.type)
+    lists = (
+        None if entries is None else Entries(entries.columns, np.zeros(n + 1, dtype=np.int64))
+        for entries in (found.ranked, found.ideal)
+    )
+    return PartialRankings(head, *lists)
+
+
+def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
+    n_used = lengths_of(rows.offsets)
+    n_rows = n_copies(rows.batch, rows.offsets)
+    n_items = _n_where(rows.retrieved, rows.offsets)
+    nothing = np.zeros_like(n_used)
+    return {
+        "n_rows": n_rows,
+        "n_left_out": n_rows - n_used + n_items - _n_where(rows.ranked, rows.offsets),
+        "n_items": n_items,
+        "n_judged": nothing if rows.relevance is None else _n_where(rows.judged, rows.offsets),
+        "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
+        **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.plan.levels)},
+    }
+
+
+def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
+    """Count the rows of the input that each stretch stands for."""
+    if COPIES not in batch.schema.names or len(offsets) == 1:
+        return lengths_of(offsets)
+    return np.add.reduceat(int_values(batch.column(COPIES)), offsets[:-1])
+
+
+def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
+    """Count the rows of each stretch whose relevance is above 0."""
+    if rows.relevance is None:
+        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
+    return _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
+
+
+def count_reaching(rows: QueryRows, level: float) -> IntArray:
+    """Count the judged rows of each stretch whose relevance is at least this."""
+    if rows.relevance is None:
+        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
+    return _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
+
+
+def is_count(name: str) -> bool:
+    """Whether a column of the head is a count, which merging adds up."""
+    return name in COUNTS or name == N_REJECTED or name.startswith(AT_LEAST)
+
+
+def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
+    if flags is None or len(offsets) == 1:
+        return lengths_of(offsets)
+    return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)  # no stretch is empty
+
+
+def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
+    """The lowest and the highest value of a column in each stretch. Nulls do not count."""
+    encoded = column.dictionary_encode()
+    values = encoded.dictionary
+    in_order = pc.array_sort_indices(values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values)
+    place = np.empty(len(values) + 1, dtype=np.int64)
+    place[in_order.to_numpy()] = np.arange(len(values))
+    place[-1] = -1  # of null
+    places = place[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    highest = np.maximum.reduceat(places, offsets[:-1]) if len(places) else places
+    lowest = np.minimum.reduceat(np.where(places < 0, len(values), places), offsets[:-1]) if len(places) else places
+    values = values.take(in_order)
+    return {
+        f"{end}:{name}": values.take(pa.array(at, mask=highest < 0))
+        for end, at in (("low", lowest), ("high", highest))
+    }
+
+
+# ------------------------------------------------------------------------------------------------- the ranked list
+
+
+def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
+    """Keep the first entries of each stretch in rank order, with what merging and scoring need of them.
+
+    `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs them; `n`
+    where tied items are grouped.
+    """
+    if task.ranks_given:
+        return _entries(rows, _first_by_rank(rows, n_entries(task)), task)
+    return first_entries(_entries(rows, _candidates(rows, n_entries(task)), task), task)
+
+
+def n_entries(task: RankingTask) -> int | None:
+    """How many first entries are kept before lists are complete; None keeps all.
+
+    One more than the largest cutoff: with a rank or an item twice across the cutoff, both entries are seen.
+    """
+    k = task.plan.max_k
+    return k + 1 if k is not None and task.cuts_early else None
+
+
+def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
+    batch, convention, ranks_anew = rows.batch, task.plan.convention, not task.ranks_given
+    by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
+    columns: dict[str, Values] = (
+        {SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {RANK: rows.value[at].astype(np.int64)}
+    )
+    if rows.relevance is not None:
+        relevance = rows.relevance[at].astype(np.float64)
+        columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
+    needs_item = by_item or task.checks_duplicates or task.plan.lists_items or task.judgments is not None
+    if ITEM in batch.schema.names and needs_item:
+        columns[ITEM] = take_values(batch.column(ITEM), at)
+    if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
+        columns[ORDER] = take_values(batch.column(ORDER), at)
+    if ranks_anew and convention.groups_ties:
+        columns[COUNT] = np.ones(len(at), dtype=np.int64)
+    return Entries(columns, chosen_offsets(at, rows.offsets))
+
+
+def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
+    """Rows on the first ranks, in rank order."""
+    if kept is None:
+        chosen = _numbers(rows.ranked, len(rows.value))
+        return chosen[np.lexsort((rows.value[chosen], query_of_rows(rows.offsets)[chosen]))]
+    k, n_longest = kept - 1, int(lengths_of(rows.offsets).max(initial=0))
+    ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
+    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
+
+
+def _numbers(flags: BoolArray | None, n_rows: int) -> IntArray:
+    """Numbers of the flagged rows; None flags all."""
+    return np.arange(n_rows) if flags is None else np.flatnonzero(flags)
+
+
+def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
+    """Rows that score no less than the last kept one of their stretch."""
+    if kept is None:
+        return _numbers(rows.ranked, len(rows.value))
+    score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
+    chosen = score >= np.repeat(kth_largest(score, rows.offsets, kept), lengths_of(rows.offsets))
+    return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
+
+
+def first_entries(entries: Entries, task: RankingTask) -> Entries:
+    """Put entries in rank order and keep the first of each query, in whatever order they arrived."""
+    kept = n_entries(task)
+    if task.ranks_given:
+        order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
+        return entries.taken(order).first(kept)
+    if COUNT in entries.columns and RELEVANCE in entries.columns:
+        return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
+    order, same = rank_order(entries, task)
+    return entries.taken(order).first(kept, same)
+
+
+def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
+    """Order the entries of each query by score, then the tie rule, then relevance, the lowest first, then item.
+
+    Items decide only which of equal rows a list names: no number of relevance depends on that, but metrics of items
+    do, and whether an item that comes twice is seen.
+
+    Where relevances are not known yet, also which entries (in the new order) tie with the one before in all that is.
+    """
+    score, offsets = entries.numbers(SCORE), entries.offsets
+    order = falling_order(score, offsets)
+    tied = equals_previous(score[order], offsets)
+    if not tied.any():
+        return order, None
+    places = _tie_places(entries, task)
+    keys = [_relevance_key(entries), places, -score, query_of_rows(offsets)]
+    if task.plan.convention.ties == "input_order" and ITEM in entries.columns:
+        keys.insert(0, places_of(entries.columns[ITEM]))
+    order = np.lexsort(keys)
+    if RELEVANCE in entries.columns:
+        return order, None
+    tied[1:] &= places[order][1:] == places[order][:-1]
+    return order, tied
+
+
+def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
+    """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
+    name = next((one for one in (ORDER, ITEM) if one in entries.columns), None)
+    ties = task.plan.convention.ties
+    if name is None or task.plan.convention.groups_ties or (ties == "input_order" and name == ITEM):
+        return np.zeros(len(entries.numbers(SCORE)), dtype=np.int64)
+    place = places_of(entries.columns[name])
+    return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
+
+
+def places_of(values: Values) -> IntArray:
+    """Rank of each value among all: strings by UTF-8 bytes, numbers by value."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "f":  # a time with fractions must not lose them
+            return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+        return values.astype(np.int64, copy=False)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _relevance_key(entries: Entries) -> FloatArray:
+    """What entries are told apart by at last; an unjudged item comes before all judged ones."""
+    if RELEVANCE not in entries.columns:
+        return np.zeros(entries.offsets[-1])
+    relevance = entries.numbers(RELEVANCE)
+    return np.where(np.isnan(relevance), -np.inf, relevance)
+
+
+def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
+    """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
+
+    Best score first, lowest relevance first within a group. `everywhere`: items of one score and relevance become
+    one entry in all groups. Else only in the group that reaches beyond rank k + 1, whose items then are not kept:
+    which of them are among the first is arbitrary. A query keeps at most k entries, and one for each relevance of
+    that group.
+    """
+    score, relevance = entries.numbers(SCORE), _relevance_key(entries)
+    order = falling_order(score, entries.offsets)
+    if equals_previous(score[order], entries.offsets).any():
+        order = np.lexsort((relevance, -score, query_of_rows(entries.offsets)))
+    score, relevance = score[order], relevance[order]
+    n = entries.numbers(COUNT)[order].astype(np.int64)
+    # An item twice across the cutoff is seen as long as lists have one entry more.
+    end = len(n) * int(n.max(initial=1)) + 1 if k is None else k + int(not everywhere)
+    groups = tie_groups(score, n, entries.offsets)
+    straddles = (groups.start < end) & (groups.start + groups.size > end)
+    new_entry = np.ones(len(n), dtype=np.bool_)
+    new_entry[1:] = (np.diff(groups.group) > 0) | (relevance[1:] != relevance[:-1])
+    new_entry |= ~(straddles | everywhere)
+    first = np.flatnonzero(new_entry)
+    counts = np.add.reduceat(n, first) if len(n) else n
+    inside = groups.start[first] < end
+    first, counts = first[inside], counts[inside]
+    found = entries.taken(order[first])
+    found.columns[COUNT] = counts
+    hidden = straddles[first]
+    if ITEM in found.columns and hidden.any():
+        found.columns[ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[ITEM]))
+    return Entries(found.columns, chosen_offsets(first, entries.offsets))
+
+
+# -------------------------------------------------------------------------------------------------- the ideal list
+
+
+def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
+    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for."""
+    plan, offsets = task.plan, rows.offsets
+    listed = both(rows.judged, rows.ranked) if plan.convention.ideal == "retrieved" else rows.judged
+    relevance = rows.relevance
+    if relevance is None:
+        raise ValueError("rows have no relevances")
+    with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
+    k = n_ideal(task)
+    if k is None or plan.convention.has_gain_table:
+        at = _numbers(listed, len(relevance))
+        columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
+        if with_item:
+            columns[ITEM] = take_values(rows.batch.column(ITEM), at)
+        return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
+    value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
+    best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
+    entries = Entries({RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
+    if with_item:
+        entries.columns[ITEM] = _best_items(rows, value, entries, k)
+    return entries
+
+
+def n_ideal(task: RankingTask) -> int | None:
+    """How many entries of an ideal list are kept before it is complete; None keeps all."""
+    k = task.plan.max_k
+    return None if k is None else k + int(task.checks_duplicates)
+
+
+def best_entries(entries: Entries, task: RankingTask) -> Entries:
+    """Put relevances in ideal order and keep the best of each query."""
+    order_by = ideal_order(entries.numbers(RELEVANCE), task)
+    query = query_of_rows(entries.offsets)
+    in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
+    if not in_order.all():
+        entries = entries.taken(np.lexsort((-order_by, query)))
+    return entries.first(n_ideal(task))
+
+
+def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
+    """By what judged items are put in ideal order: their relevance, or their gain by a table."""
+    convention = task.plan.convention
+    if not convention.has_gain_table or not len(relevance):
+        return relevance
+    levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+    return np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+
+
+def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
+    """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
+    lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
+    lowest = np.full(len(lengths), -np.inf)
+    lowest[lengths == k] = best.numbers(RELEVANCE)[starts[lengths == k] + k - 1]
+    at = np.flatnonzero(value > np.repeat(lowest, lengths_of(rows.offsets)))
+    query = query_of_rows(rows.offsets)[at]
+    order = np.lexsort((-value[at].astype(np.float64), query))
+    place = rank_of_rows(offsets_of(np.bincount(query, minlength=len(lengths))))
+    found = np.repeat(rows.offsets[:-1], lengths)
+    found[starts[query] + place] = at[order]
+    return take_values(rows.batch.column(ITEM), found)

@@ -1,0 +1,364 @@
+"""Metrics of queries in, exact states of means out, and the means from those states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.core.batches import BatchFunction, batch_function, flags_of, float_values, int_values, plain_values
+from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
+from ndcg_spark.core.ragged import BoolArray, IntArray
+from ndcg_spark.errors import InputRefusedError, text_of
+from ndcg_spark.evaluation.items.listed_items import ITEM, LISTED, ListedItems
+from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.scoring import dropped, uncounted
+
+N_LOST = "n_lost_queries"
+OF_REJECTED = (N_REJECTED, N_LOST)
+"""Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OF_REJECTED)
+GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
+MOST_GROUPS_HELD = 50_000
+_ALWAYS = {"run": pa.string(), "k": pa.int32()}
+"""What every group is of, whatever the segments."""
+LISTS = ""
+"""In place of a metric: counts of the lists from whose items metrics of the catalogue are made. No metric has it."""
+_LIMB = "\0"
+"""Between metric and number in the names of limb columns: no column of a user has it."""
+_COUNTED = "n"
+"""In place of a limb: queries of which the metric has a value."""
+
+Totals: TypeAlias = dict[str, int]
+"""Sums of one group, by the names of what is added up."""
+STATE_TYPE = pa.list_(pa.int64())
+PARTIAL_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("segment_by", pa.string()),
+        ("segment", pa.string()),
+        ("metric", pa.string()),
+        ("k", pa.int32()),
+        *[(name, pa.int64()) for name in COUNTS],
+        ("state", STATE_TYPE),
+    ]
+)
+ESTIMATES = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummingTask:
+    """What a worker must know to add up metrics."""
+
+    segment_sets: tuple[tuple[str, ...], ...]  # beside the overall mean
+    weighted: bool  # batches have a column `weight`
+    metrics: tuple[SummedMetric, ...]
+    convention: Convention  # says by their status which queries count
+    needs_ndcg: bool = False  # of these, queries without NDCG do not count
+    listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
+    knows_rejected: bool = True  # else counts of rejected rows and lost queries are null
+    most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
+
+
+def make_partial_summer(task: SummingTask) -> BatchFunction:
+    """Build the function from metrics of queries to `PARTIAL_SCHEMA`: a row per group and metric, rarely several.
+
+    With metrics of the catalogue, rows have two columns more, and there are rows of counts of items.
+    """
+    sets = ((), *task.segment_sets)
+    if task.listed is None:
+        return batch_function(lambda batches: _add_up(batches, task, sets))
+    return batch_function(lambda batches: (_widened(batch, task) for batch in _add_up(batches, task, sets)))
+
+
+def _add_up(
+    batches: Iterator[pa.RecordBatch], task: SummingTask, sets: tuple[tuple[str, ...], ...]
+) -> Iterator[pa.RecordBatch]:
+    held: dict[tuple[str, ...], pa.Table] = {}
+    totals: dict[tuple[Any, ...], Totals] = {}
+    listed = ListedItems()
+    for batch in batches:
+        keys, numbers = _key_columns(batch, task), _numbers(batch, task)
+        alone = batch.num_rows > 0 and all(_is_constant(keys[name]) for name in _ALWAYS)
+        if alone:  # one run and cutoff: to group costs much more
+            group = tuple(keys[name][0].as_py() for name in _ALWAYS)
+            _add_totals(totals.setdefault(group, {}), numbers)
+        table = pa.table({**keys, **numbers})
+        in_segments = _with_query(table, batch)
+        for names in task.segment_sets if alone else sets:
+            _hold(held, names, _group(in_segments if names else table, names))
+            if held[names].num_rows > task.most_groups:
+                yield from _partial_batches(held.pop(names), names, task)
+        if task.listed is not None:
+            chosen = {names: {name: keys[name] for name in (*_ALWAYS, *map(_key, names))} for names in sets}
+            listed.add(batch, _counted(batch, task), chosen)
+            yield from _listed_batches(listed, task, at_end=False)
+    if totals:
+        _hold(held, (), _totals_table(totals))
+    for names, grouped in held.items():
+        yield from _partial_batches(grouped, names, task)
+    yield from _listed_batches(listed, task, at_end=True)
+
+
+def _with_query(table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+    """Leave out what stands for rejected rows without a query: these count in the overall row alone."""
+    if N_REJECTED not in table.column_names:
+        return table
+    nameless = pc.equal(batch.column("status"), "no_query")
+    return table.filter(pc.invert(nameless)) if pc.any(nameless).as_py() else table
+
+
+def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
+    """Counts of items as rows of the same groups, with sums of nothing."""
+    for names, table in listed.passed_on(at_end=at_end):
+        n = table.num_rows
+        columns = {
+            "run": table.column("run"),
+            **_segment_columns(table, names),
+            "metric": pa.array([LISTS] * n, type=pa.string()),
+            "k": table.column("k"),
+            **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
+            "state": pa.nulls(n, STATE_TYPE),
+            ITEM: table.column(ITEM),
+            LISTED: table.column(LISTED),
+        }
+        yield from pa.table(columns).cast(task.listed).to_batches()
+
+
+def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
+    """Rows of sums with the columns that those of counts of items have."""
+    if task.listed is None or batch.num_columns == len(task.listed):
+        return batch
+    more = [pa.nulls(batch.num_rows, field.type) for field in list(task.listed)[batch.num_columns :]]
+    return pa.RecordBatch.from_arrays([*batch.columns, *more], schema=task.listed)
+
+
+def _hold(held: dict[tuple[str, ...], pa.Table], names: tuple[str, ...], grouped: pa.Table) -> None:
+    if names in held:
+        grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
+    held[names] = grouped
+
+
+def _add_totals(totals: Totals, numbers: dict[str, IntArray]) -> None:
+    for name, values in numbers.items():
+        totals[name] = totals.get(name, 0) + int(values.sum())
+
+
+def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
+    """Groups that were added up by themselves, a row each."""
+    names = {name: None for its in totals.values() for name in its}  # in order, unlike those of a set
+    keys = {name: pa.array([group[at] for group in totals], kind) for at, (name, kind) in enumerate(_ALWAYS.items())}
+    sums = {name: pa.array([its.get(name, 0) for its in totals.values()], pa.int64()) for name in names}
+    return pa.table({**keys, **sums})
+
+
+def _key_columns(batch: pa.RecordBatch, task: SummingTask) -> dict[str, pa.Array]:
+    segments = {name for names in task.segment_sets for name in names}
+    keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # of a run, maybe large strings
+    return keys | {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
+
+
+def _key(segment: str) -> str:
+    """Name of a segment column among our own: a user's column may be called as a count is."""
+    return f"segment:{segment}"
+
+
+def _counted(batch: pa.RecordBatch, task: SummingTask) -> BoolArray:
+    """Find the queries that count in the means. Values do not tell: they are null where they are not asked for."""
+    counted = ~_has_status(batch, uncounted(task.convention))
+    return counted & float_values(batch.column("ndcg"))[1] if task.needs_ndcg else counted
+
+
+def _has_status(batch: pa.RecordBatch, names: tuple[str, ...]) -> BoolArray:
+    return flags_of(pc.is_in(batch.column("status"), value_set=pa.array(names, pa.string())))
+
+
+def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
+    """Every query's counts and the limbs of its states that are not all zero."""
+    kept, status = _counted(batch, task), batch.column("status")
+    is_dropped = _has_status(batch, dropped(task.convention))
+    rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
+    numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
+    for name in ("no_relevant", "missing", "unjudged"):
+        numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
+    numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
+    numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
+    rejected = int_values(batch.column(N_REJECTED)) if N_REJECTED in batch.schema.names else None
+    if rejected is not None and rejected.any():
+        lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
+        numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
+    weights = None
+    if task.weighted:
+        weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
+    k = batch.column("k")
+    at = {k[0].as_py()} if len(k) and _is_constant(k) else set(k.unique().to_pylist())
+    for metric in task.metrics:
+        if metric.name != LISTS and any(map(metric.is_at, at)):
+            values, known = float_values(batch.column(metric.column))
+            values, its_weights = np.where(kept & known, values, 0.0), weights
+            if metric.undefined:
+                counted = kept & known
+                numbers[f"{metric.name}{_LIMB}{_COUNTED}"] = counted.astype(np.int64)
+                its_weights = np.where(counted, 1.0 if weights is None else weights, 0.0)
+            states = query_states(values, its_weights)
+            numbers |= {f"{metric.name}{_LIMB}{limb}": its for limb, its in states.items()}
+    return numbers
+
+
+def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    sums = {f"{name}_sum": name for name in table.column_names if _LIMB in name or name in COUNTS}
+    grouped = table.group_by([*_ALWAYS, *map(_key, names)], use_threads=False).aggregate(
+        [(name, "sum") for name in sums.values()]
+    )
+    return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
+
+
+def _is_constant(column: pa.Array) -> bool:
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    return bool(pc.all(pc.equal(column, column[0])).as_py())
+
+
+def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
+    n, segments = grouped.num_rows, _segment_columns(grouped, names)
+    for metric in task.metrics:
+        states = np.zeros((n, STATE_SIZE), dtype=np.int64)
+        counts = {name: grouped.column(name) for name in COUNTS if name not in OF_REJECTED}
+        counts |= {name: _of_rejected(grouped, name, task) for name in OF_REJECTED}
+        for name in grouped.column_names:
+            owner, marked_as_limb, at = name.partition(_LIMB)
+            if marked_as_limb and owner == metric.name:
+                its = pc.fill_null(grouped.column(name).combine_chunks(), 0)
+                if at == _COUNTED:
+                    counts["n_queries"] = its
+                else:
+                    states[:, int(at)] = int_values(its)
+        if not task.weighted and not metric.undefined:
+            fill_unweighted(states, int_values(grouped.column("n_queries")))
+        table = pa.table(
+            {
+                "run": grouped.column("run"),
+                **segments,
+                "metric": pa.array([metric.name] * n, type=pa.string()),
+                "k": grouped.column("k"),
+                **counts,
+                "state": _state_column(states),
+            }
+        )
+        if metric.cutoffs is not None:
+            table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
+        yield from table.cast(PARTIAL_SCHEMA).to_batches()
+
+
+def _of_rejected(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+    """A count that batches have where they have rejected rows; null where nobody knows."""
+    if not task.knows_rejected:
+        return pa.nulls(grouped.num_rows, pa.int64())
+    if name not in grouped.column_names:
+        return pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
+    return pc.fill_null(grouped.column(name), 0)
+
+
+def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
+    n = grouped.num_rows
+    segments = segment_texts([plain_values(grouped.column(_key(name))) for name in names], n)
+    return {
+        "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
+        "segment": pa.array(segments, type=pa.string()),
+    }
+
+
+def _state_column(states: IntArray) -> pa.Array:
+    offsets = np.arange(0, states.size + 1, STATE_SIZE, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
+
+
+def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
+    """Text of each group's segment: '' for the overall mean, the value of a single column (None for null).
+
+    For several columns a JSON list of the values, which nothing in a value can make ambiguous.
+
+    Examples
+    --------
+    >>> segment_texts([["DE", None], [True, False]], 2)
+    ['["DE","true"]', '[null,"false"]']
+    """
+    if not columns:
+        return [""] * n_rows
+    texts = [[_value_text(value) for value in column] for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
+
+
+def _value_text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def make_finisher(confidence: float, *, day_quantiles: Sequence[float] | None = None) -> BatchFunction:
+    """Build the function from keys, counts and `states` to means; rounds each number once.
+
+    What else a row has is passed on. With `day_quantiles`, each of the states is a day, and errors are those of
+    `day_estimate`.
+    """
+
+    def finish(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return finish_batch(batch, confidence, day_quantiles)
+
+    return batch_function(lambda batches: map(finish, batches))
+
+
+def _group_text(batch: pa.RecordBatch, row: int) -> str:
+    """Name the group of a row for a message, by the keys that it has."""
+    names = [name for name in ("run", "segment", "metric", "k") if name in batch.schema.names]
+    values = {name: batch.column(name)[row].as_py() for name in names}
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+
+
+def finish_batch(
+    batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
+) -> pa.RecordBatch:
+    """Turn keys, counts and `states` into rows of a summary."""
+    n_queries = int_values(batch.column("n_queries")).tolist()
+    parts = [int_values(one.values.flatten()).reshape(-1, STATE_SIZE) for one in batch.column("states")]
+    states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
+    for row, part in enumerate(parts):
+        states[row] = part.sum(axis=0)
+    found = []
+    for row, n in enumerate(n_queries):
+        try:
+            if day_quantiles is None:
+                found.append(estimate(states[row], n, confidence=confidence))
+            else:
+                found.append(day_estimate(parts[row], quantiles=day_quantiles))
+        except InputRefusedError as error:
+            raise InputRefusedError(f"{_group_text(batch, row)}: {text_of(error)}") from error
+    columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
+    for name in ESTIMATES:
+        columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())
+    columns["state"] = _state_column(states)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def empty_summary(
+    runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[SummedMetric, ...]
+) -> list[dict[str, Any]]:
+    """Overall rows of a summary of no query."""
+    nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
+    nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
+    return [
+        {**nothing, "run": run, "metric": metric.name, "k": k}
+        for run in runs
+        for metric in metrics
+        for k in cutoffs
+        if metric.is_at(k)
+    ]

@@ -1,0 +1,157 @@
+"""Rows of a chunk, grouped by query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import number_values, taken
+from ndcg_spark.core.hashing import HashArray, key_hashes, sorted_by_hash
+from ndcg_spark.core.ragged import BoolArray, IntArray, rows_of
+from ndcg_spark.core.top_k import NumberArray
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import RANK, RELEVANCE, RUN, SCORE, Names, canonical_names
+
+MOST_STRETCHES = 0.25
+"""Share of the rows. Above it, rows are sorted by query first: most stretches then have one or two rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingTask:
+    """What workers must know to rank; small, and the same on every worker."""
+
+    plan: EvaluationPlan
+    rows: pa.Schema  # canonical columns
+    judgments: pa.Schema | None = None
+    n_partitions: int = 1  # ids of the exchange
+    checks_duplicates: bool = False  # lists carry items, so that duplicates among them are found
+    counts_relevant: bool = True  # `n_relevant` is wanted
+    others: tuple[str, ...] = ()  # columns of the table that the plan does not use, for messages
+    chunk_rows: int = 131_072  # grouped at once; fewer cost more calls, half as many again gain nothing
+    held_rows: int = 2**19  # until they are passed on
+    held_bytes: int = 2**27
+    block_bytes: int = 2**22  # of what has arrived, merged at once
+    queries_at_once: int = 8192  # rankings of a batch
+    names: Names = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", canonical_names(self.plan))
+
+    @property
+    def ranks_given(self) -> bool:
+        """Whether ranks are taken as they are."""
+        return self.plan.ranks_given
+
+    @property
+    def counts_rejected(self) -> bool:
+        """Whether rows may be rejected, so that queries are told from which rows were."""
+        return self.plan.on_invalid == "reject"
+
+    @property
+    def cuts_early(self) -> bool:
+        """Whether the first K rows are known before judgments are looked up."""
+        convention = self.plan.convention
+        needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
+        return self.plan.max_k is not None and not (self.judgments is not None and needs_labels)
+
+
+@dataclass(slots=True)
+class QueryRows:
+    """Valid rows of one run, those of a query (or of a stretch of one) next to each other.
+
+    Of flags, None means all rows.
+    """
+
+    batch: pa.RecordBatch
+    offsets: IntArray
+    value: NumberArray  # score or given rank, maybe narrower than a double
+    retrieved: BoolArray | None  # rows that have one
+    ranked: BoolArray | None  # rows that the ranking keeps
+    relevance: NumberArray | None  # None where judgments are a table of their own
+    judged: BoolArray | None
+
+
+def query_rows(batch: pa.RecordBatch, offsets: IntArray, plan: EvaluationPlan) -> QueryRows:
+    """Read what rankings are made of from valid rows, with one score column or ranks."""
+    relevance: NumberArray | None = None
+    judged: BoolArray | None = None
+    if RELEVANCE in batch.schema.names:
+        relevance, judged = number_values(batch.column(RELEVANCE))
+    value, retrieved = number_values(batch.column(SCORE if SCORE in batch.schema.names else RANK))
+    condensed = plan.convention.unjudged == "condensed"
+    if SCORE not in batch.schema.names and condensed:
+        value = -value.astype(np.float64)  # ranks close up over the removed items
+    elif SCORE in batch.schema.names and plan.convention.score_precision == "float32":
+        with np.errstate(over="ignore"):  # too large a score becomes infinite, as in Spark
+            value = value.astype(np.float32).astype(np.float64)
+    ranked = both(retrieved, judged) if condensed and relevance is not None else retrieved
+    return QueryRows(batch, offsets, value, retrieved, ranked, relevance, judged)
+
+
+def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    """Combine two sets of rows, where None is all of them."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def keys_in(batch: pa.RecordBatch, names: Names) -> tuple[str, ...]:
+    """Columns that identify a query of a run, or of judgments, in a batch."""
+    return ((RUN,) if RUN in batch.schema.names else ()) + tuple(names.query)
+
+
+def stretch_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
+    """Offsets between stretches of rows of one query; keys have no nulls."""
+    n_rows = batch.num_rows
+    begins = np.zeros(n_rows + 1, dtype=np.bool_)
+    begins[0] = begins[n_rows] = True
+    for name in keys:
+        column = batch.column(name)
+        if pa.types.is_integer(column.type):
+            values = column.to_numpy(zero_copy_only=False)
+            begins[1:n_rows] |= values[1:] != values[:-1]
+            continue
+        changes = pc.not_equal(column.slice(1), column.slice(0, max(0, n_rows - 1)))
+        begins[1:n_rows] |= np.asarray(changes.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.flatnonzero(begins) if n_rows else np.zeros(1, dtype=np.int64)
+
+
+def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
+    """Hash the query of each row, and its run."""
+    return key_hashes(batch, tuple(names.query), RUN if RUN in batch.schema.names else None)
+
+
+def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
+    """Bring the rows of a query next to each other, and find the offsets between queries.
+
+    Unless `completely`, rows stay as they are where most stretches are long.
+    """
+    keys = keys_in(batch, names)
+    offsets = stretch_offsets(batch, keys)
+    n_stretches = len(offsets) - 1
+    if not completely:
+        if n_stretches <= MOST_STRETCHES * batch.num_rows:
+            return batch, offsets
+        batch = taken(batch, sorted_by_hash(hash_rows(batch, names))[1])
+        return batch, stretch_offsets(batch, keys)
+    order = order_by_group(batch.select(list(keys)).take(pa.array(offsets[:-1])), names)
+    if order is None:
+        return batch, offsets
+    batch = taken(batch, rows_of(order, offsets))
+    return batch, stretch_offsets(batch, keys)
+
+
+def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
+    """Order rows such that equal keys are next to each other; None where all keys differ."""
+    keys = tuple(heads.schema.names)
+    hashes, order = sorted_by_hash(hash_rows(heads, names))
+    n_groups = len(np.unique(hashes)) if len(hashes) else 0
+    if n_groups == len(hashes):
+        return None
+    if len(stretch_offsets(taken(heads, order), keys)) - 1 == n_groups:
+        return order
+    codes = [heads.column(name).dictionary_encode().indices.to_numpy(zero_copy_only=False) for name in keys]
+    return np.lexsort(codes)  # two keys share the kept bits of their hashes

@@ -1,0 +1,168 @@
+"""Complete partial rankings to rankings: what scoring reads, and what a person can read, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import flags_of, float_column, int_values
+from ndcg_spark.core.entries import Entries, Values, list_column, lists_of_counts
+from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
+from ndcg_spark.core.top_k import repeats
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    AT_LEAST,
+    COUNT,
+    COUNTS,
+    LOST,
+    N_REJECTED,
+    PartialRankings,
+    first_tie_groups,
+    ideal_order,
+)
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask
+from ndcg_spark.evaluation.tasks.valid_rows import key_text
+
+SEVERAL_RANKERS = "Does the table hold several rankers?"
+"""Asked where an item comes twice and no column names the ranker: to keep one row of two would mix their lists."""
+WHICH_COUNTS = "duplicates=best or first"
+TWICE = "twice"
+"""Column of entries: whether the item is judged more than once."""
+
+
+def rankings_batches(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Finish rankings: cut lists to K, refuse items that come twice, use the user's names. See `rank_queries`."""
+    batch = _rankings(complete, task)
+    for start in range(0, batch.num_rows, task.queries_at_once):
+        yield batch.slice(start, task.queries_at_once)
+
+
+def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+    head, names = complete.head, task.names
+    n = len(head["n_rows"])
+    columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
+    columns |= {label: head[name] for name, label in names.query.items()}
+    columns |= {name: head[name] for name in COUNTS}
+    if task.counts_rejected:
+        columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
+    if task.plan.levels:
+        columns["n_at_least"] = lists_of_counts(
+            [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.plan.levels))]
+        )
+    keys = complete.keys(names)
+    for name, label in names.carried.items():
+        if f"low:{name}" in head:
+            shown = str(task.plan.columns.weight) if name == WEIGHT else label
+            columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
+            if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
+                lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
+                columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
+    return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
+
+
+def advice_on_repeats(kind: str, plan: EvaluationPlan, others: Sequence[str]) -> str:
+    """Say what can be done about an item that comes twice in a list of some kind.
+
+    `others` are the columns of the table that the plan does not use: one of them may name the ranker.
+    """
+    if kind == "list":  # of arrays, of which no entry is left out
+        return "Remove it."
+    if plan.columns.run is not None or len(plan.columns.score) > 1 or kind == "judgments":
+        return f"Remove it, or say which counts ({WHICH_COUNTS})."
+    found = f" (columns that are not used: {', '.join(others)})" if others else ""
+    run = f"Then name the column that tells them apart: run=...{found}."
+    return f"{SEVERAL_RANKERS} {run} Else remove it, or say which counts ({WHICH_COUNTS})."
+
+
+def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
+    """Give the one value of a carried column in each query; refuse a query that has several."""
+    refuse_first(keys, differs(low, high), f"column {name!r} has more than one value in query ", ".", task)
+    return low
+
+
+def differs(one: pa.Array, other: pa.Array) -> BoolArray:
+    """Where two columns have different values; nulls do not count, and NaN equals NaN, as in Spark."""
+    found = flags_of(pc.not_equal(one, other))
+    if pa.types.is_floating(one.type):
+        found &= ~flags_of(pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    return found
+
+
+def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
+    """Raise with the name of the first flagged query, if one is flagged."""
+    at = first_where(flags, np.arange(len(flags) + 1))
+    if at is not None:
+        raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
+
+
+def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
+    ranked, ideal = complete.ranked, complete.ideal
+    if ranked is None:
+        raise ValueError("rankings without a ranked list")
+    if task.checks_duplicates and ITEM in ranked.columns:
+        kind = "ranking" if task.judgments is None else "ranking or its judgments"
+        refuse_repeats(keys, ranked, kind, task)
+    k = task.plan.max_k
+    others: dict[str, Values] = {}
+    if COUNT in ranked.columns:
+        ranked = first_tie_groups(ranked.only(SCORE, RELEVANCE, COUNT), k, everywhere=True)
+        others = {"scores": ranked.numbers(SCORE), "tied": ranked.numbers(COUNT)}
+    elif RANK in ranked.columns:
+        ranked = ranked if k is None else ranked.where(ranked.numbers(RANK) <= k)
+        others = {"ranks": ranked.numbers(RANK)}
+    else:
+        ranked = ranked.first(k)
+    if ideal is None:
+        ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
+    ideal = _certain_ideal(keys, ideal, k, task)
+    if task.plan.lists_items:
+        kind = (
+            task.rows.field(ITEM).type if ITEM in task.rows.names else task.rows.field(RANKED_ITEMS).type.value_type
+        )
+        others["items"] = pa.array(ranked.columns[ITEM]).cast(kind)
+    return {
+        "ranked": list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets),
+        **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},
+        "ideal": list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets),
+    }
+
+
+def relevance_column(values: FloatArray) -> pa.Array:
+    """Arrow doubles, null where an item is not judged."""
+    unjudged = np.isnan(values)
+    return float_column(values, ~unjudged) if unjudged.any() else pa.array(values)
+
+
+def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
+    """Cut the ideal list to k, and refuse an item that is certainly in it twice.
+
+    The list has items only where they are looked for. Those tied at the cutoff are ignored: which of them made the
+    list is arbitrary.
+    """
+    if ITEM in best.columns:
+        order_by, lengths = ideal_order(best.numbers(RELEVANCE), task), lengths_of(best.offsets)
+        beyond = np.full(len(lengths), -np.inf)
+        if k is not None:
+            beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
+        certain = best.where(order_by > np.repeat(beyond, lengths))
+        refuse_repeats(keys, certain, "ideal list" if task.judgments is None else "judgments", task)
+    return best.first(k)
+
+
+def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: RankingTask) -> None:
+    """Raise where an item comes twice in a list, or is judged twice. Nulls are items that were not kept."""
+    items = entries.columns[ITEM]
+    if isinstance(items, pa.Array) and items.null_count:
+        entries = entries.where(flags_of(items.is_valid()))
+        items = entries.columns[ITEM]
+    codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
+    twice = repeats(codes, entries.offsets)
+    if TWICE in entries.columns:
+        twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
+    advice = advice_on_repeats(kind, task.plan, task.others)
+    refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)

@@ -1,0 +1,319 @@
+"""Which rows of rankings and judgments are bad, and why: the only place that decides it.
+
+Spark sees what workers cannot (text that is no number, malformed lines) and hands it over as `bad_row`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.conventions.forms import parse_gain, relevance_range
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    list_offsets,
+    plain_texts,
+    value_at,
+)
+from ndcg_spark.core.ragged import BoolArray, chosen_offsets, lengths_of
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationPlan
+from ndcg_spark.evaluation.tasks.column_names import (
+    BAD_ROW,
+    COPIES,
+    IDEAL_LIST,
+    ITEM,
+    ORDER,
+    RANK,
+    RANKED_LIST,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    WEIGHT,
+    Names,
+    bad_row_of,
+    canonical_names,
+)
+
+LARGEST_DOUBLE = float(np.finfo(np.float64).max)
+Reason = tuple[str, BoolArray | None]
+"""A reason, and the rows it holds for; None is no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """What makes a row of one table bad. In a judgments table an order column may be null."""
+
+    plan: EvaluationPlan
+    judgments: bool = False
+
+
+def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    """Keep the rows that can be evaluated, without `bad_row`. See `marked_rows`."""
+    return divided_rows(marked_rows(batch, rules))[0]
+
+
+def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    """Mark the rows that are rejected: `bad_row` is not null there, and is no column where no row is rejected.
+
+    Canonical columns, with one score column at most. Under `on_invalid=fail` a bad row raises an InputRefusedError
+    that names the first reason and the query.
+    """
+    bad: BoolArray | None = None
+    for reason, at in bad_rows(batch, rules):
+        if rules.plan.on_invalid == "fail":
+            row = int(np.flatnonzero(at)[0])
+            raise InputRefusedError(f"bad row: {reason} at {key_text(batch, canonical_names(rules.plan), row)}")
+        bad = at if bad is None else bad | at
+    if BAD_ROW in batch.schema.names:
+        batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
+    if bad is None:
+        return batch
+    return _with_marks(batch, pa.array(np.where(bad, "rejected", ""), pa.string(), mask=~bad))
+
+
+def divided_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Divide marked rows into valid and rejected ones, both without marks; None where no row is rejected."""
+    if BAD_ROW not in batch.schema.names:
+        return batch, None
+    marks = batch.column(BAD_ROW)
+    batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
+    if marks.null_count == len(marks):
+        return batch, None
+    return batch.filter(marks.is_null()), batch.filter(marks.is_valid())
+
+
+def with_marks(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Add the column that marks rejected rows where it is missing, as no row is."""
+    if BAD_ROW in batch.schema.names:
+        return batch
+    return _with_marks(batch, pa.nulls(batch.num_rows, pa.string()))
+
+
+def _with_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
+    schema = batch.schema.append(pa.field(BAD_ROW, pa.string()))  # the others may be said to have no nulls
+    return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=schema)
+
+
+def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
+    """Whether the query of each row is known, and its run."""
+    found = np.ones(batch.num_rows, dtype=np.bool_)
+    for name in names.keys:
+        if name in batch.schema.names:
+            for _, without in _key_reasons(batch, name, ""):
+                found &= True if without is None else ~without
+    return found
+
+
+def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
+    """Yield each reason that holds for some row, and for which rows. A row's first reason is the one reported."""
+    for reason, at in _reasons(batch, rules):
+        if at is not None and at.any():
+            yield reason, at
+
+
+def make_valid_rows(rules: RowRules) -> BatchFunction:
+    """Build the function that keeps valid rows, for strategies that rank in Spark."""
+    return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
+
+
+def make_row_marker(rules: RowRules) -> BatchFunction:
+    """Build the function that marks rejected rows, for strategies that rank in Spark.
+
+    Of a rejected row, what names its query, and its segments, are left; all of it is null if its query is unknown.
+    """
+    return batch_function(lambda batches: (_emptied(marked_rows(batch, rules), rules) for batch in batches))
+
+
+def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    batch, names = with_marks(batch), canonical_names(rules.plan)
+    rejected, nameless = batch.column(BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, column in columns.items() if rejected.true_count else ():
+        if name not in (RUN, BAD_ROW, COPIES):
+            kept = name in names.query or name in names.segments
+            columns[name] = pc.if_else(nameless if kept else rejected, pa.scalar(None, column.type), column)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def make_row_checker(rules: RowRules) -> BatchFunction:
+    """Build the function that says why rows are bad: `reason`, `key`, `n` and, where it is there, `row`.
+
+    Each bad row is one (`n` is 1); the valid ones of a batch are one together, and all but their number `n` is null.
+    """
+    names = canonical_names(rules.plan)
+    return batch_function(
+        lambda batches: (
+            _checked(of_run, rules, names) for batch in batches for of_run in runs_of(plain_texts(batch), names)
+        )
+    )
+
+
+def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
+    first = np.full(batch.num_rows, -1)
+    reasons: list[str] = []
+    for reason, at in bad_rows(batch, rules):
+        first[at & (first < 0)] = len(reasons)
+        reasons.append(reason)
+    (bad,) = np.nonzero(first >= 0)
+    columns = {
+        "reason": pa.array([*(reasons[first[row]] for row in bad), None], pa.string()),
+        "key": pa.array([*(key_text(batch, names, int(row), item=True) for row in bad), None], pa.string()),
+        "n": pa.array([*np.ones_like(bad), batch.num_rows - len(bad)], pa.int64()),
+    }
+    if "row" in batch.schema.names:
+        columns["row"] = batch.column("row").take(pa.array([*bad, None], pa.int64()))
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
+    """Split a batch with several score columns into one a run (`run`, `score`); yield any other as it is."""
+    if not is_wide(batch, names):
+        yield batch
+        return
+    there = batch.schema.names
+    of_runs = {*names.scores, *map(bad_row_of, names.scores)}
+    shared = [name for name in there if name not in of_runs]
+    for score, run in names.scores.items():
+        columns = {RUN: pa.repeat(pa.scalar(run), batch.num_rows), SCORE: batch.column(score)}
+        if bad_row_of(score) in there:
+            columns[BAD_ROW] = batch.column(bad_row_of(score))
+        columns |= {name: batch.column(name) for name in shared}
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
+    """Whether a batch has several score columns, each of which is a run."""
+    return len(names.scores) > 1 and SCORE not in batch.schema.names
+
+
+def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
+    """Name the query of a row for a person: `query_id=7`."""
+    shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
+    shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
+    found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
+    return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
+
+
+def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+    plan, there = rules.plan, set(batch.schema.names)
+    if BAD_ROW in there:
+        yield from _reasons_from_spark(batch.column(BAD_ROW))
+    if RUN in there:
+        yield "null_run", _null(batch, RUN)
+    for name in canonical_names(plan).query:
+        yield from _key_reasons(batch, name, "null_query")
+    for name in (RANKED_LIST, IDEAL_LIST):
+        if name in there:
+            yield from _list_reasons(batch.column(name), plan)
+    if RANK in there:
+        yield from _rank_reasons(batch, plan)
+    if SCORE in there:
+        yield from _score_reasons(batch, plan)
+    yield from _other_reasons(batch, rules)
+    if RELEVANCE in there:
+        yield from relevance_reasons(batch.column(RELEVANCE), plan)
+
+
+def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+    there = set(batch.schema.names)
+    if ITEM in there:
+        yield from _key_reasons(batch, ITEM, "null_item")
+    if WEIGHT in there:
+        weight, known = float_values(batch.column(WEIGHT))
+        yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
+    if ORDER in there and not rules.judgments:
+        yield "null_order", _null(batch, ORDER)
+
+
+def _key_reasons(batch: pa.RecordBatch, name: str, reason: str) -> Iterator[Reason]:
+    """A query or item that is null or NaN is none."""
+    yield reason, _null(batch, name)
+    if pa.types.is_floating(batch.column(name).type):
+        yield reason, np.isnan(float_values(batch.column(name))[0])
+
+
+def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
+    """Reasons of the relevances in each list."""
+    yield "null_list", flags_of(column.is_null())
+    offsets = list_offsets(column)
+    for reason, at in relevance_reasons(column.flatten(), plan):
+        if at is not None:
+            yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
+
+
+def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
+    if column.null_count < len(column):
+        for reason in pc.unique(column.drop_null()).to_pylist():
+            yield reason, flags_of(pc.equal(column, reason))
+
+
+def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
+    column = batch.column(RANK)
+    if plan.null_score == "bad":
+        yield "null_rank", _null(batch, RANK)
+    whole = pa.types.is_integer(column.type)
+    if whole and _within(column, 1, MAX_RANK):
+        return
+    rank, known = float_values(column)
+    if not whole:
+        yield "null_rank", known & np.isnan(rank)
+    yield "rank_below_1", known & (rank < 1)
+    yield "rank_too_large", rank > MAX_RANK
+    if not whole:
+        yield "rank_not_whole", known & (np.floor(rank) != rank)
+
+
+def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
+    if plan.null_score == "bad":
+        yield "null_score", _null(batch, SCORE)
+    if not _within(batch.column(SCORE), -LARGEST_DOUBLE, LARGEST_DOUBLE):
+        score = float_values(batch.column(SCORE))[0]
+        yield "nan_score", np.isnan(score)
+        yield "infinite_score", np.isinf(score)
+
+
+def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
+    """Yield each reason a relevance can be bad for, and where it holds. A null is an unjudged item, not a bad one."""
+    convention = plan.convention
+    lowest, highest = relevance_range(convention.gain)
+    least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(convention.negative, lowest)
+    good = _within(column, max(least, -LARGEST_DOUBLE), min(highest, LARGEST_DOUBLE))
+    if good and not convention.has_gain_table:
+        return
+    relevance, known = float_values(column)
+    if not good:
+        yield "nan_relevance", np.isnan(relevance)
+        yield "infinite_relevance", np.isinf(relevance)
+        yield "gain_overflow", relevance > highest
+        if convention.negative != "clip":
+            yield "gain_overflow", relevance < lowest
+    if convention.has_gain_table:
+        levels = list(parse_gain(convention.gain).table or ())
+        clipped = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+        yield "level_without_gain", known & ~np.isin(clipped, levels)
+    if convention.negative == "error":
+        yield "negative_relevance", relevance < 0
+
+
+def _within(column: pa.Array, lowest: float, highest: float) -> bool:
+    """Whether all values are numbers between two bounds, both included. One pass over a good batch."""
+    if column.null_count == len(column):
+        return True
+    if column.null_count and pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()  # where a null is not 0
+        return bool(lowest <= ends["min"] and ends["max"] <= highest)
+    values = column.to_numpy() if pa.types.is_integer(column.type) else float_values(column)[0]
+    return bool(lowest <= values.min() and values.max() <= highest)  # False if any is NaN
+
+
+def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:
+    column = batch.column(name)
+    return flags_of(column.is_null()) if column.null_count else None

@@ -1,0 +1,119 @@
+"""Tables of one row per night: nights of a metric table and of clicks, under names and types of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import MALFORMED, named, number, raise_if, require_column
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.history.tasks.nights import SERIES
+
+METRIC_TABLE = "metric table"
+"""What the table is called for a person."""
+NIGHT = "night"
+MOST_NAMES = 10
+"""Names that exist, in an error about one that does not."""
+
+
+def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
+    """Metric table with a column `night` in place of `run_date`, and keys of the types they are stored with.
+
+    Lazy: all columns of the table, in which k may be text with `parse_text`. The action raises for a row without
+    date.
+    """
+    for name in ("run_date", *SERIES):
+        require_column(metrics, name, "column of a metric table", METRIC_TABLE)
+    k = number(metrics, "k", "column of a metric table", METRIC_TABLE, parse_text=parse_text).cast("int")
+    by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
+    keys = {
+        NIGHT: night_column(metrics, METRIC_TABLE),
+        "run": F.coalesce(F.col("run").cast("string"), F.lit("")),
+        "segment_by": by,
+        "segment": segment_column(by),
+        "metric": F.col("metric").cast("string"),
+        "k": k,
+    }
+    others = [named(name) for name in metrics.columns if name not in keys and name != "run_date"]
+    return metrics.select(*[column.alias(name) for name, column in keys.items()], *others)
+
+
+def segment_column(by: Column) -> Column:
+    """Segment as text: empty for all queries, whatever the format makes of an empty text."""
+    return F.when(by == "", F.lit("")).otherwise(F.col("segment").cast("string"))
+
+
+def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
+    """Run an action: raise for the first name that no row has, and list those that rows have.
+
+    For names that gave no rows of a metric table: a name may be misspelt, or its rows may not be there yet. `what` is
+    what is named: `run`, `night`.
+    """
+    if not names:
+        return
+    named_so = table.select(column.alias("name")).distinct()
+    there = {row["name"] for row in named_so.where(F.col("name").isin(*names)).collect()}
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return
+    others = [row["name"] for row in named_so.where("name <> ''").orderBy(F.desc("name")).take(MOST_NAMES + 1)]
+    listed = ", ".join(others[:MOST_NAMES][::-1]) + (", and others" if len(others) > MOST_NAMES else "")
+    raise InputRefusedError(
+        f"there is no {what} {missing[0]!r} in the {METRIC_TABLE}; there {'is' if len(others) == 1 else 'are'} "
+        f"{listed or 'none'}."
+    )
+
+
+def metric_at() -> Column:
+    """Metric and cutoff of a row, as a user names both: `ndcg@10`."""
+    return F.concat_ws("@", F.col("metric").cast("string"), F.coalesce(F.col("k").cast("string"), F.lit("all")))
+
+
+def night_column(frame: DataFrame, table: str) -> Column:
+    """`run_date` as a date; the action raises where it is none, and for a malformed line."""
+    night = date_or_null(frame, table)
+    text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
+    if MALFORMED in frame.columns:
+        night = F.when(F.col(MALFORMED).isNull(), night)
+        text = F.coalesce(F.col(MALFORMED), text)
+    message = (f"the {table} has a row whose run_date is no date: ", text, ".")
+    return raise_if(night, night.isNull(), *message, kind="date")
+
+
+def date_or_null(frame: DataFrame, table: str) -> Column:
+    """`run_date` as a date, null where it is none.
+
+    A column of dates stays as it is: partitions can be chosen by it.
+    """
+    kind = require_column(frame, "run_date", "the night", table)
+    if isinstance(kind, T.StringType):
+        return F.expr("try_cast(trim(run_date) as date)")
+    if isinstance(kind, T.DateType):
+        return F.col("run_date")
+    raise InputRefusedError(f"column 'run_date' of the {table} is {kind.simpleString()}; cast it to date.")
+
+
+def between(night: Column, start: date | None, end: date | None) -> Column:
+    """Whether a night lies between two, both included; None is no bound."""
+    inside = F.lit(True)
+    if start is not None:
+        inside = inside & (night >= F.lit(start))
+    if end is not None:
+        inside = inside & (night <= F.lit(end))
+    return inside
+
+
+def day_of(night: Column) -> Column:
+    """Number of a date, counted from 1970."""
+    return F.datediff(night, F.lit(date(1970, 1, 1)))
+
+
+def config_hash(rows: DataFrame) -> Column:
+    """Configuration that a row was computed by, as text; null where the table does not say."""
+    if "config_hash" in rows.columns:
+        return F.col("config_hash").cast("string")
+    return F.lit(None).cast("string")

@@ -1,0 +1,139 @@
+"""Nights of a metric table added up to weeks, months and rolling weeks, from their states alone."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import columns_of, raise_if, require_column
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.student import t_quantile
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.frames.counts import summed_counts, with_counts
+from ndcg_spark.evaluation.frames.summary import (
+    CONFIG_HASH,
+    CONVENTION,
+    SUMMARY_SCHEMA,
+    configurations,
+    of_one_configuration,
+)
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
+from ndcg_spark.history.frames.comparison_periods import PERIODS_OF_PAIRS, is_comparison, roll_up_comparisons
+from ndcg_spark.history.frames.nights import METRIC_TABLE, NIGHT, series_rows
+from ndcg_spark.history.frames.periods import HELD, PERIOD, nights_to_add
+from ndcg_spark.history.settings import LONGEST_PERIOD, RollUpPlan
+from ndcg_spark.history.tasks.nights import SERIES
+
+ROLL_UP_COLUMNS = {
+    "period": "string",
+    "period_start": "date",
+    "period_end": "date",
+    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name in SERIES},
+    "n_days": "bigint",
+    "missing_days": "array<date>",
+    CONVENTION: "string",
+    CONFIG_HASH: "string",
+    "independence": "string",
+    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name not in SERIES},
+}
+"""Columns of the result and their types."""
+
+
+@refuses_streams
+def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
+    """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        Rows of one data set with their `state`: of a metric table, or, with a column `baseline`, of a comparison
+        table.
+    plan : RollUpPlan or None
+        None is `RollUpPlan()`: all periods of all nights.
+
+    Returns
+    -------
+    DataFrame
+        One row per period, run, segment, metric and k, lazy and unsorted:
+
+        - `period` (`week`, `month`, `rolling_7`), `period_start`, `period_end` (date; both in the period),
+        - the keys, counts, means and `state` of a summary (see `summarize`), the same bits as of one evaluation of
+          all queries of these days,
+        - `n_days` (bigint): days of the period that have a row,
+        - `missing_days` (array of date): days up to the last night of the table that have none,
+        - `convention`, `config_hash` (string) of all these nights; null if the table lacks them,
+        - `independence` (string): what the interval assumes.
+
+        Of comparisons: the columns of `compare` without `replicates`; `docs/history.md` says which are null under
+        which `independence`. P-values are adjusted within each period and baseline.
+
+    Raises
+    ------
+    InvalidParameterError
+        For `independence=query` of a metric table.
+    MissingColumnError, MissingPackageError
+        The latter for comparisons or `independence=day` where there is no SciPy. The action raises for nights of two
+        `config_hash` in one period, and names both; and for a night that a period has twice.
+
+    Notes
+    -----
+    Queries weigh, not days. Spark cost: one small shuffle (nine rows per row of the table), no action, one pass
+    through Python workers; without `as_of` the dates are read once more. Comparisons: two shuffles, the first of the
+    stored replicates (once per night), and two passes.
+    """
+    plan = RollUpPlan() if plan is None else plan
+    if is_comparison(metrics):
+        return roll_up_comparisons(metrics, plan)
+    independence = plan.independence or "query_day"
+    if independence == "query":
+        raise InvalidParameterError(
+            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
+            "query_day or day."
+        )
+    quantiles = None
+    if independence == "day":
+        quantiles = [t_quantile((1 + plan.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
+    metrics = with_counts(metrics)
+    for name in (*COUNTS, "state"):
+        require_column(metrics, name, "column of a metric table", METRIC_TABLE)
+    held = nights_to_add(series_rows(metrics), [*SERIES, *COUNTS, "state"], plan)
+    rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
+    keys = [*PERIOD, *SERIES]
+    until = F.least("period_end", F.max("as_of"))
+    days = F.sort_array(F.collect_set(NIGHT))
+    aggregates = summed_counts()
+    aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
+    aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
+    aggregates += [F.min(name).alias(name) for name in (CONVENTION, CONFIG_HASH)]
+    merged = rows.groupBy(*keys).agg(*aggregates, *configurations(rows, F.concat(F.lit(" on "), _text(NIGHT))))
+    checked = of_one_configuration(merged, F.concat("metric", F.lit(" of the "), _period_text()))
+    twice = (
+        "a night comes twice in the ",
+        _period_text(),
+        " of ",
+        F.col("metric"),
+        "; keep the rows of one data set.",
+    )
+    n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
+    passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
+    passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
+    finisher = make_finisher(plan.confidence, day_quantiles=quantiles)
+    schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
+    return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(as_shipped(finisher), schema=schema)
+
+
+def roll_up_columns(table: DataFrame) -> dict[str, str]:
+    """Columns of `roll_up` of a table, and their types in Spark's words."""
+    if is_comparison(table):
+        return {one.name: one.dataType.simpleString() for one in PERIODS_OF_PAIRS}
+    return ROLL_UP_COLUMNS
+
+
+def _text(name: str) -> Column:
+    return F.col(name).cast(T.StringType())
+
+
+def _period_text() -> Column:
+    return F.concat("period", F.lit(" from "), _text("period_start"), F.lit(" to "), _text("period_end"))

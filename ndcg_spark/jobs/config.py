@@ -1,0 +1,341 @@
+"""Everything a user said on the command line, checked, in one frozen value."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timezone
+from typing import Any
+
+from ndcg_spark.conventions import CHOICES, Convention
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.gates import Gate
+from ndcg_spark.evaluation.settings import (
+    Columns,
+    EvaluationPlan,
+    ItemColumns,
+    cutoffs_of,
+    metrics_of,
+    segment_sets_of,
+)
+from ndcg_spark.jobs.needed_packages import needed_packages
+from ndcg_spark.metrics import MetricAt
+from ndcg_spark.metrics.base import FIRST_SEEN
+from ndcg_spark.sources.references import guess_format, without_ending
+
+GROW, STRICT = "grow", "strict"
+"""What `--schema` takes: whether tables may get columns."""
+SHORT = 200
+"""Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
+_DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
+_OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
+"""Files and folders of one night or part: their names differ every night, which names of data sets must not."""
+CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table to read: reference, format (None: guess), options of the reader."""
+
+    reference: str
+    kind: str | None
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table to write: reference, format (None: guess), whether it may get columns (`--schema`)."""
+
+    reference: str
+    kind: str | None
+    grow: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """How a run of a job is watched: its row in the run log, the form of log lines, all options of the job."""
+
+    run_log: Target | None
+    log_format: str
+    options: dict[str, Any] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """What one run of the main job is asked to do."""
+
+    source: Source
+    judgments: Source | None
+    items: Source | None
+    interactions: Source | None
+    plan: EvaluationPlan
+    run_date: date
+    dataset: str
+    output: Target | None
+    per_query_output: Target | None
+    rejects: Target | None
+    max_reject_fraction: float | None
+    gates: tuple[Gate, ...]
+    json_path: str | None
+    explain: bool
+    explain_difference: Convention | None
+    allow_empty: bool
+    spark_settings: dict[str, str]
+    operations: Operations
+
+    @property
+    def short_lists(self) -> bool:
+        """Whether no list is much longer than a small k, so that ten thousand rankings fit into memory."""
+        return self.plan.max_k is not None and self.plan.max_k <= SHORT
+
+
+def job_config(options: dict[str, Any]) -> JobConfig:
+    """Check options and put them in their places."""
+    plan = evaluation_plan_of(options)
+    fraction = reject_fraction_of(options)
+    source = source_of(options, "input")
+    others = {
+        name: source_of(options, name) if options[name] else None for name in ("judgments", "items", "interactions")
+    }
+    config = JobConfig(
+        source=source,
+        **others,
+        plan=plan,
+        run_date=run_date_of(options["run_date"]),
+        dataset=dataset_of(options, source),
+        output=target_of(options, "output"),
+        per_query_output=target_of(options, "per_query_output"),
+        rejects=target_of(options, "rejects"),
+        max_reject_fraction=fraction,
+        gates=tuple(Gate.parse(text, plan) for text in options["gate"]),
+        json_path=options["json"],
+        explain=options["explain"],
+        explain_difference=_parsed(options["explain_difference"]),
+        allow_empty=options["allow_empty"],
+        spark_settings=pairs_of(options["conf"]),
+        operations=operations_of(options),
+    )
+    _check_places(config)
+    return config
+
+
+def _check_places(config: JobConfig) -> None:
+    read = [("--input", config.source.reference)]
+    others = {"judgments": config.judgments, "items": config.items, "interactions": config.interactions}
+    read += [(f"--{name}", source.reference) for name, source in others.items() if source is not None]
+    written = [
+        ("--output", config.output),
+        ("--per-query-output", config.per_query_output),
+        ("--rejects", config.rejects),
+    ]
+    check_places(read, written, config.json_path)
+
+
+def check_places(
+    read: Sequence[tuple[str, str]], written: Sequence[tuple[str, Target | None]], json_path: str | None
+) -> None:
+    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go."""
+    places: dict[str, str] = {}
+    for flag, reference in read:
+        places.setdefault(os.path.abspath(reference), flag)
+    for flag, target in written:
+        if target is None:
+            continue
+        place = os.path.abspath(target.reference)
+        if place in places:
+            raise InvalidParameterError(
+                f"{places[place]} and {flag} are both {target.reference!r}; give each its own place."
+            )
+        places[place] = flag
+    if json_path not in (None, "-"):
+        check_file("--json", str(json_path))
+
+
+def check_file(flag: str, path: str) -> None:
+    """Refuse a file that cannot be written where a flag wants it."""
+    parent = os.path.dirname(os.path.realpath(path))  # a link stays one, and its target is written
+    if not os.path.isdir(parent) or os.path.isdir(path):
+        raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidParameterError(f"{flag} {path!r} is a device or a pipe; name a file.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=".ndcg-spark-"):
+            pass
+    except OSError as error:
+        raise InvalidParameterError(f"{flag} {path!r} cannot be written: {error.strerror}.") from error
+
+
+def reject_fraction_of(options: dict[str, Any]) -> float | None:
+    """Check the options about rejected rows that go together; return the largest share of them."""
+    fraction: float | None = options["max_reject_fraction"]
+    if fraction is not None and not 0 <= fraction <= 1:
+        raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
+    if options["rejects"] and options["on_invalid"] != "reject":
+        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
+    return fraction
+
+
+def _parsed(convention: str | None) -> Convention | None:
+    return None if convention is None else Convention.parse(convention)
+
+
+def convention_of(options: dict[str, Any]) -> Convention:
+    """Read `--convention` and the flags that change it."""
+    changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
+    return Convention.parse(options["convention"]).changed(changes)
+
+
+def evaluation_plan_of(options: dict[str, Any]) -> EvaluationPlan:
+    """Read how rankings are evaluated."""
+    convention = convention_of(options)
+    metrics, cutoffs = asked_metrics(options)
+    ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
+    columns = Columns(
+        query=names_of(options["query_col"]),
+        item=options["item_col"] or None,
+        score=names_of(options["score_col"]),
+        rank=options["rank_col"],
+        relevance=options["relevance_col"],
+        ideal=options["ideal_col"],
+        run=options["run_col"],
+        weight=options["weight_col"] or None,
+        order=options["order_col"],
+    )
+    return EvaluationPlan(
+        columns=columns,
+        convention=convention,
+        cutoffs=cutoffs,
+        metrics=metrics,
+        segment_sets=segment_sets_of(names_of(options["segment_cols"])),
+        strategy=options["strategy"],
+        source=options["source"],
+        on_invalid=options["on_invalid"],
+        null_score=options["null_score"],
+        check_duplicates=options["check_duplicates"],
+        confidence=options["confidence"],
+        sample=options["sample"],
+        tie_bounds=options["tie_bounds"],
+        item_columns=ItemColumns(
+            vector=options["vector_col"],
+            categories=options["categories_col"],
+            first_seen=options["first_seen_col"],
+            topics=options["topics_col"],
+            user=options["user_col"],
+        ),
+        as_of=run_date_of(options["run_date"]) if ages else None,
+    )
+
+
+def asked_metrics(options: dict[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
+    """Metrics and cutoffs of `--metrics` and `--k`."""
+    k = None if options["k"] is None else [one.strip() for one in options["k"].split(",")]
+    return metrics_of(options["metrics"], k) if options["metrics"] is not None else ((), cutoffs_of(k or 10))
+
+
+def names_of(text: str | None) -> tuple[str, ...]:
+    """Split a list of names at its commas."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def pairs_of(texts: Sequence[str]) -> dict[str, str]:
+    """Split texts of the form NAME=VALUE."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidParameterError(f"{text!r} is not of the form NAME=VALUE.")
+        pairs[name] = value
+    return pairs
+
+
+def source_of(options: dict[str, Any], name: str) -> Source:
+    """Read what `options.table_to_read("--name", ...)` was given."""
+    return Source(
+        reference=options[name], kind=options[f"{name}_format"], options=pairs_of(options[f"{name}_option"])
+    )
+
+
+def operations_of(options: dict[str, Any]) -> Operations:
+    """Read the options that `operation_options` makes, and refuse a run log in the place of another table."""
+    target = target_of(options, "run_log")
+    if target is not None:
+        others = [(name, options[name]) for name in (*tables_read(options), *tables_written(options))]
+        check_places([(f"--{name.replace('_', '-')}", reference) for name, reference in others],
+                     [("--run-log", target)], None)  # fmt: skip
+    return Operations(run_log=target, log_format=options["log_format"], options=dict(options))
+
+
+def tables_read(options: Mapping[str, Any]) -> list[str]:
+    """Names of the options that name input tables: those that `options.table_to_read` has made."""
+    return [name for name in options if f"{name}_option" in options and options[name]]
+
+
+def tables_written(options: Mapping[str, Any]) -> list[str]:
+    """Names of the options that name output tables: those that `options.table_to_write` has made."""
+    made = [name for name in options if format_name(name) in options and f"{name}_option" not in options]
+    return [name for name in made if name != "run_log" and options[name]]
+
+
+def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the catalog tables that are written, the run log too, and the kind of each."""
+    with needed_packages():
+        from ndcg_spark.tables.catalog import TABLE_KINDS
+
+    written = [name for name in (*tables_written(options), "run_log") if options.get(name)]
+    formats = {name: options.get(format_name(name)) for name in written}
+    found = {options[name]: formats[name] or guess_format(options[name]) for name in written}
+    return {name: kind for name, kind in found.items() if kind in TABLE_KINDS and "/" not in name}
+
+
+def format_name(name: str) -> str:
+    """Name of the option for the format of an output: `output_format`, `rejects_format`, `per_query_format`."""
+    return f"{name.removesuffix('_output')}_format"
+
+
+def target_of(options: Mapping[str, Any], name: str) -> Target | None:
+    """Read what `options.table_to_write("--name", ...)` was given; None if it was not."""
+    if not options.get(name):
+        return None
+    return Target(reference=options[name], kind=options[format_name(name)], grow=options["schema"] == GROW)
+
+
+def run_date_of(text: str | None) -> date:
+    """Read the date under which results are stored; today in UTC if there is none."""
+    return night_of("--run-date", text) or datetime.now(timezone.utc).date()
+
+
+def night_of(flag: str, text: str | None) -> date | None:
+    """Read the date that an option names, if it was given."""
+    if text is None:
+        return None
+    try:
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidParameterError(f"{flag} must be a date as 2026-01-31; got {text!r}.") from None
+
+
+def dataset_of(options: Mapping[str, Any], source: Source) -> str:
+    """Name the data set of a job, under which its results are stored.
+
+    As `--dataset` says. Else the last part of the path, or the name of the table, without dates; parts of a path such
+    as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over. `query` for SQL.
+    """
+    if options["dataset"]:
+        return str(options["dataset"])
+    if (source.kind or guess_format(source.reference)) == "sql":
+        if tables_written(options):
+            raise InvalidParameterError(
+                "--dataset NAME is needed where rows of an SQL query are stored: without it, results of all queries "
+                "would have one name, and replace each other."
+            )
+        return "query"
+    reference = redacted(source.reference).rstrip("/")  # the name is stored
+    names = [without_ending(part) or part for part in reversed(reference.split("/")) if part]
+    lasting = (_DATE.sub("", name) for name in names if not _OF_A_PART.fullmatch(name))
+    return next(filter(None, lasting), names[0] if names else source.reference)

@@ -1,0 +1,213 @@
+"""The run log: a table with one row for each run of a job, so that a night can be audited.
+
+A row is a slice of its own in a nightly table (`ndcg_spark.tables`). It is written when the run starts, with the
+status `started`, and replaced when it ends, under the night and data set that it has turned out to be about. So
+runs at the same time do not touch each other's rows, a row is there whole or not at all, and a run that was killed
+shows as `started` without an end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.core.failures import SPARK_ERRORS
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.jobs.config import Target, format_name, source_of, tables_read, tables_written
+from ndcg_spark.sources.formats import read_query
+from ndcg_spark.sources.references import guess_format
+from ndcg_spark.tables import (
+    Reading,
+    RunPartition,
+    Staged,
+    canonical,
+    check_output,
+    reading_of,
+    refusing,
+    stage_partition,
+    swap_in,
+)
+from ndcg_spark.tables.catalog import TABLE_KINDS, place_of_table
+from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables.folders import FolderWrite
+from ndcg_spark.tables.places import shared_folder, spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries", "n_lost_queries")
+RUN_LOG_SCHEMA = T.StructType(
+    [
+        *[T.StructField(name, T.StringType()) for name in ("run_id", "command", "status")],
+        T.StructField("exit_code", T.IntegerType()),
+        *[T.StructField(name, T.TimestampType()) for name in ("started_at", "finished_at")],
+        T.StructField("seconds", T.DoubleType()),
+        T.StructField("message", T.StringType()),
+        *[T.StructField(name, T.LongType()) for name in COUNTS],
+        T.StructField("rejected_by_reason", T.StringType()),
+        *[T.StructField(name, T.StringType()) for name in ("config_hash", "config", "inputs", "outputs", "steps")],
+        *[
+            T.StructField(f"{name}_version", T.StringType())
+            for name in ("package", "spark", "python", "numpy", "pyarrow")
+        ],
+    ]
+)
+
+_ARROW = {
+    "string": pa.string(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+class RunLog:
+    """Where the rows of one run go.
+
+    `partition` is the night and data set under which the row is stored. `tell` gets a line for each leftover of a
+    killed writer that was removed.
+    """
+
+    def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
+        self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
+        self._partition, self._run_id = partition, run_id
+        self._folder: Path | None = None
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
+        readings = other_places(self._spark, options)
+        found = check_output(
+            self._spark,
+            self.reference,
+            self._target.kind,
+            RUN_LOG_SCHEMA,
+            name="--run-log",
+            readings=readings,
+            grow=self._target.grow,
+            tell=self._tell,
+        )
+        if (self._target.kind or guess_format(self.reference)) == "parquet":
+            (place,) = found.folders
+            self._folder = shared_folder(self._spark, place, self.reference)
+
+    def write(self, row: Mapping[str, Any], partition: RunPartition | None = None) -> None:
+        """Write the row of this run in place of an earlier one. An action, except to a shared folder of parquet.
+
+        Values of `RUN_LOG_SCHEMA` that are missing are null. `partition` is the night and data set that the run has
+        turned out to be about, if others than before: the row moves there.
+        """
+        before, self._partition = self._partition, partition or self._partition
+        with ExitStack() as stack:
+            staged = [stack.enter_context(closing(self._staged([row], self._partition)))]
+            if before != self._partition:
+                staged.append(stack.enter_context(closing(self._staged([], before))))
+            swap_in(staged)
+
+    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
+        if self._folder is not None and not (self._folder / "_delta_log").exists():
+            return self._staged_file(self._folder, rows, partition)
+        values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames()) for row in rows]
+        frame = self._spark.createDataFrame(values, RUN_LOG_SCHEMA).coalesce(1)
+        return stage_partition(
+            frame,
+            self.reference,
+            self._target.kind,
+            partition,
+            [self._run_id],
+            empty=[] if rows else [self._run_id],
+            whole=True,
+            grow=self._target.grow,
+            tell=self._tell,
+        )
+
+    def _staged_file(self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
+        """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
+        folders = partition.folders([self._run_id])
+        with refusing(self.reference):
+            writing = FolderWrite(self._spark, folder, folders, self.reference, self._tell)
+        staged = Staged(self.reference, writing, None)
+        try:
+            with refusing(self.reference):
+                place = writing.claim.rows / folders[self._run_id]
+                place.mkdir(parents=True)
+                pq.write_table(_as_arrow(rows, partition.dataset), place / "part-00000.parquet")
+        except BaseException:
+            staged.close()
+            raise
+        return staged
+
+
+def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
+    """Write rows in the types that Spark gives them, with the data set as the last column."""
+    fields = [(one.name, _ARROW[one.dataType.typeName()]) for one in RUN_LOG_SCHEMA]
+    schema = pa.schema([*fields, ("dataset", pa.string())])
+    return pa.Table.from_pylist([{**row, "dataset": dataset} for row in rows], schema)
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    """Versions that a number may depend on, under their names in the run log."""
+    return {
+        "package_version": __version__,
+        "spark_version": spark.version,
+        "python_version": platform.python_version(),
+        "numpy_version": np.__version__,
+        "pyarrow_version": pa.__version__,
+    }
+
+
+def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
+    """Take counts out of what a job says of its run in JSON; those that it does not have are missing."""
+    rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
+    found = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
+    found |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}
+    return {name: int(value) for name, value in found.items() if value is not None}
+
+
+def as_json(value: Any) -> str:
+    """Write a value of a column that holds JSON."""
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date | datetime) else str(value)
+
+
+def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Reading]:
+    """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
+    found = []
+    for name in tables_read(options):
+        source = source_of(dict(options), name)
+        kind = source.kind or guess_format(source.reference)
+        with suppress(*SPARK_ERRORS):  # what cannot be opened is refused by the job
+            frame = spark.table(source.reference) if kind == "table" else None
+            frame = read_query(spark, source.reference) if kind == "sql" else frame
+            found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
+    for name in tables_written(options):
+        reference = options[name]
+        kind = options.get(format_name(name)) or guess_format(reference)
+        with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
+            place = place_of_table(spark, reference) if kind in TABLE_KINDS else spark_path(spark, reference)
+            found.append(Reading(name=_called(name, options), folders=frozenset([canonical(place)])))
+    pages = ["output"] if "output_format" not in options else []
+    for name in ("json", *pages):
+        if options.get(name) not in (None, "-"):
+            file = canonical(os.path.abspath(options[name]))
+            found.append(Reading(name=_called(name, options), files=frozenset([file])))
+    return found
+
+
+def _called(name: str, options: Mapping[str, Any]) -> str:
+    return f"--{name.replace('_', '-')} {options[name]!r}"

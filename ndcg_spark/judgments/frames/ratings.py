@@ -1,0 +1,145 @@
+"""Judgments from the ratings of several annotators."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.core.expressions import columns_of, named, number, require_column
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import option
+from ndcg_spark.judgments.settings import MAX_WEIGHT, RatingPlan
+from ndcg_spark.judgments.tasks import RATINGS, make_judge
+
+TABLE = "ratings"
+"""What the table is called for a person."""
+_JUDGED = [
+    T.StructField("relevance", T.DoubleType()),
+    T.StructField("rule", T.StringType()),
+    T.StructField("decided_by", T.ArrayType(T.StringType())),
+    T.StructField("n_ratings", T.LongType()),
+    T.StructField("n_zero_weight", T.LongType()),
+    T.StructField("weight_sum", T.DoubleType()),
+    T.StructField("lowest", T.DoubleType()),
+    T.StructField("highest", T.DoubleType()),
+    T.StructField("disputed", T.BooleanType()),
+]
+
+
+@refuses_streams
+def judgments_from_ratings(
+    ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False
+) -> DataFrame:
+    """Make one judgment of each item from the ratings of several annotators.
+
+    Parameters
+    ----------
+    ratings : DataFrame
+        One row per query, item and annotator: a relevance, and maybe a weight.
+    plan : RatingPlan or None
+        None is `RatingPlan()`: the mean, every rating weighing 1.
+    parse_text : bool
+        Whether relevances and weights may be text.
+
+    Returns
+    -------
+    DataFrame
+        One row per (query, item), lazy and unsorted: the query columns, the item column, and
+
+        - `relevance` (double): null where `rule` says why,
+        - `rule` (string): `mean`, `median`, `majority`; or why there is no relevance: `no_ratings` (all are null),
+          `no_weight` (all weigh 0), `tie`,
+        - `decided_by` (array of string): the annotators whose ratings the relevance follows from: all of them for
+          the mean, those at the median, those of the majority,
+        - `n_ratings` (bigint): ratings that weigh something,
+        - `n_zero_weight` (bigint): ratings of weight 0, which count nowhere else,
+        - `weight_sum`, `lowest`, `highest` (double),
+        - `disputed` (boolean): see `disputed_items`,
+        - `ratings` (array of struct<relevance, annotator, weight>): all of them, the lowest first; those of weight 0,
+          too.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+        The action raises for a bad row under `on_invalid=fail`, and for an annotator who rated an item twice.
+
+    Notes
+    -----
+    Spark cost: one shuffle of all rows, no action, one pass through Python workers.
+    """
+    plan = RatingPlan() if plan is None else plan
+    rows = rated_items(ratings, plan, parse_text=parse_text)
+    keys = [one for one in rows.schema if one.name != RATINGS]
+    return rows.mapInArrow(as_shipped(make_judge(plan)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]]))
+
+
+def disputed_items(judgments: DataFrame) -> DataFrame:
+    """Keep the items that annotators disagree about, with all of their ratings, for a person to decide.
+
+    Parameters
+    ----------
+    judgments : DataFrame
+        From `judgments_from_ratings`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy: the items whose highest and lowest rating are `dispute_range` or more apart, or of which no grade has
+        more than half of the weight. Ratings of weight 0 do not count.
+    """
+    return judgments.where("disputed")
+
+
+def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> DataFrame:
+    """Collect the ratings of each item as `ratings`: sorted, without those that are null. Lazy; one shuffle."""
+    columns, keys = plan.columns, [*plan.columns.query, plan.columns.item]
+    valid = without_bad_rows(
+        ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
+    )
+    relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
+    weight = F.lit(1.0)
+    if columns.weight is not None:
+        weight = number(ratings, columns.weight, option("weight"), TABLE, parse_text=parse_text)
+    rating = F.struct(
+        (relevance + F.lit(0.0)).alias("relevance"),  # -0.0 is 0.0
+        named(columns.annotator).cast("string").alias("annotator"),
+        weight.alias("weight"),
+    )
+    listed = F.sort_array(F.collect_list(F.when(named("rating relevance").isNotNull(), named("rating"))))
+    rows = valid.select(*columns_of(keys), rating.alias("rating"), relevance.alias("rating relevance"))
+    return rows.groupBy(*columns_of(keys)).agg(listed.alias(RATINGS))
+
+
+def checked_ratings(
+    ratings: DataFrame, plan: RatingPlan, *, parse_text: bool = False, originals: bool = False
+) -> DataFrame:
+    """Say of each rating whether it is bad, and why. Lazy; rows as `checked` gives them.
+
+    The reasons: `malformed_line`, `null_query`, `null_item`, `null_annotator`, `relevance_not_a_number`,
+    `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18). With `parse_text`,
+    relevances and weights may be text.
+    """
+    keys = [*plan.columns.query, plan.columns.item, plan.columns.annotator]
+    return checked(ratings, _reasons(ratings, plan, parse_text), keys, originals=ratings.columns if originals else ())
+
+
+def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:
+    columns = plan.columns
+    reasons = key_reasons(ratings, columns.query, columns.item, TABLE)
+    require_column(ratings, columns.annotator, option("annotator"), TABLE)
+    relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
+    given = named(columns.relevance).isNotNull()
+    reasons += [
+        ("null_annotator", named(columns.annotator).isNull()),
+        ("relevance_not_a_number", given & relevance.isNull()),
+        ("nan_relevance", F.isnan(relevance)),
+        ("infinite_relevance", F.abs(relevance) == float("inf")),
+    ]
+    if columns.weight is not None:
+        weight = number(ratings, columns.weight, option("weight"), TABLE, parse_text=parse_text)
+        good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
+        reasons.append(("bad_weight", ~good))
+    return reasons

@@ -1,0 +1,139 @@
+"""Ratings of items to judgments and to counts of pairs: one list of ratings an item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.judgments.kernels.agreement import PairCounts, ordinal_alpha, pair_counts
+from ndcg_spark.judgments.kernels.ratings import (
+    Ratings,
+    majority,
+    rating_range,
+    weight_sums,
+    weighted_mean,
+    weighted_median,
+    weighty_ratings,
+)
+from ndcg_spark.judgments.settings import RatingPlan
+
+RATINGS = "ratings"
+"""List of struct<relevance, annotator, weight>, sorted."""
+
+
+def make_judge(plan: RatingPlan) -> BatchFunction:
+    """Build the function that turns rows of keys and `ratings` into judgments."""
+    return batch_function(lambda batches: (_judged(batch, plan) for batch in batches))
+
+
+def make_pair_counter(plan: RatingPlan) -> BatchFunction:
+    """Build the function that turns rows of keys and `ratings` into `raters`, `first`, `second`, `n`."""
+    return batch_function(lambda batches: (_counted(batch, plan) for batch in batches))
+
+
+def make_agreement() -> BatchFunction:
+    """Build the function that turns rows of a list `pairs` into `alpha`, `reason`, `n_items`, `n_ratings`."""
+
+    def agree(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            pairs = batch.column("pairs")
+            parts = pairs.flatten()
+            raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
+            offsets = list_offsets(pairs)
+            ends = pairwise(offsets.tolist())
+            found = [ordinal_alpha(PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b])) for a, b in ends]
+            types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
+            columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
+
+    return agree
+
+
+def _counted(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
+    relevance, weight, offsets = _ratings(batch, plan)
+    counts = weight > 0
+    raters, first, second, count = pair_counts(relevance[counts], offsets_of(_number(counts, offsets)))
+    columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
+    return pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
+
+
+def _judged(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
+    relevance, weight, offsets = _ratings(batch, plan)
+    ratings = weighty_ratings(relevance, weight, offsets)
+    value, rule, deciding = _decided(ratings, plan, offsets)
+    n_ratings = lengths_of(ratings.offsets)
+    low, high = rating_range(ratings)
+    votes = majority(ratings)
+    disputed = ratings.rated & ((high - low >= plan.dispute_range) | ~votes.more_than_half)
+    columns = {
+        "relevance": pa.array(value, mask=np.isnan(value)),
+        "rule": pa.array(rule, pa.string()),
+        "decided_by": _names(batch.column(RATINGS), ratings, deciding),
+        "n_ratings": pa.array(n_ratings),
+        "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
+        "weight_sum": pa.array(weight_sums(ratings)),
+        "lowest": pa.array(low, mask=~ratings.rated),
+        "highest": pa.array(high, mask=~ratings.rated),
+        "disputed": pa.array(disputed),
+    }
+    kept = {name: batch.column(name) for name in batch.schema.names if name != RATINGS}
+    return pa.RecordBatch.from_pydict({**kept, **columns, RATINGS: batch.column(RATINGS)})
+
+
+def _ratings(batch: pa.RecordBatch, plan: RatingPlan) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Relevances, weights and offsets; refuses an annotator who rated an item twice."""
+    column = batch.column(RATINGS)
+    offsets, flat = list_offsets(column), column.flatten()
+    code = flat.field("annotator").dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    item = query_of_rows(offsets)
+    order = np.lexsort((code, item))
+    twice = np.flatnonzero((np.diff(item[order]) == 0) & (np.diff(code[order]) == 0))
+    if len(twice):
+        row = int(order[twice[0]])
+        keys = (*plan.columns.query, plan.columns.item)
+        place = ", ".join(f"{name}={value_at(batch.column(name), int(item[row]))}" for name in keys)
+        who = value_at(flat.field("annotator"), row)
+        raise InputRefusedError(f"annotator {who!r} rated {place} twice; keep one of the ratings.")
+    return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets
+
+
+def _number(flagged: BoolArray, offsets: IntArray) -> IntArray:
+    """How many ratings of each item are flagged."""
+    return np.bincount(query_of_rows(offsets)[flagged], minlength=len(offsets) - 1).astype(np.int64)
+
+
+def _decided(ratings: Ratings, plan: RatingPlan, offsets: IntArray) -> tuple[FloatArray, list[str], BoolArray]:
+    """Relevance of each item (NaN: none), the rule it follows from, and which ratings decided it."""
+    item, votes = ratings.item, majority(ratings)
+    rule = np.full(len(ratings.rated), plan.rule, dtype=object)
+    if plan.rule == "mean":
+        value, deciding = weighted_mean(ratings), np.ones(len(item), dtype=np.bool_)
+    elif plan.rule == "median":
+        lower, upper = weighted_median(ratings)
+        value = lower / 2 + upper / 2
+        deciding = (ratings.relevance == lower[item]) | (ratings.relevance == upper[item])
+    else:
+        tied = votes.lower != votes.higher
+        value = votes.higher.copy() if plan.tie == "higher" else votes.lower.copy()
+        if plan.tie == "null":
+            value[tied] = np.nan
+            rule[tied & ratings.rated] = "tie"
+        deciding = ratings.relevance == value[item]
+    rule[~ratings.rated] = "no_weight"
+    rule[lengths_of(offsets) == 0] = "no_ratings"
+    return value, rule.tolist(), deciding
+
+
+def _names(column: pa.Array, ratings: Ratings, deciding: BoolArray) -> pa.Array:
+    """Annotators of the ratings that decided, by item, in the order of text."""
+    names = column.flatten().field("annotator").take(pa.array(ratings.source[deciding])).to_pylist()
+    counted = np.bincount(ratings.item[deciding], minlength=len(ratings.rated)).astype(np.int64)
+    offsets = offsets_of(counted).tolist()
+    lists = [sorted(names[begin:end]) for begin, end in pairwise(offsets)]
+    return pa.array(lists, pa.list_(pa.string()))

@@ -1,1 +1,0 @@
-"""NumPy kernels over ragged arrays: where every metric is defined, once."""

@@ -1,0 +1,457 @@
+"""The report of a metric table: what is read, in which order, and what is made of it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.evaluation.gates import find_metric
+from ndcg_spark.history.settings import check_nights
+from ndcg_spark.reports import reading
+from ndcg_spark.reports.building import (
+    absent_of,
+    accounting_of,
+    changed_query,
+    check_summary,
+    comparison_of,
+    distribution_of,
+    gap_text,
+    gate_results,
+    headline_metric,
+    last_seen_of,
+    mean_of,
+    missing_nights,
+    nights_apart,
+    provenance_of,
+    query_row,
+    segment_flag,
+    segment_rows,
+    sort_key,
+    standings_of,
+    titled,
+    trend_of,
+    weight_of,
+    with_absent,
+)
+from ndcg_spark.reports.contents import Contents, Night, Standing, level_of
+from ndcg_spark.reports.limits import ReportLimits
+from ndcg_spark.reports.reading import Rows, Scope
+from ndcg_spark.reports.wording import counted, day, listed, metric_name, period_name, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was read; it is drawn when it is asked for.
+
+    Parameters
+    ----------
+    contents : Contents
+        Everything that it says, as plain values.
+
+    Notes
+    -----
+    In Jupyter the report shows itself; in Databricks use `displayHTML(report.html)`.
+    """
+
+    contents: Contents
+
+    @cached_property
+    def html(self) -> str:
+        """One page of HTML without any link to outside. Needs the extra `report`."""
+        from ndcg_spark.reports.page import page_of
+
+        return page_of(self.contents)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Figures of matplotlib by name: `curve`, `trend`, `differences`, `distribution`, as far as there is data.
+
+        They are not shared with the page, so that they can be changed. Needs the extra `report`.
+        """
+        from ndcg_spark.reports.figures import figures_of
+
+        return figures_of(self.contents)
+
+    def print(self, console: Console | None = None) -> None:
+        """Print a plain form.
+
+        Parameters
+        ----------
+        console : rich.console.Console or None
+            None: standard output.
+        """
+        from ndcg_spark.reports.text import print_report
+
+        print_report(self.contents, console)
+
+    def _repr_html_(self) -> str:
+        """Show the page in a frame of its own, so that its styles and those of the notebook do not mix."""
+        return (
+            f'<iframe title="{html.escape(self.contents.title)}" sandbox="allow-scripts" '
+            f'style="width:100%;height:48rem;border:0" srcdoc="{html.escape(self.html)}"></iframe>'
+        )
+
+
+@refuses_streams
+def report(
+    metrics: DataFrame,
+    *,
+    per_query: DataFrame | None = None,
+    comparison: DataFrame | None = None,
+    flags: DataFrame | None = None,
+    changed: DataFrame | Iterable[Mapping[str, Any]] | None = None,
+    summary: Mapping[str, Any] | None = None,
+    run_date: date | None = None,
+    dataset: str | None = None,
+    runs: Sequence[str] = (),
+    metric: str | None = None,
+    gates: Sequence[str] = (),
+    baseline: str | None = None,
+    production: str | None = None,
+    title: str | None = None,
+    today: date | None = None,
+    limits: ReportLimits | None = None,
+) -> Report:
+    """Read what a person wants to know about one night out of the tables that jobs have written. Runs actions.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        A metric table, or a summary, which is one night without a date.
+    per_query : DataFrame or None
+        A per-query table: adds how queries are distributed, and those with the lowest values.
+    comparison : DataFrame or None
+        A comparison table: adds the differences between runs.
+    flags : DataFrame or None
+        What `flag_changes` found: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
+    changed : DataFrame, iterable of mapping, or None
+        Rows of `changed_queries`: adds the queries that lost and gained most between two runs, with both lists.
+    summary : mapping or None
+        The JSON of the job: adds the rows that were rejected.
+    run_date : date or None
+        The night; None takes the newest.
+    dataset : str or None
+        None: the only one.
+    runs : sequence of str
+        Runs to show; empty takes those with the highest values. One of them may lack the night, which the report then
+        tells first; likewise `baseline` and `production`.
+    metric : str or None
+        Metric of the headline, as `ndcg@10`. None: NDCG at 10, or at the largest cutoff.
+    gates : sequence of str
+        Such as `ndcg@10>=0.40`.
+    baseline : str or None
+        Queries are shown that lose the most against this run. None: since the night before.
+    production : str or None
+        The run that the headline is about. None: the run with the worst news.
+    title : str or None
+    today : date or None
+        The day on which the newest night is looked for: the headline then tells if that night is older than the day
+        before. None: a night of any age is the newest.
+    limits : ReportLimits or None
+        How much is shown.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    InvalidParameterError, InputRefusedError, MissingColumnError
+        For names that the tables do not have.
+
+    Notes
+    -----
+    Spark cost: an action each for the data sets, the night, its trend, its segments, and what it lacks, over rows of
+    the metric table; the last one passes rows of 31 days through Python workers. With queries three more, one of
+    which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
+    and cut by Spark; what comes to the driver is bounded by `limits`.
+    """
+    limits = limits or ReportLimits()
+    table = reading.metric_table(metrics)
+    place = _place(reading.datasets_of(table), dataset, run_date)
+    rows, seen = _night(table, place, runs, baseline=baseline, production=production)
+    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
+    found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
+    here = None if production in seen else production
+    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=here)
+    scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
+    rows = [row for row in rows if row["run"] in shown]
+    baseline = None if baseline in seen else baseline
+    reading.check_baseline(baseline, shown)
+    if summary is not None:
+        hashes = {row["config_hash"] for row in rows if row["config_hash"]}
+        check_summary(summary, place.dataset, place.night, hashes)
+    parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
+    parts.read_trend(table, flags, place.n_nights)
+    parts.read_segments(table)
+    parts.read_absent(table, runs, seen)
+    if per_query is not None:
+        parts.read_queries(per_query, baseline)
+    if comparison is not None:
+        parts.read_comparisons(comparison)
+    if changed is not None:
+        parts.read_changes(changed)
+    return Report(parts.contents(title, gates, computed, summary))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The data set and night of a report, and how many nights there are."""
+
+    dataset: str
+    night: date | None
+    newest: date | None
+    n_nights: int
+
+    @property
+    def words(self) -> str:
+        """The place, for messages."""
+        return f"data set {self.dataset!r}" + (f" on {self.night.isoformat()}" if self.night else "")
+
+
+def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
+    """Find the data set and the night, or say which there are."""
+    check_nights(night, None)
+    names = [row["dataset"] for row in found]
+    if not names:
+        raise InputRefusedError("the metric table has no rows.")
+    if dataset is None and len(names) > 1:
+        raise InvalidParameterError(
+            f"the metric table has several data sets; name one of {listed(map(repr, names))}."
+        )
+    chosen = names[0] if dataset is None else dataset
+    if chosen not in names:
+        raise InvalidParameterError(f"there is no data set {chosen!r}; there are {listed(map(repr, names))}.")
+    (row,) = [row for row in found if row["dataset"] == chosen]
+    return _Place(chosen, night or row["newest"], row["newest"], row["n_nights"])
+
+
+def _night(
+    table: DataFrame, place: _Place, runs: Sequence[str], *, baseline: str | None, production: str | None
+) -> tuple[Rows, dict[str, date]]:
+    """Read the means of a night, and find the last nights of runs that are named and that it lacks."""
+    rows = reading.means_of_night(table, place.dataset, place.night, runs)
+    there = {row["run"] for row in rows}
+    if not there and not runs:
+        raise InputRefusedError(f"the metric table has no rows of {place.words}{_last_night(place)}.")
+    named = dict.fromkeys((*runs, *(one for one in (baseline, production) if one and (one in runs or not runs))))
+    lacking = [run for run in named if run not in there]
+    seen = reading.last_seen(table, place.dataset, place.night, lacking)
+    unknown = [run for run in runs if run not in there and run not in seen]
+    if unknown:
+        others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
+        raise InvalidParameterError(
+            f"there is no run {unknown[0]!r} in {place.words}; there are "
+            f"{listed(map(repr, sorted(others))) or 'none'}."
+        )
+    if not there:
+        run, last = next(iter(seen.items()))
+        raise InputRefusedError(f"run {run!r} has no rows of {place.words}; its last night is {last.isoformat()}.")
+    return rows, seen
+
+
+def _last_night(place: _Place) -> str:
+    """Say when the table ends, and how long before the night of the report, if it does."""
+    if place.night is None or place.newest is None:
+        return ""
+    if place.newest >= place.night:
+        return f"; its last night is {place.newest.isoformat()}"
+    n = counted((place.night - place.newest).days, "night", "nights")
+    return f"; its last night is {place.newest.isoformat()}, {n} before"
+
+
+def _runs_to_show(
+    rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
+) -> tuple[tuple[str, ...], list[str]]:
+    """Runs with the highest values, the one in production among them, and a sentence about those that do not fit."""
+    its = [row for row in rows if (row["metric"], row["k"]) == found]
+    best = sorted(its, key=lambda row: (row["value"] is None, -(row["value"] or 0), row["run"]))
+    names = [row["run"] for row in best]
+    rest = len(names) - limits.runs
+    if rest > 0 and asked:
+        raise InvalidParameterError(f"a report shows at most {limits.runs} runs; got {len(names)}.")
+    if production is not None:
+        if production not in names:
+            raise InvalidParameterError(
+                f"production {production!r} is not among the runs: {listed(map(repr, names))}."
+            )
+        if production not in names[: limits.runs]:
+            names = [*names[: limits.runs - 1], production]
+    label = metric_name(*found)
+    sentence = f"Runs: the {limits.runs} with the highest {label}; {rest:,} more are left out."
+    return tuple(names[: limits.runs]), [sentence] if rest > 0 else []
+
+
+@dataclass
+class _Parts:
+    """The parts of a report while they are read."""
+
+    scope: Scope
+    limits: ReportLimits
+    rows: Rows
+    left_out: list[str]
+    trend: dict[str, tuple[Night, ...]] = field(default_factory=dict)
+    standings: tuple[Standing, ...] = ()
+    level: float = 0.95
+    before: date | None = None
+    losses_against: str = ""
+    compared_period: str = ""
+    n_segment_flags: int = 0
+    n_absent_segments: int = 0
+    production: str | None = None
+    today: date | None = None
+    not_covered: list[str] = field(default_factory=list)
+    found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @property
+    def of_headline(self) -> Rows:
+        """Rows of the metric of the headline, in the order of the runs."""
+        its = {row["run"]: row for row in self.rows if (row["metric"], row["k"]) == (self.scope.metric, self.scope.k)}
+        return [its[run] for run in self.scope.runs]
+
+    def read_trend(self, table: DataFrame, flags: DataFrame | None, n_nights: int) -> None:
+        """Read earlier nights, and what stands out among them."""
+        flagged = []
+        if flags is not None:
+            flagged = reading.flags_of(reading.flag_table(flags), self.scope, self.limits.nights)
+            self._read_segment_flags(reading.flag_table(flags))
+        rows = reading.nights_of(table, self.scope, self.limits.nights)
+        days = sorted({row["run_date"] for row in rows if row["run_date"]})[-self.limits.nights :]
+        kept = [row for row in rows if not days or row["run_date"] >= days[0]]
+        self.trend = trend_of(kept, flagged, metric_flags=True)
+        means = [mean_of(row) for row in self.of_headline]
+        self.level = level_of(means)
+        self.standings = standings_of(means, self.trend, self.level)
+        self.before = max((one for one in days if self.scope.run_date and one < self.scope.run_date), default=None)
+        if n_nights > self.limits.nights and len(days) == self.limits.nights:
+            self.left_out.append(f"Trend: the newest {self.limits.nights:,} nights of {n_nights:,}.")
+        missing = missing_nights(self.trend)
+        if missing:
+            self.left_out.append(f"Nights without a result, where the line of the trend breaks: {gap_text(missing)}.")
+
+    def _read_segment_flags(self, flags: DataFrame) -> None:
+        rows, counts = reading.segment_flags_of(flags, self.scope, self.limits.segments)
+        self.found["segment_flags"], self.n_segment_flags = tuple(map(segment_flag, rows)), counts["now"]
+        night = day(self.scope.run_date)
+        if counts["before"]:
+            self.left_out.append(f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown.")
+        if self.scope.run_date is not None and not counts["judged"]:
+            last = f"; its last night is {day(counts['last'])}" if counts["last"] else ""
+            self.not_covered.append(f"The table of flags has no rows of {night}: it was not judged{last}.")
+
+    def read_segments(self, table: DataFrame) -> None:
+        """Read segments of the night and of the one before."""
+        rows, n_all = reading.segments_of(table, self.scope, self.before, self.limits.segments)
+        weights = {plain(row["run"]): weight_of(row) for row in self.of_headline}
+        self.found["segments"] = segment_rows(rows, self.standings, self.before, self.level, weights)
+        if n_all > len(rows):
+            self.left_out.append(f"Segments: the {len(rows):,} with the most queries of {n_all:,}.")
+
+    def read_absent(self, table: DataFrame, runs: Sequence[str], seen: Mapping[str, date]) -> None:
+        """Read which runs and segments have no value on the night, and had one on the latest."""
+        absent, segments, self.n_absent_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
+        found = [absent_of(row) for row in absent]
+        has = {one.last.run for one in found}
+        found += [last_seen_of(run, night) for run, night in seen.items() if plain(run) not in has]
+        self.found["absent_runs"] = tuple(found)
+        self.found["absent_segments"] = tuple(absent_of(row) for row in segments)
+        self.found["segments"] = with_absent(self.found["segments"], self.found["absent_segments"])
+
+    def read_queries(self, frame: DataFrame, baseline: str | None) -> None:
+        """Read how queries are distributed, and which are lowest."""
+        table = reading.query_table(frame, self.scope.metric)
+        places = {run: at for at, run in enumerate(self.scope.runs)}
+        counted = reading.distributions_of(table, self.scope)
+        self.found["distributions"] = tuple(
+            distribution_of(row) for row in sorted(counted, key=lambda row: places[row["run"]])
+        )
+        most = self.limits.queries
+        lowest = sorted(reading.lowest_queries(table, self.scope, most), key=lambda row: places[row["run"]])
+        self.found["lowest"] = tuple(query_row(row, table.keys) for row in lowest)
+        changed = any(one.change.kind == "incomparable" for one in self.standings)
+        before = self.before if table.has_nights and not changed else None
+        if baseline is None and before is None:
+            return
+        lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
+        lost.sort(key=lambda row: places[row["run"]])
+        self.found["losses"] = tuple(query_row(row, table.keys) for row in lost)
+        self.losses_against = day(before) if baseline is None else plain(baseline)
+
+    def read_comparisons(self, frame: DataFrame) -> None:
+        """Read differences between runs."""
+        table = reading.comparison_table(frame)
+        rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
+        self.found["comparisons"] = tuple(comparison_of(row) for row in rows)
+        if not rows:
+            night = day(self.scope.run_date)
+            self.not_covered.append(f"The comparison table has no rows of {night}; its last night is {day(last)}.")
+            return
+        if rows[0]["period"] is not None:
+            self.compared_period = period_name(*(rows[0][name] for name in ("period", "period_start", "period_end")))
+        if more:
+            self.left_out.append(
+                f"Differences: overall ones, and the segments with the most queries, {len(rows):,} rows."
+            )
+
+    def read_changes(self, changed: DataFrame | Iterable[Mapping[str, Any]]) -> None:
+        """Read the queries that changed most between two runs."""
+        rows = reading.changes_of(changed, self.limits.queries)
+        self.found["changed"] = tuple(changed_query(row, self.limits.items) for row in rows)
+
+    def contents(
+        self,
+        title: str | None,
+        gates: Sequence[str],
+        computed: Sequence[tuple[str, int | None]],
+        summary: Mapping[str, Any] | None,
+    ) -> Contents:
+        """Put the parts together."""
+        places = {plain(run): at for at, run in enumerate(self.scope.runs)}
+        means = sorted(
+            (mean_of(row) for row in self.rows), key=lambda one: (places[one.run], sort_key(one.metric, one.k))
+        )
+        runs = [plain(run) for run in self.scope.runs]
+        return Contents(
+            title=titled(title, self.scope.dataset, runs),
+            dataset=plain(self.scope.dataset),
+            run_date=self.scope.run_date,
+            metric=plain(self.scope.metric),
+            k=self.scope.k,
+            level=self.level,
+            standings=self.standings,
+            means=tuple(means),
+            trend=self.trend,
+            gates=gate_results(gates, computed, self.rows, [one.last.run for one in self.found["absent_runs"]]),
+            segments=self.found.get("segments", ()),
+            distributions=self.found.get("distributions", ()),
+            lowest=self.found.get("lowest", ()),
+            losses=self.found.get("losses", ()),
+            losses_against=self.losses_against,
+            comparisons=self.found.get("comparisons", ()),
+            compared_period=self.compared_period,
+            changed=self.found.get("changed", ()),
+            accounting=accounting_of(self.of_headline, summary),
+            provenance=provenance_of(self.of_headline),
+            left_out=tuple(self.left_out),
+            segment_flags=self.found.get("segment_flags", ()),
+            n_segment_flags=self.n_segment_flags,
+            production=None if self.production is None else plain(self.production),
+            absent_runs=self.found["absent_runs"],
+            absent_segments=self.found["absent_segments"],
+            n_absent_segments=self.n_absent_segments,
+            today=self.today,
+            nights_apart=nights_apart(self.trend),
+            not_covered=tuple(self.not_covered),
+        )

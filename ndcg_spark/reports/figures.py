@@ -1,0 +1,395 @@
+"""Figures of a report, drawn by matplotlib: one idea each, on the colours of the light theme."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import pairwise
+from typing import Any
+
+from ndcg_spark.errors import cannot_import
+from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
+from ndcg_spark.reports.palette import LIGHT, LINES, MARKERS, run_colour
+from ndcg_spark.reports.wording import cutoff_name, shortened
+
+try:
+    import matplotlib as mpl
+    from matplotlib import dates as mdates
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+except ImportError as error:
+    raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
+
+MOST_DIFFERENCES = 24
+"""Rows of the forest plot; the table beside it has all."""
+MOST_PANELS = 4
+"""Runs whose distributions are drawn; the table beside them has all."""
+_FEW_NIGHTS = 4
+_MINUS = "\u2212"
+_STEPS = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Size of a figure in CSS pixels, and of its text."""
+
+    width: int
+    height: int
+    text: int
+    labels: int
+    """Characters of the longest label beside an axis."""
+    is_wide: bool
+
+
+WIDE = Shape(960, 340, 13, 30, True)
+NARROW = Shape(360, 300, 12, 14, False)
+
+
+def _settings(shape: Shape) -> Any:  # matplotlib has a type of its own for the names
+    ink, muted, rule = LIGHT["ink"], LIGHT["muted"], LIGHT["rule"]
+    return {
+        "font.size": shape.text,
+        "font.family": "sans-serif",
+        "text.parse_math": False,  # a name with two dollar signs is a name
+        "text.color": ink,
+        "axes.labelcolor": muted,
+        "axes.edgecolor": rule,
+        "axes.facecolor": "none",
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "axes.spines.left": False,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.labelsize": shape.text,
+        "axes.unicode_minus": True,
+        "figure.facecolor": "none",
+        "grid.color": rule,
+        "grid.linewidth": 1,
+        "legend.frameon": False,
+        "lines.linewidth": 2,
+        "lines.markersize": 6,
+        "xtick.color": rule,
+        "xtick.labelcolor": muted,
+        "xtick.labelsize": shape.text,
+        "ytick.color": rule,
+        "ytick.labelcolor": muted,
+        "ytick.labelsize": shape.text,
+        "ytick.left": False,
+        "svg.fonttype": "none",
+    }
+
+
+@contextmanager
+def drawing(shape: Shape) -> Iterator[None]:
+    """Set the style of figures inside a block, and leave that of the user alone outside."""
+    with mpl.rc_context(_settings(shape)), warnings.catch_warnings():
+        # A browser has other fonts than the one that texts are measured with here.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
+
+
+def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) -> dict[str, Figure]:
+    """Draw all figures there is data for, of `curve`, `trend`, `differences` and `distribution`.
+
+    With `legend`, figures name runs and metric themselves; pages do it in their text.
+    """
+    drawn: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
+        "curve": (len({one.k for one in contents.curve}) > 1, _curve),
+        "trend": (contents.has_trend, _trend),
+        "differences": (bool(shown_differences(contents)), _differences),
+        "distribution": (bool(contents.distributions), _distribution),
+    }
+    with drawing(shape):
+        return {name: draw(contents, shape, legend) for name, (wanted, draw) in drawn.items() if wanted}
+
+
+def _canvas(shape: Shape, height: float | None = None, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(shape.width / 72, (height or shape.height) / 72), dpi=72, layout="constrained")
+    # The engine of "constrained", which has these pads; types know only that there may be one.
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05)  # type: ignore[union-attr,call-arg]
+    axes = figure.subplots(rows, 1, sharex=True, sharey=True, squeeze=False)
+    return figure, [row[0] for row in axes]
+
+
+def _named(figure: Figure, axes: Axes, contents: Contents, title: str, *, legend: bool) -> None:
+    if not legend:
+        return
+    axes.set_title(title, loc="left", color=LIGHT["ink"])
+    if len(contents.runs) > 1:
+        figure.legend(loc="outside lower center", ncols=min(4, len(contents.runs)))
+
+
+def _style(at: int) -> dict[str, Any]:
+    return {"color": run_colour(at), "marker": MARKERS[at % 8], "linestyle": LINES[at % 8]}
+
+
+# ---------------------------------------------------------------------------------------------- by cutoff
+
+
+def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    figure, (axes,) = _canvas(shape)
+    cutoffs = sorted({one.k for one in contents.curve if one.k is not None})
+    at_end = 2.0 * cutoffs[-1] if cutoffs else 1.0  # the whole list has no place on the axis: it stands apart
+    for at, run in enumerate(contents.runs):
+        its = [one for one in contents.curve if one.run == run and one.value is not None]
+        for part in ([one for one in its if one.k is not None], [one for one in its if one.k is None]):
+            if not part:
+                continue
+            shift = 1 + 0.012 * (at - (len(contents.runs) - 1) / 2)  # so that intervals do not hide each other
+            places = [(at_end if one.k is None else one.k) * shift for one in part]
+            values = [one.value or 0.0 for one in part]
+            low, high = ([_bound(one, end) for one in part] for end in ("low", "high"))
+            _arrows(axes, places, part, _style(at)["color"])
+            axes.errorbar(
+                places,
+                values,
+                yerr=[
+                    [value - end for value, end in zip(values, low, strict=True)],
+                    [end - value for value, end in zip(values, high, strict=True)],
+                ],
+                elinewidth=1.5,
+                capsize=3,
+                label=run_name(run) if part[0].k is not None else None,
+                **_style(at),
+            )
+    ticks = [*map(float, cutoffs), *([at_end] if any(one.k is None for one in contents.curve) else [])]
+    axes.set_xscale("log")
+    axes.set_xticks(_apart(ticks, shape))
+    axes.xaxis.set_minor_locator(NullLocator())
+    names = {float(k): str(k) for k in cutoffs} | {at_end: cutoff_name(None)}
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: names.get(value, f"{value:g}")))
+    axes.margins(x=0.06, y=0.12)
+    axes.set_xlabel("k, the ranks that count" + (" (log scale)" if len(cutoffs) > 2 else ""))
+    _value_axis(axes)
+    _named(figure, axes, contents, f"{contents.metric.upper()}@k", legend=legend)
+    return figure
+
+
+def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
+    """Ticks of a log scale that stand far enough from each other for their labels, the last one first."""
+    if len(ticks) < 2:
+        return list(ticks)
+    room = math.log(ticks[-1] / ticks[0]) * (30 / shape.width)
+    kept: list[float] = []
+    for tick in reversed(ticks):
+        if not kept or math.log(kept[-1] / tick) > room:
+            kept.append(tick)
+    return kept[::-1]
+
+
+def _value_axis(axes: Axes) -> None:
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
+    axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]  # a linear axis has it
+
+
+# ------------------------------------------------------------------------------------------------- trend
+
+
+def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    figure, (axes,) = _canvas(shape)
+    bands = len(contents.runs) <= 3
+    for at, run in enumerate(contents.runs):
+        nights = [one for one in contents.trend.get(run, ()) if one.mean.value is not None]
+        style = _style(at)
+        many = len(nights) > (60 if shape.is_wide else 25)
+        for number, part in enumerate(unbroken(nights)):
+            days = [one.run_date for one in part]
+            if bands and len(part) > 1:
+                axes.fill_between(
+                    days,  # type: ignore[arg-type]  # matplotlib takes dates
+                    [_bound(one.mean, "low") for one in part],
+                    [_bound(one.mean, "high") for one in part],
+                    color=style["color"],
+                    alpha=0.16,
+                    linewidth=0,
+                )
+                _arrows(axes, days, [one.mean for one in part], style["color"])
+            marked = {**style, "marker": None} if many and len(part) > 1 else style
+            values = [one.mean.value or 0.0 for one in part]
+            axes.plot(days, values, label=run_name(run) if number == 0 else None, markersize=4, **marked)  # type: ignore[arg-type]  # dates
+        flagged = [one for one in nights if one.flag is not None]
+        axes.plot(
+            [one.run_date for one in flagged],  # type: ignore[arg-type]  # dates
+            [one.mean.value or 0.0 for one in flagged],
+            linestyle="none",
+            marker="o",
+            markersize=13,
+            markerfacecolor="none",
+            markeredgewidth=2,
+            markeredgecolor=LIGHT["bad"],
+        )
+    _gate_lines(axes, contents, shape)
+    for changed in configuration_changes(contents):
+        axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
+    _night_axis(axes, contents, shape)
+    axes.margins(x=0.03, y=0.12)
+    _value_axis(axes)
+    _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
+    return figure
+
+
+def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
+    """Put ticks at nights: at each of a few, between which a locator would put hours."""
+    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
+    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
+        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
+    else:
+        locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
+
+
+def _bound(mean: Mean, end: str) -> float:
+    """End of an interval, or of the range of the metric; the value where there is no interval."""
+    bound = mean.drawn_low if end == "low" else mean.drawn_high
+    return float(mean.value if bound is None else bound)  # type: ignore[arg-type]  # without a value it is left out
+
+
+def _arrows(axes: Axes, places: Sequence[Any], means: Sequence[Mean], colour: str) -> None:
+    """Mark where intervals go on beyond the range of the metric."""
+    for end, marker in (("low", "v"), ("high", "^")):
+        at = [(place, _bound(one, end)) for place, one in zip(places, means, strict=True) if one.goes_beyond(end)]
+        if at:
+            axes.plot(
+                *zip(*at, strict=True), marker=marker, markersize=7, color=colour, linestyle="none", clip_on=False
+            )
+
+
+def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
+    """Cut nights, the oldest first, where one is missing and where they were computed differently."""
+    gaps = sorted(after.run_date - before.run_date for before, after in pairwise(nights))
+    usual = gaps[(len(gaps) - 1) // 2] if gaps else timedelta(days=1)
+    parts: list[list[Night]] = []
+    for night in nights:
+        before = parts[-1][-1] if parts else None
+        follows = before is not None and night.run_date - before.run_date <= 1.5 * usual
+        if follows and before is not None and night.config_hash == before.config_hash:
+            parts[-1].append(night)
+        else:
+            parts.append([night])
+    return parts
+
+
+def configuration_changes(contents: Contents) -> list[date]:
+    """Nights from which on a run was computed differently."""
+    found = set()
+    for nights in contents.trend.values():
+        for before, after in pairwise(nights):
+            if before.config_hash != after.config_hash:
+                found.add(after.run_date)
+    return sorted(found)
+
+
+def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
+    bounds = {(one.bound, one.text) for one in contents.gates if (one.metric, one.k) == (contents.metric, contents.k)}
+    for bound, text in sorted(bounds):
+        axes.axhline(bound, color=LIGHT["bad"], linewidth=1.5, linestyle=(0, (5, 3)))
+        axes.annotate(
+            f"gate {shortened(text, shape.labels)}",
+            (0, bound),
+            xycoords=("axes fraction", "data"),
+            xytext=(2, 5),
+            textcoords="offset points",
+            color=LIGHT["bad"],
+            bbox={"facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8, "pad": 0},
+        )
+
+
+# ------------------------------------------------------------------------------------------- differences
+
+
+def shown_differences(contents: Contents) -> list[Comparison]:
+    """Rows of the forest plot: those with a difference and an interval, the first of them."""
+    whole = [one for one in contents.comparisons if one.difference is not None and one.low is not None]
+    return [one for one in whole if one.high is not None][:MOST_DIFFERENCES]
+
+
+VERDICTS = {
+    "better": ("better", "run-0", "o", True),
+    "not_worse": ("not worse", "run-0", "o", False),
+    "worse": ("worse", "bad", "s", True),
+    "unclear": ("unclear", "muted", "D", False),
+}
+"""Words, colour, marker, and whether it is filled, by the verdict of a comparison."""
+
+
+def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    rows = shown_differences(contents)
+    step = 26 if shape.is_wide else 24
+    figure, (axes,) = _canvas(shape, height=70 + step * len(rows))
+    several = len({(one.run, one.baseline) for one in rows}) > 1
+    for at, one in enumerate(rows):
+        _, colour, marker, filled = VERDICTS.get(one.verdict, VERDICTS["unclear"])
+        low, middle, high = one.low or 0.0, one.difference or 0.0, one.high or 0.0  # none of them is null here
+        axes.plot([low, high], [at, at], color=LIGHT[colour], linewidth=2, solid_capstyle="butt")
+        face = LIGHT[colour] if filled else LIGHT["paper"]
+        axes.plot(
+            [middle],
+            [at],
+            marker=marker,
+            markersize=8,
+            color=LIGHT[colour],
+            markerfacecolor=face,
+            markeredgewidth=2,
+        )
+    axes.axvline(0, color=LIGHT["ink"], linewidth=1)
+    names = [shortened(_row_name(one, several=several), shape.labels) + " *" * one.is_small for one in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.tick_params(axis="y", labelcolor=LIGHT["ink"])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(7 if shape.is_wide else 4, steps=_STEPS))
+    axes.xaxis.set_major_formatter(FuncFormatter(_signed_tick))
+    axes.set_xlabel(f"difference in {contents.label}")
+    if legend:
+        axes.set_title(f"Differences in {contents.label}", loc="left", color=LIGHT["ink"])
+    return figure
+
+
+def _row_name(one: Comparison, *, several: bool) -> str:
+    return f"{run_name(one.run)}: {one.name}" if several else one.name
+
+
+def _signed_tick(value: float, _: int | None) -> str:
+    text = f"{value:+.6g}" if abs(value) > 1e-12 else "0"
+    return text.replace("-", _MINUS)
+
+
+# ------------------------------------------------------------------------------------------ distribution
+
+
+def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    shown = contents.distributions[:MOST_PANELS]
+    each = 180 if shape.is_wide else 150
+    figure, panels = _canvas(
+        shape, height=shape.height if len(shown) == 1 else 50 + each * len(shown), rows=len(shown)
+    )
+    for axes, one in zip(panels, shown, strict=True):
+        whole = max(1, one.n_queries)
+        width = (one.high - one.low) / len(one.counts)
+        middles = [edge + width / 2 for edge in one.edges[:-1]]
+        heights = [100 * n / whole for n in one.counts]
+        axes.bar(middles, heights, width=width * 0.92, color=run_colour(contents.runs.index(one.run)), linewidth=0)
+        median = one.quartiles[1]
+        if median is not None and one.low <= median <= one.high:
+            axes.axvline(median, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 2)), clip_on=False)
+            axes.set_title(f"median {median:.3g}", loc="right", color=LIGHT["muted"], size=shape.text)
+        if len(shown) > 1:
+            axes.set_title(
+                shortened(run_name(one.run), shape.labels + 8), loc="left", color=LIGHT["ink"], size=shape.text
+            )
+        axes.set_xlim(one.low, one.high)
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=_STEPS))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    panels[-1].set_xlabel(f"{contents.label} of a query")
+    if legend:
+        figure.suptitle(f"Share of queries by {contents.label}", color=LIGHT["ink"], ha="left", x=0.02)
+    return figure

@@ -1,0 +1,545 @@
+"""Sentences of a report, for pages and for terminals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from statistics import NormalDist
+
+from ndcg_spark.history.settings import MANY_REJECTED, is_behind
+from ndcg_spark.reports.contents import (
+    Absent,
+    Accounting,
+    Change,
+    Comparison,
+    Contents,
+    Distribution,
+    GateResult,
+    ListedItem,
+    Mean,
+    SegmentRow,
+    Standing,
+    run_name,
+)
+from ndcg_spark.reports.wording import (
+    count,
+    counted,
+    cutoff_name,
+    day,
+    interval,
+    listed,
+    number,
+    share,
+    shortened,
+    signed,
+)
+
+MOST_CHARACTERS = 60
+"""Of a name in the headline."""
+MOST_FLAGS = 5
+"""Segments of a run whose flags are sentences; as many without queries, and as many that fell."""
+FEWEST_QUERIES = 5
+"""Queries of a segment on both nights from which a fall is news."""
+_AGAIN = "A night that is run again replaces its rows."
+_LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
+ARROWS = {"up": "▲", "down": "▼"}
+REJECTED = "rejected as bad"
+"""Part of the rows that were read; reasons stand below it."""
+
+
+def value_text(mean: Mean, decimals: int) -> str:
+    """Show a mean with its interval: `0.4312 [0.4280, 0.4344]`."""
+    return f"{number(mean.value, decimals)} {interval(mean.low, mean.high, decimals)}".rstrip()
+
+
+def when(since: date | None, night: date | None) -> str:
+    """Name an earlier night as seen from a night."""
+    if since is not None and night is not None and night - since == timedelta(days=1):
+        return "the night before"
+    return day(since)
+
+
+def change_text(change: Change, night: date | None, decimals: int) -> str:
+    """Say how a mean changed; a direction only where the difference is beyond its error."""
+    before = when(change.since, night)
+    if change.kind == "first":
+        return "no earlier night to compare with"
+    if change.kind == "lost":
+        return f"no value to compare with {before}"
+    if change.kind == "incomparable":
+        return f"not compared with {before}, which was computed differently"
+    if change.difference is None:
+        return ""
+    if change.kind == "unclear":
+        error = "" if change.half is None else f" ± {number(change.half, decimals)}"
+        return f"no clear change from {before} ({signed(change.difference, decimals)}{error})"
+    half = change.half or 0.0
+    bounds = interval(change.difference - half, change.difference + half, decimals)
+    return f"{change.kind} {number(abs(change.difference), decimals)} from {before} {bounds}"
+
+
+def headline(contents: Contents) -> str:
+    """Answer in a line: the worst news of the night; without any, the ranker with the highest value."""
+    return bad_news(contents) or _standing_text(_watched(contents)[0], contents)
+
+
+def bad_news(contents: Contents) -> str:
+    """Tell the worst news: first what was not measured or from broken input, then what was measured and is bad.
+
+    With `production`, news are those of that run. Empty if there is none.
+    """
+    return _first_news(contents)[0]
+
+
+def way_on(contents: Contents) -> str:
+    """Say where to look after the worst news; empty if there is none."""
+    return _first_news(contents)[1]
+
+
+def _first_news(contents: Contents) -> tuple[str, str]:
+    """The worst news, and where to look then."""
+    tellers: tuple[tuple[Callable[[Contents], str], str], ...] = (
+        (_behind, "See in the run log or the scheduler whether the job of the next night ran."),
+        (lambda its: next(iter(_absent_runs(its)), ""), f"See whether its rows are in the input. {_AGAIN}"),
+        (_without_value, f"See what became of its queries, below. {_AGAIN}"),
+        (lambda its: _worst(_thin(its), its), f"See what became of rows and queries, below. {_AGAIN}"),
+        (_missed_gate, _LOOK),
+        (lambda its: _flag(its, low=True), _LOOK),
+        (_drop, _LOOK),
+        (lambda its: _worst(_empty_segments(its), its), f"See whether its queries are in the input. {_AGAIN}"),
+        (_fall, _LOOK),
+        (lambda its: _flag(its, low=False), _LOOK),
+    )
+    return next(((text, way) for tell, way in tellers if (text := tell(contents))), ("", ""))
+
+
+Told = list[tuple[str, str]]
+"""News, the worst first: the run, and what is told of it."""
+
+
+def _worst(news: Told, contents: Contents) -> str:
+    """The first of some news that is of a watched run."""
+    watched = {one.mean.run for one in _watched(contents)}
+    return next((_told(run, what, contents) for run, what in news if run in watched), "")
+
+
+def _behind(contents: Contents) -> str:
+    """Say that there should be a later night than that of the report."""
+    last, today = contents.run_date, contents.today
+    if last is None or today is None or not is_behind(last, today, apart=contents.nights_apart):
+        return ""
+    n = counted((today - last).days, "night", "nights")
+    return f"The last night in the table is {day(last)}, {n} before {day(today)}"
+
+
+def _absent_runs(contents: Contents) -> list[str]:
+    """Say which runs have no rows: that in production first, then those with the most queries."""
+    its = [one for one in contents.absent_runs if contents.production in (None, one.last.run)]
+    ordered = sorted(its, key=lambda one: (one.last.run != contents.production, -one.last.n_queries, one.last.run))
+    return [
+        f"{_short(run_name(one.last.run))} has no rows on {day(contents.run_date)}; {_last_value(one, contents)}"
+        for one in ordered
+    ]
+
+
+def _last_value(one: Absent, contents: Contents) -> str:
+    since = when(one.night, contents.run_date)
+    if one.last.value is None:
+        return f"its last night in the table is {since}"
+    n = counted(one.last.n_queries, "query", "queries")
+    return f"{contents.label} was {number(one.last.value, contents.decimals)} over {n} on {since}"
+
+
+def _without_value(contents: Contents) -> str:
+    """Say that no query of a run counts."""
+    for one in _watched(contents):
+        if one.mean.value is None:
+            what = "no query counts in the mean"
+            if one.before is not None:
+                before = Absent(last=one.before, night=one.change.since or date.min)
+                what += f"; {_last_value(before, contents)}"
+            return _told(one.mean.run, what, contents)
+    return ""
+
+
+def _thin(contents: Contents) -> Told:
+    """Say of which runs many rows were rejected, or half of the queries are gone."""
+    found = []
+    for one in contents.standings:
+        mean, before = one.mean, one.before
+        rejected, usual = mean.rejected or 0.0, one.usually_rejected
+        if rejected >= MANY_REJECTED and rejected > 2 * (usual or 0.0):
+            usually = "" if usual is None else f", usually {_percent(usual)}"
+            most = f", most for {contents.accounting.rejected[0][0]}" if contents.accounting.rejected else ""
+            rows = f"{count(mean.n_rejected)} of {count(mean.n_read)} rows ({_percent(rejected)}{usually})"
+            found.append((rejected, mean.run, f"{rows} were rejected as bad{most}; {_left(one, contents)}"))
+        elif before is not None and 2 * mean.n_queries <= min(
+            other.n_queries for other in (before, one.week_before) if other is not None
+        ):
+            why, n = max(mean.outside, key=lambda one: one[1], default=("", 0))
+            others = f"; {count(n)} {why}" if 2 * n >= mean.n_queries else ""
+            found.append((1 - mean.n_queries / before.n_queries, mean.run, f"only {_left(one, contents)}{others}"))
+    return [(run, what) for _, run, what in sorted(found, key=lambda one: (-one[0], one[1]))]
+
+
+def _left(standing: Standing, contents: Contents) -> str:
+    """Count the queries in the mean, and those of the night before."""
+    text = f"{counted(standing.mean.n_queries, 'query', 'queries')} in the mean"
+    if standing.before is None:
+        return text
+    return f"{text}, {count(standing.before.n_queries)} on {when(standing.change.since, contents.run_date)}"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f}\u00a0%"
+
+
+def _missed_gate(contents: Contents) -> str:
+    """Say which gate was missed by the largest part of its bound."""
+    watched = {one.mean.run: one for one in _watched(contents)}
+    missed = [one for one in contents.gates if not one.met and one.run in watched]
+    if not missed:
+        return ""
+    worst = max(missed, key=_miss)
+    other = (worst.metric, worst.k) != (contents.metric, contents.k)
+    value = f" ({number(worst.value, contents.decimals)})" if other else ""
+    text = worst.text.removeprefix(f"{worst.run}:").strip() if len(contents.standings) > 1 else worst.text
+    return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
+
+
+def _flag(contents: Contents, *, low: bool) -> str:
+    """Tell the first flag of a night that is lower than usual, or of one that is higher."""
+    watched = {one.mean.run: one for one in _watched(contents)}
+    flagged = [(one, f"flagged {one.flag}", one.flag) for one in watched.values() if one.flag is not None]
+    flagged += [
+        (one, f"flagged in {_short(flag.name)}, {flag.flag}", flag.flag)
+        for flag in contents.segment_flags
+        for one in watched.values()
+        if flag.run in ("", one.mean.run)
+    ]
+    its = [(one, what) for one, what, flag in flagged if flag.startswith("high") != low]
+    return _news(*its[0], contents) if its else ""
+
+
+def _drop(contents: Contents) -> str:
+    """Tell the largest drop over all queries that is beyond its error."""
+    dropped = [one for one in _watched(contents) if one.change.kind == "down"]
+    if not dropped:
+        return ""
+    return _standing_text(min(dropped, key=lambda one: one.change.difference or 0.0), contents)
+
+
+def _empty_segments(contents: Contents) -> Told:
+    """Say which segments of runs that are there have no queries."""
+    return [
+        (one.last.run, f"no queries in {_segment(one.last)}; {_last_value(one, contents)}")
+        for one in contents.absent_segments
+    ]
+
+
+def _segment(mean: Mean) -> str:
+    return f"{mean.by} = {_short(mean.name)}"
+
+
+def _fall(contents: Contents) -> str:
+    """Tell which segment fell the most, and that all queries together did not."""
+    watched = {one.mean.run: one for one in _watched(contents)}
+    for run, what in _fallen_segments(contents):
+        if run in watched:
+            value = _value_and_change(watched[run], contents, where=False)
+            return f"{_told(run, what, contents)}; all queries: {value}"
+    return ""
+
+
+def _fallen_segments(contents: Contents) -> Told:
+    return [(row.mean.run, _fall_text(row, contents)) for row in fallen(contents)]
+
+
+def _fall_text(row: SegmentRow, contents: Contents) -> str:
+    n = counted(row.mean.n_queries, "query", "queries")
+    return f"{contents.label} in {_segment(row.mean)} fell {_from_to(row, contents)} ({n})"
+
+
+def _from_to(row: SegmentRow, contents: Contents) -> str:
+    before = None if row.before is None else row.before.value
+    return f"from {number(before, contents.decimals)} to {number(row.mean.value, contents.decimals)}"
+
+
+def fallen(contents: Contents) -> list[SegmentRow]:
+    """Find segments that fell since the night before, although so many were compared; the largest fall first.
+
+    A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
+    here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
+    """
+    compared = [row for row in contents.segments if row.change.half is not None and row.before is not None]
+    if not compared:
+        return []
+    normal = NormalDist().inv_cdf((1 + contents.level) / 2)
+    tail = (1 - contents.level) / (2 * len(compared))
+    found = []
+    for row in compared:
+        n = min(row.mean.n_queries, row.before.n_queries if row.before else 0)
+        difference, half = row.change.difference or 0.0, row.change.half or 0.0
+        if n >= FEWEST_QUERIES and -difference > half / normal * t_limit(tail, n - 1):
+            found.append(row)
+    return sorted(found, key=lambda row: row.change.difference or 0.0)
+
+
+def t_limit(tail: float, df: int) -> float:
+    """Value that Student's t exceeds with a probability, by its expansion around the normal quantile.
+
+    Degrees of freedom are at least 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
+    z = NormalDist().inv_cdf(1 - tail)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / float(df) ** power for power, term in enumerate(terms, start=1))
+
+
+def _watched(contents: Contents) -> list[Standing]:
+    """Rankers that the headline may be about."""
+    its = [one for one in contents.standings if one.mean.run == contents.production]
+    return its or list(contents.standings)
+
+
+def _miss(gate: GateResult) -> float:
+    """How far a gate is missed, as a part of its bound; without a value it is missed most."""
+    if gate.value is None:
+        return math.inf
+    return abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
+
+
+def _told(run: str, what: str, contents: Contents) -> str:
+    """Name the run where there are several, and say what is new."""
+    return f"{_short(run_name(run))}: {what}" if len(contents.standings) > 1 else what[:1].upper() + what[1:]
+
+
+def _news(standing: Standing, what: str, contents: Contents) -> str:
+    return f"{_told(standing.mean.run, what, contents)}; {_value_and_change(standing, contents)}"
+
+
+def _standing_text(standing: Standing, contents: Contents) -> str:
+    who = f"{_short(run_name(standing.mean.run))}: " if len(contents.standings) > 1 else ""
+    return who + _value_and_change(standing, contents)
+
+
+def _value_and_change(standing: Standing, contents: Contents, *, where: bool = True) -> str:
+    """The metric, its interval, its change, and the segment in which most of a drop lies, or that fell the most."""
+    change = change_text(standing.change, contents.run_date, contents.decimals)
+    text = f"{contents.label} {value_text(standing.mean, contents.decimals)}, {change}"
+    if not where:
+        return text
+    its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
+    if standing.change.kind == "down" and its:
+        most = max(its, key=lambda one: one.share or 0.0)
+        return f"{text}, most of it in {_segment(most.mean)}, {_from_to(most, contents)}"
+    fell = [one for one in fallen(contents) if one.mean.run == standing.mean.run]
+    return f"{text}; in {_segment(fell[0].mean)} it fell {_from_to(fell[0], contents)}" if fell else text
+
+
+def _short(name: str) -> str:
+    return shortened(name, MOST_CHARACTERS)
+
+
+def attention(contents: Contents) -> list[str]:
+    """What a reader should know before anything else, in the order of `bad_news`, but for what the headline says."""
+    several = len(contents.runs) > 1
+    lead = bad_news(contents)
+    found = [f"{text}." for text in _absent_runs(replace(contents, production=None)) if text != lead]
+    found += _lines(_thin(contents), contents, lead)
+    for gate in contents.gates:
+        if not gate.met:
+            whose = f" for {_short(run_name(gate.run))}" if several else ""
+            value = "there is no value" if gate.value is None else number(gate.value, contents.decimals)
+            found.append(f"Gate {gate.text} is not met{whose}: {value}.")
+    found += _flag_lines(contents)
+    found += _lines(_empty_segments(contents), contents, lead, "Segments without queries", contents.n_absent_segments)
+    found += _lines(_fallen_segments(contents), contents, lead, "Segments that fell")
+    found += contents.not_covered
+    for one in contents.standings:
+        name = _short(run_name(one.mean.run))
+        if one.change.kind == "incomparable":
+            found.append(f"{_capital(name)} was computed differently before: numbers cannot be compared.")
+        if not one.mean.n_queries:
+            found.append(f"{_capital(name)} has no query in the mean.")
+        elif one.mean.is_small:
+            n = counted(one.mean.n_queries, "query", "queries")
+            found.append(f"{_capital(name)} has only {n}: the interval is a rough guide.")
+    for row in contents.comparisons:
+        if not row.by and row.verdict == "worse":
+            found.append(f"{_capital(difference_text(row, contents))}")
+    return found
+
+
+def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int = 0) -> list[str]:
+    """News as lines, some of each run, without what the headline says; the others are counted."""
+    shown: dict[str, int] = {}
+    found = []
+    for run, text in news:
+        shown[run] = shown.get(run, 0) + 1
+        line = _told(run, text, contents)
+        if shown[run] <= MOST_FLAGS and not lead.startswith(line):
+            found.append(f"{line}.")
+    rest = max(len(news), n_all) - sum(min(n, MOST_FLAGS) for n in shown.values())
+    return [*found, f"{what} that are not named here: {count(rest)}."] if rest else found
+
+
+def _flag_lines(contents: Contents) -> list[str]:
+    """Flags of the night; of the segments of a run a few, and the others counted."""
+    found = []
+    for one in contents.standings:
+        name = _capital(_short(run_name(one.mean.run)))
+        if one.flag is not None:
+            found.append(f"{name} is flagged tonight: {one.flag}.")
+        its = [flag for flag in contents.segment_flags if flag.run == one.mean.run]
+        found += [f"{name} is flagged tonight in {_short(flag.name)}: {flag.flag}." for flag in its[:MOST_FLAGS]]
+    shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
+    if contents.n_segment_flags > shown:
+        more = count(contents.n_segment_flags - shown)
+        found.append(f"Segments that are flagged tonight and not named here: {more}.")
+    return found
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:] if text.startswith("the ") else text
+
+
+def changes(contents: Contents) -> list[tuple[str, str]]:
+    """Sentences about runs that went up or down, where there are several: `up` or `down`, and the sentence."""
+    if len(contents.standings) < 2:
+        return []
+    found = []
+    for one in contents.standings:
+        if one.change.kind in ARROWS:
+            change = change_text(one.change, contents.run_date, contents.decimals)
+            found.append((one.change.kind, f"{_short(run_name(one.mean.run))} is {change}."))
+    return found
+
+
+def gates_met(contents: Contents) -> str:
+    """Count the gates that are met; empty where there are none."""
+    met, whole = sum(one.met for one in contents.gates), len(contents.gates)
+    if met < whole:
+        return f"{met} of {whole} gates met"
+    return {0: "", 1: "The gate is met"}.get(whole, f"All {whole} gates are met")
+
+
+def difference_text(row: Comparison, contents: Contents) -> str:
+    """Say how a run compares with its baseline."""
+    decimals = difference_decimals(contents)
+    verdicts = {
+        "better": "better than",
+        "worse": "worse than",
+        "not_worse": "not worse than",
+        "unclear": "not clearly different from",
+    }
+    verdict = verdicts.get(row.verdict, "compared with")
+    bounds = interval(row.low, row.high, decimals)
+    difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
+    over = f", over {contents.compared_period}" if contents.compared_period else ""
+    return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}: {difference}{over}."
+
+
+def difference_decimals(contents: Contents) -> int:
+    """Decimals of differences: as those of the metric, or more where their intervals are narrower."""
+    from ndcg_spark.reports.wording import decimals_for
+
+    overall = [one for one in contents.comparisons if not one.by] or list(contents.comparisons)
+    halves = [(one.high - one.low) / 2 for one in overall if one.low is not None and one.high is not None]
+    return max(contents.decimals, decimals_for(halves)) if halves else contents.decimals
+
+
+# -------------------------------------------------------------------------------------- texts of figures
+
+
+def curve_text(contents: Contents) -> str:
+    """Describe the curve for those who do not see it."""
+    parts = []
+    for run in contents.runs:
+        its = [one for one in contents.curve if one.run == run and one.value is not None]
+        if its:
+            first, last = its[0], its[-1]
+            parts.append(
+                f"{run_name(run)} goes from {number(first.value, contents.decimals)} at {cutoff_name(first.k)} to "
+                f"{number(last.value, contents.decimals)} at {cutoff_name(last.k)}"
+            )
+    return f"{contents.metric.upper()} at each cutoff: {listed(parts, 8)}."
+
+
+def trend_text(contents: Contents) -> str:
+    """Describe the trend."""
+    parts = []
+    for run, nights in contents.trend.items():
+        values = [one.mean.value for one in nights if one.mean.value is not None]
+        if values:
+            parts.append(
+                f"{run_name(run)} between {number(min(values), contents.decimals)} and "
+                f"{number(max(values), contents.decimals)}, last {number(values[-1], contents.decimals)}"
+            )
+    nights_in_all = {one.run_date for nights in contents.trend.values() for one in nights}
+    span = f"{len(nights_in_all):,} nights from {day(min(nights_in_all))} to {day(max(nights_in_all))}"
+    return f"{contents.label} over {span}: {listed(parts, 8)}."
+
+
+def differences_text(contents: Contents) -> str:
+    """Describe the forest plot."""
+    verdicts: dict[str, int] = {}
+    for row in contents.comparisons:
+        verdicts[row.verdict or "without a verdict"] = verdicts.get(row.verdict or "without a verdict", 0) + 1
+    counted = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
+    return f"Differences in {contents.label} with their intervals, a row a segment: {counted}."
+
+
+def distribution_text(one: Distribution, *, several: bool) -> str:
+    """Describe how the queries of a run are distributed; `several` says whether the run has to be named."""
+    lower, median, upper = one.quartiles
+    text = (
+        f"half of {counted(one.n_queries, 'query', 'queries')} lie between {number(lower, 3)} and "
+        f"{number(upper, 3)}, median {number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
+        f"{share(one.n_highest, one.n_queries)} at {one.high:.3g}"
+    )
+    outside = one.n_below + one.n_above
+    text += f"; {count(outside)} lie outside." if outside else "."
+    return f"{run_name(one.run)}: {text}" if several else text[:1].upper() + text[1:]
+
+
+def quartiles_note(distributions: Sequence[Distribution]) -> str:
+    """Say which quartiles are estimates, and how far off they may be; empty where all are exact."""
+    estimated = [one for one in distributions if one.quartile_error]
+    if not estimated:
+        return ""
+    whose = f" of {listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
+    error = f"{100 * max(one.quartile_error for one in estimated):.4g}\u00a0%"
+    return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
+
+
+def accounting_text(accounting: Accounting) -> str:
+    """Say whether the rows add up."""
+    if accounting.n_read is None:
+        return "The metric table counts the rows of each ranker. The JSON of the job adds why rows were rejected."
+    total = sum(n for _, n in accounting.rows)
+    parts = " + ".join(f"{count(n)} {name}" for name, n in accounting.rows)
+    adds_up = "=" if total == accounting.n_read else "\u2260"
+    return f"{count(accounting.n_read)} rows read {adds_up} {parts}."
+
+
+def change_note(contents: Contents) -> str:
+    """State the rule by which a change is called one."""
+    level = f"{100 * contents.level:.4g} %"
+    return (
+        f"A night is called up or down only where the difference exceeds its {level} interval, nights taken as "
+        "independent; where nights share queries, this is cautious."
+    )
+
+
+def move_text(item: ListedItem) -> str:
+    """Say where the other list has an item; empty where it has the same rank."""
+    if item.other is None:
+        return "new"
+    return f"was {item.other}" if item.rise else ""

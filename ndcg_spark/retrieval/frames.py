@@ -1,0 +1,367 @@
+"""Exact retrieval by vectors and codes: the K best items of each query, and their evaluation by labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.arrow_schemas import arrow_schema
+from ndcg_spark.core.expressions import comparable, named, require_column
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.vectors import is_ml_vector, vector_column
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.evaluation.frames.engine import EXCHANGE
+from ndcg_spark.evaluation.settings import MAX_K, EvaluationPlan, whole_k
+from ndcg_spark.evaluation.tasks.column_names import WEIGHT
+from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS
+from ndcg_spark.retrieval.settings import RetrievalPlan
+from ndcg_spark.retrieval.tasks.judging import make_judge
+from ndcg_spark.retrieval.tasks.merging import make_merger
+from ndcg_spark.retrieval.tasks.searching import make_searcher
+from ndcg_spark.retrieval.tasks.sending import make_sender
+from ndcg_spark.retrieval.tasks.task import ID, LABELS, N_ITEMS, N_QUERIES, SAME, VECTOR, RetrievalTask
+
+_PLAIN = (T.IntegralType, T.StringType, T.DateType, T.TimestampType)
+_ANY_NUMBER = 2**62
+
+
+@refuses_streams
+def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: int = 10) -> DataFrame:
+    """Find the k best items of each query, exactly.
+
+    Parameters
+    ----------
+    queries : DataFrame
+        One row a query: its identifier, a vector (array<double>, array<float>, or a `pyspark.ml` vector) or a code
+        (binary or array<bigint> with packed bits, array<tinyint> of +1 and -1), and as far as the plan names them
+        labels and a column that must agree.
+    corpus : DataFrame
+        One row an item, with the same columns.
+    plan : RetrievalPlan
+    k : int
+        All of the corpus where it has fewer items.
+
+    Returns
+    -------
+    DataFrame
+        One row per (query, item): the query and item columns, `score` (double, higher is better), `rank` (int, from
+        1), and `relevance` (double) if the plan names labels. Of items with equal scores the smaller identifier comes
+        first; text is compared by bytes. Lazy.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+        For what the schemas show. Bad rows raise when an action reaches them; see `plain_refusals`: a null
+        identifier, vector, label or filter value, an empty vector, a null, NaN or infinity in one, a vector of zeros
+        under `cosine` (unless `zero_vector=zero`), a sum of squares above 1e300 or below 1e-280, an entry of
+        array<tinyint> other than +1 and -1, a label other than 0 and 1; vectors or labels of two lengths; a query or
+        a found item that comes twice.
+
+    Notes
+    -----
+    Spark cost: no action. One scan more of the queries, to count them; two shuffles, of packed blocks (the corpus,
+    once for each block of queries, of up to 16,384) and of K entries per query and stripe; three passes through
+    Python workers. A worker holds one block of queries and one of the corpus.
+    """
+    _require_k(k)
+    task = _task(queries, corpus, plan, k)
+    fields = [
+        T.StructField(plan.query, queries.schema[plan.query].dataType),
+        T.StructField(plan.item, corpus.schema[plan.item].dataType),
+        T.StructField("score", T.DoubleType()),
+        T.StructField("rank", T.IntegerType()),
+    ]
+    if plan.labels is not None:
+        fields.append(T.StructField("relevance", T.DoubleType()))
+    return _Cells(queries, corpus, task).merged(T.StructType(fields))
+
+
+@refuses_streams
+def rank_by_retrieval(
+    queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, evaluation: EvaluationPlan
+) -> DataFrame:
+    """Rank the corpus for each query, for `score_queries` and `summarize_rankings`.
+
+    The whole corpus is judged, by labels, so the ideal list is that of the corpus. Tied items are counts per score
+    and relevance, which add up across blocks: no list of them is made.
+
+    Parameters
+    ----------
+    queries, corpus : DataFrame
+        As for `retrieve`. Segment and weight columns of the evaluation are columns of `queries`.
+    plan : RetrievalPlan
+        With `labels`.
+    evaluation : EvaluationPlan
+        Cutoffs and conventions; the query column must be that of `plan`. `ties=input_order` and `ideal=unsorted` have
+        no meaning here.
+
+    Returns
+    -------
+    DataFrame
+        As for `rank_queries`, one row per query; `run` is that of `plan`. Lazy.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too; codes need memory for a count
+    per query, distance and relevance, but vectors for the score of each item.
+    """
+    _check_evaluation(plan, evaluation)
+    weight = evaluation.columns.weight
+    carried = {name: name for name in evaluation.carried_segments}
+    if weight is not None:
+        carried[WEIGHT] = weight
+    task = _task(queries, corpus, plan, evaluation.max_k, evaluation=evaluation, carried=carried)
+    fields = [T.StructField("run", T.StringType()), T.StructField(plan.query, queries.schema[plan.query].dataType)]
+    fields += [T.StructField(name, T.LongType()) for name in COUNTS]
+    if evaluation.levels:
+        fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
+    for name, label in carried.items():
+        kind = T.DoubleType() if name == WEIGHT else queries.schema[label].dataType
+        fields.append(T.StructField(name, kind))
+    fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
+    if task.groups_ties:
+        fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
+        fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
+    fields.append(T.StructField("ideal", T.ArrayType(T.DoubleType())))
+    return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
+
+
+@refuses_streams
+def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> DataFrame:
+    """List the relevant items of each query in the whole corpus: a judgments table for the rows of `retrieve`.
+
+    Parameters
+    ----------
+    queries, corpus : DataFrame
+        As for `retrieve`.
+    plan : RetrievalPlan
+        With `labels`.
+
+    Returns
+    -------
+    DataFrame
+        The query and item columns, and `relevance` (double, above 0). All other items, except those that a filter
+        rules out, have relevance 0 and are left out. Lazy.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: no action; one shuffle of packed blocks and two passes through Python workers. The result may be
+    large: `rank_by_retrieval` evaluates without it.
+    """
+    if plan.labels is None:
+        raise InvalidParameterError("judgments need labels, the column that decides relevance.")
+    task = _task(queries, corpus, plan, 1)
+    fields = [
+        T.StructField(plan.query, queries.schema[plan.query].dataType),
+        T.StructField(plan.item, corpus.schema[plan.item].dataType),
+        T.StructField("relevance", T.DoubleType()),
+    ]
+    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=T.StructType(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Two tables, and how they meet: each block of queries with each stripe of the corpus."""
+
+    queries: DataFrame
+    corpus: DataFrame
+    task: RetrievalTask
+    carried: dict[str, str] | None = None
+
+    def cells(self) -> DataFrame:
+        """Packed blocks in the partitions of their stripes, sorted by cell, queries first."""
+        sizes = self.queries.agg(F.count(F.lit(1)).alias(N_QUERIES))
+        if self.task.k is None:
+            sizes = sizes.crossJoin(self.corpus.agg(F.count(F.lit(1)).alias(N_ITEMS)))
+        else:
+            sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
+        sent = [
+            rows.crossJoin(F.broadcast(sizes)).mapInArrow(
+                as_shipped(make_sender(self.task, of_corpus=of_corpus)), schema=EXCHANGE
+            )
+            for rows, of_corpus in ((self._rows(self.queries, False), False), (self._rows(self.corpus, True), True))
+        ]
+        both, parts = sent[0].unionAll(sent[1]), self.task.plan.parts
+        if hasattr(both, "repartitionById"):
+            spread = both.repartitionById(parts, F.col("partition_id") % F.lit(parts))
+        else:  # a hash may put two stripes into one of few partitions
+            spread = both.repartition(8 * parts, F.col("partition_id") % F.lit(parts))
+        return spread.sortWithinPartitions("partition_id", "kind")
+
+    def merged(self, schema: T.StructType) -> DataFrame:
+        """All that was found for each query."""
+        found = self.cells().mapInArrow(as_shipped(make_searcher(self.task)), schema=EXCHANGE)
+        together = found.repartition("partition_id").sortWithinPartitions("partition_id")
+        return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
+
+    def _rows(self, frame: DataFrame, of_corpus: bool) -> DataFrame:
+        """Select the canonical columns of a table."""
+        plan = self.task.plan
+        other = self.queries if of_corpus else self.corpus
+        chosen = [named(plan.item if of_corpus else plan.query).alias(ID), _vector(frame, plan).alias(VECTOR)]
+        for name, label in ((LABELS, plan.labels), (SAME, plan.same)):
+            if label is not None:
+                chosen.append(_in_both(frame, other, label).alias(name))
+        if not of_corpus:
+            for name, label in (self.carried or {}).items():
+                value = named(label).cast("double") if name == WEIGHT else comparable(frame, label)
+                chosen.append(value.alias(name))
+        return frame.select(*chosen)
+
+
+def _require_k(k: object) -> None:
+    """Raise unless k is a number of items: a whole list has no meaning here."""
+    try:
+        fits = whole_k(k) <= MAX_K
+    except InvalidParameterError:
+        fits = False
+    if not fits:
+        raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
+
+
+def _check_evaluation(plan: RetrievalPlan, evaluation: EvaluationPlan) -> None:
+    if plan.labels is None:
+        raise InvalidParameterError("an evaluation needs labels, the column that decides relevance.")
+    if evaluation.columns.query != (plan.query,):
+        raise InvalidParameterError(
+            f"the query column of the evaluation is {', '.join(evaluation.columns.query)}, that of the retrieval "
+            f"{plan.query}; name one column."
+        )
+    convention = evaluation.convention
+    if evaluation.needs:
+        raise InvalidParameterError(
+            f"metric {evaluation.metric_with(evaluation.needs[0])!r} needs items: write the rankings, and evaluate "
+            "them with the item table."
+        )
+    if convention.ties == "input_order" or convention.ideal == "unsorted":
+        raise InvalidParameterError(
+            f"convention {convention} needs rows in an order of their own; choose other ties."
+        )
+    if evaluation.sample < 1:
+        raise InvalidParameterError("sample is not for retrieval: choose queries from the query table.")
+    taken = {ID, VECTOR, LABELS, SAME, N_QUERIES, N_ITEMS, "levels"} & set(evaluation.carried_segments)
+    if taken:
+        raise InvalidParameterError(f"segment column {min(taken)!r} has a name that retrieval uses; rename it.")
+
+
+def _task(
+    queries: DataFrame,
+    corpus: DataFrame,
+    plan: RetrievalPlan,
+    k: int | None,
+    *,
+    evaluation: EvaluationPlan | None = None,
+    carried: dict[str, str] | None = None,
+) -> RetrievalTask:
+    """Check what schemas show, and build the task that is shipped to workers."""
+    for frame, column, part, table in (
+        (queries, plan.query, option("query"), "query table"),
+        (corpus, plan.item, option("item"), "corpus"),
+    ):
+        kind = require_column(frame, column, part, table)
+        if not isinstance(kind, _PLAIN):
+            raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    if plan.query == plan.item:
+        raise InvalidParameterError(f"query and item columns are both {plan.query!r}; rename one.")
+    kinds = _kind(queries, plan, "query table"), _kind(corpus, plan, "corpus")
+    if kinds[0] != kinds[1] and plan.metric == "hamming":
+        raise InputRefusedError(
+            f"column {plan.vector_column!r} holds {kinds[0]} in the query table and {kinds[1]} in the corpus; "
+            "codes must be packed alike."
+        )
+    if plan.same is not None:
+        for frame, table in _tables(queries, corpus):
+            require_column(frame, plan.same, option("same"), table)
+    if plan.exclude_self:
+        _in_both(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
+    for label in (carried or {}).values():
+        require_column(queries, label, option("segments"), "query table")
+    item = T.StructType([corpus.schema[plan.item]])
+    return RetrievalTask(
+        plan=plan,
+        k=k,
+        kind=kinds[0],
+        item_kind=kinds[1],
+        label_kind=_label_kind(queries, corpus, plan),
+        evaluation=None if evaluation is None else evaluation.convention,
+        carried=tuple(carried or {}),
+        item_type=arrow_schema(item, corpus.sparkSession).field(0).type,
+        levels=() if evaluation is None else evaluation.levels,
+    )
+
+
+def _label_kind(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> str | None:
+    if plan.labels is None:
+        return None
+    found = [require_column(frame, plan.labels, option("labels"), table) for frame, table in _tables(queries, corpus)]
+    arrays = [isinstance(one, T.ArrayType) for one in found]
+    if arrays[0] != arrays[1]:
+        raise InputRefusedError(f"column {plan.labels!r} is an array in one of the tables only.")
+    return "array" if arrays[0] else "value"
+
+
+def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str], tuple[DataFrame, str]]:
+    return (queries, "query table"), (corpus, "corpus")
+
+
+def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
+    """Say what a vector column holds, in the words of `RetrievalTask`."""
+    column = plan.vector_column
+    kind = require_column(frame, column, option("vector"), table)
+    element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    if plan.metric == "hamming":
+        if isinstance(kind, T.BinaryType):
+            return "bytes"
+        if isinstance(element, T.LongType):
+            return "words"
+        if isinstance(element, T.ByteType):
+            return "signs"
+        wanted = "binary or array<bigint> (packed bits), or array<tinyint> (+1 and -1)"
+    else:
+        if is_ml_vector(kind) or isinstance(element, T.DoubleType):
+            return "doubles"
+        if isinstance(element, T.FloatType):
+            return "floats"
+        if isinstance(element, T.NumericType):
+            return "doubles"
+        wanted = "an array of numbers or a vector of pyspark.ml"
+    raise InputRefusedError(
+        f"column {column!r} ({option('vector')}) of the {table} is {kind.simpleString()}; "
+        f"{option('metric', plan.metric)} needs {wanted}."
+    )
+
+
+def _vector(frame: DataFrame, plan: RetrievalPlan) -> Column:
+    found = None if plan.metric == "hamming" else vector_column(frame, plan.vector_column)
+    return named(plan.vector_column) if found is None else found  # `_kind` refuses columns of other types
+
+
+def _in_both(frame: DataFrame, other: DataFrame, column: str) -> Column:
+    """Give a column whose values are compared, in the type that it has in both tables."""
+    kind, beside = frame.schema[column].dataType, other.schema[column].dataType
+    if isinstance(kind, T.ArrayType):
+        if not isinstance(kind.elementType, T.IntegralType | T.BooleanType):
+            raise InputRefusedError(f"column {column!r} is {kind.simpleString()}; labels are 0 and 1.")
+        # A label that is neither 0 nor 1 is a bad row, which a worker finds: a narrower type could hide it.
+        wide = isinstance(kind.elementType, T.LongType)
+        return named(column) if wide else named(column).cast("array<int>")
+    if kind == beside:
+        return comparable(frame, column)
+    if isinstance(kind, T.IntegralType) and isinstance(beside, T.IntegralType):
+        return named(column).cast("bigint")
+    raise InputRefusedError(
+        f"column {column!r} is {kind.simpleString()} in one table and {beside.simpleString()} in the other; "
+        "cast one of them so that values compare."
+    )

@@ -1,0 +1,160 @@
+"""All that was found for a query, put together: its K best items as rows, or its ranking for scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.conventions.gains import gain_function
+from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, joined, list_offsets, value_at
+from ndcg_spark.core.entries import Entries, entries_in, list_column, lists_of_counts
+from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.core.top_k import repeats
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.retrieval.tasks.best import COUNT, ITEM, RELEVANCE, SCORE, Best, item_order
+from ndcg_spark.retrieval.tasks.searching import BEST, LEVELS, arrivals
+from ndcg_spark.retrieval.tasks.task import ID, RetrievalTask
+
+_ENTRIES = 2**18
+"""Of the rankings in a batch."""
+
+
+def make_merger(task: RetrievalTask) -> BatchFunction:
+    """Build the function that merges what was found for each query.
+
+    From batches of `EXCHANGE_SCHEMA`, sorted by partition id, to rows (query, item, score, rank, relevance) or, for
+    an evaluation, to rankings as `worker.scoring` reads them.
+    """
+    return batch_function(lambda batches: _merge(batches, task))
+
+
+def _merge(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    number, held = None, list[pa.RecordBatch]()
+    for at, _, batch in arrivals(batches):
+        if at != number and held:
+            yield from _answers(held, task)
+            held = []
+        number = at
+        held.append(batch)
+    if held:
+        yield from _answers(held, task)
+
+
+def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    """Merge the partial results of the queries of one partition id."""
+    ids = pa.concat_arrays([batch.column(ID) for batch in held])
+    coded = ids.dictionary_encode()
+    codes, n = int_values(coded.indices), len(coded.dictionary)
+    first = np.full(n, len(codes), dtype=np.int64)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    carried = joined([batch.select([ID, *task.carried]) for batch in held]).take(pa.array(first))
+    n_levels = max(int(lengths_of(list_offsets(batch.column(LEVELS))).max(initial=0)) for batch in held)
+    levels, best, done = np.zeros((n, n_levels), dtype=np.int64), Best(task, n), 0
+    for batch in held:
+        code = codes[done : done + batch.num_rows]
+        done += batch.num_rows
+        counts = int_values(batch.column(LEVELS).flatten()).reshape(batch.num_rows, n_levels)
+        np.add.at(levels, code, counts)
+        found = entries_in(batch, BEST)
+        if found is not None and found.offsets[-1]:
+            query = code[query_of_rows(found.offsets)]
+            other = found.columns[COUNT if task.groups_ties else ITEM]
+            best.add(query, found.numbers(SCORE), found.numbers(RELEVANCE), other)
+    entries = best.entries()
+    if not task.groups_ties:
+        _refuse_twice(carried.column(ID), entries, task)
+    if task.evaluation is None:
+        yield from _rows(carried, entries, task)
+    else:
+        yield from _rankings(carried, levels, entries, task, task.evaluation)
+
+
+def _refuse_twice(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
+    twice = np.flatnonzero(repeats(item_order(entries.columns[ITEM]), entries.offsets))
+    if len(twice):
+        query = value_at(ids, int(twice[0]))
+        raise InputRefusedError(
+            f"an item comes twice among those found for {task.plan.query}={query}: column {task.plan.item!r} of the "
+            "corpus must have one row an item."
+        )
+
+
+def _rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    if not entries.offsets[-1]:
+        return
+    items = pa.array(entries.columns[ITEM])
+    columns = {
+        task.plan.query: carried.column(ID).take(pa.array(query_of_rows(entries.offsets))),
+        task.plan.item: items.cast(task.item_type or items.type),
+        "score": pa.array(entries.numbers(SCORE)),
+        "rank": pa.array((rank_of_rows(entries.offsets) + 1).astype(np.int32)),
+    }
+    if task.label_kind is not None:
+        columns["relevance"] = pa.array(entries.numbers(RELEVANCE))
+    batch = pa.RecordBatch.from_pydict(columns)
+    for start in range(0, batch.num_rows, _ENTRIES):
+        yield batch.slice(start, _ENTRIES)
+
+
+def _rankings(
+    carried: pa.RecordBatch, levels: IntArray, entries: Entries, task: RetrievalTask, convention: Convention
+) -> Iterator[pa.RecordBatch]:
+    """Write rankings, of as many queries at once as have some hundred thousand entries."""
+    ideal_lengths = levels.sum(axis=1) if task.k is None else np.minimum(levels.sum(axis=1), task.k)
+    sizes = np.cumsum(lengths_of(entries.offsets) + ideal_lengths)
+    start = 0
+    while start < len(sizes):
+        before = sizes[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(sizes, before + _ENTRIES, side="right")))
+        some = np.arange(start, stop)
+        yield _ranking_batch(
+            carried.slice(start, stop - start), levels[some], entries.of_queries(some), task, convention
+        )
+        start = stop
+
+
+def _ranking_batch(
+    carried: pa.RecordBatch, levels: IntArray, entries: Entries, task: RetrievalTask, convention: Convention
+) -> pa.RecordBatch:
+    n_items = levels.sum(axis=1)
+    columns: dict[str, pa.Array] = {"run": pa.repeat(pa.scalar(task.plan.run), len(n_items))}
+    columns[task.plan.query] = carried.column(ID)
+    columns |= {"n_rows": pa.array(n_items), "n_left_out": pa.array(np.zeros_like(n_items))}
+    columns |= {"n_items": pa.array(n_items), "n_judged": pa.array(n_items)}
+    columns["n_relevant"] = pa.array(levels[:, 1:].sum(axis=1))
+    if task.levels:
+        grades = np.arange(levels.shape[1])
+        columns["n_at_least"] = lists_of_counts([levels[:, grades >= one].sum(axis=1) for one in task.levels])
+    columns |= {name: carried.column(name) for name in task.carried}
+    columns["ranked"] = list_column(pa.array(entries.numbers(RELEVANCE)), entries.offsets)
+    if task.groups_ties:
+        columns["scores"] = list_column(pa.array(entries.numbers(SCORE)), entries.offsets)
+        columns["tied"] = list_column(pa.array(entries.numbers(COUNT)), entries.offsets)
+    relevances, offsets = ideal_lists(levels, task.k, convention)
+    columns["ideal"] = list_column(pa.array(relevances), offsets)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tuple[FloatArray, IntArray]:
+    """Write out the ideal lists that counts of the relevances 0, 1, 2, ... stand for.
+
+    Gives the k best relevances of each query, by gain, and their offsets.
+
+    Examples
+    --------
+    >>> relevances, offsets = ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
+    >>> relevances.tolist(), offsets.tolist()
+    ([2.0, 1.0, 0.0, 0.0, 0.0], [0, 3, 5])
+    """
+    relevance = np.arange(levels.shape[1], dtype=np.float64)
+    gains = gain_function(convention.gain)(relevance.copy()) if convention.has_gain_table else relevance
+    order = np.argsort(-np.asarray(gains, dtype=np.float64), kind="stable")
+    counts = levels[:, order]
+    if k is not None:
+        before = np.cumsum(counts, axis=1) - counts
+        counts = np.clip(k - before, 0, counts)
+    values = np.tile(relevance[order], len(levels))
+    return np.repeat(values, counts.reshape(-1)), offsets_of(counts.sum(axis=1))

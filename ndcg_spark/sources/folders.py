@@ -1,0 +1,217 @@
+"""Tables of files by their path: no file is left out in silence, and names of folders keep their text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from decimal import Decimal
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import types as T
+
+from ndcg_spark.core.failures import SPARK_ERRORS, is_unsupported
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.session_settings import session_time_zone
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.sources.listing import below_common_folder, data_files, is_hidden, two_levels
+from ndcg_spark.sources.references import format_of_ending
+
+FILE_FORMATS = ("parquet", "orc", "avro", "csv", "json", "text")
+"""Formats whose tables are folders of files, and nothing else."""
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
+_ALL_LEVELS, _MERGE = "recursiveFileLookup", "mergeSchema"
+_OF_ONE_FILE = ("parquet", "orc")
+"""Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
+_LAYOUT = re.compile(r"UNABLE_TO_INFER_SCHEMA|conflicting[ _](directory|partition)", re.IGNORECASE)
+"""What Spark says of folders that it cannot make a table of; Spark 3.5 has no condition for all of it."""
+_NANOSECONDS = (
+    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
+    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
+    "them for bigint."
+)
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_NO_COLUMN = T.StructType([T.StructField("_ndcg_spark_no_column", T.StringType())])
+_TEXTS = {
+    "whole": re.compile(r"0|-?[1-9][0-9]*"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "time": re.compile(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]*[1-9])?"),
+    "timestamp_ntz": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]*[1-9])?"),
+}
+"""How Spark writes values of the types that it finds in names of folders."""
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Spark takes a path to be read for a pattern, whatever lies there under that name."""
+    return bool(_PATTERN.search(path))
+
+
+def read_files(
+    spark: SparkSession,
+    path: str,
+    kind: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    called: str | None = None,
+) -> DataFrame:
+    """Read a table of files. Lazy.
+
+    `kind` is what Spark calls the format, `called` what the user calls it. Of a nightly table, the frame has the
+    columns of all nights, null where a night lacks them. A column of folder names (`run=007`) is text where a name is
+    not the text of the value that Spark takes it for: 007 and 7 are two runs. Else it has the type that Spark finds.
+
+    A path is refused of which Spark would leave out data files because of the folder that they lie in. Errors of
+    Spark pass unchanged.
+
+    Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
+    footers of all files.
+    """
+    options = dict(options or {})
+    reader = spark.read.format(kind).options(**options)
+    of_files = kind in FILE_FORMATS and not _is_asked(_ALL_LEVELS, options)
+    try:
+        frame = reader.load(path)
+        schema = frame.schema  # analysis is lazy on Connect
+        if kind in _OF_ONE_FILE and _MERGE.lower() not in map(str.lower, options) and _is_nightly(schema):
+            reader = reader.option(_MERGE, "true")
+            frame = reader.load(path)
+    except SPARK_ERRORS as error:
+        if "TIMESTAMP(NANOS" in str(error):
+            raise InputRefusedError(f"cannot read {called or kind} {redacted(path)!r}: {_NANOSECONDS}") from error
+        if of_files and _LAYOUT.search(str(error)):
+            _refuse_lost_files(spark, path, _top_files(spark, path, options), options, called or kind)
+        raise
+    try:
+        read = visible_files(frame) if of_files else []
+    except SPARK_ERRORS as error:
+        if not is_unsupported(error):
+            raise
+        return frame  # the platform does not say which files it reads
+    if of_files:
+        _refuse_lost_files(spark, path, read, options, called or kind)
+    folders = {name.rpartition("/")[0] for name in read}
+    if not any("=" in folder for folder in folders):
+        return frame
+    columns = spark.read.format(kind).options(**options).schema(_NO_COLUMN).load(path).drop(*_NO_COLUMN.names).schema
+    texts = {one.name for one in columns if not _are_texts(_values_of(one.name, folders), one.dataType, spark)}
+    fields = [T.StructField(one.name, T.StringType()) if one.name in texts else one for one in frame.schema]
+    return reader.schema(T.StructType(fields)).load(path) if texts else frame
+
+
+def files_below(reader: DataFrameReader, path: str) -> list[str]:
+    """List the files below a path on all levels, as URIs in which nothing is escaped. Runs no action."""
+    # As text no file is opened to find out its columns.
+    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(path))
+
+
+def visible_files(frame: DataFrame) -> list[str]:
+    """List the files that rows of a table may come from, as URIs in which nothing is escaped."""
+    found = (unquote(uri) for uri in frame.inputFiles())
+    return [name for name in found if not is_hidden(name.rpartition("/")[2])]
+
+
+def _is_asked(option: str, options: Mapping[str, str]) -> bool:
+    return any(name.lower() == option.lower() and text.lower() == "true" for name, text in options.items())
+
+
+def _is_nightly(schema: T.StructType) -> bool:
+    """Whether rows lie in folders of slices, as `ndcg_spark.tables` stores them; or those of one night do."""
+    names = schema.fieldNames()
+    return names[-1:] == ["slice"] and "dataset" in names
+
+
+def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
+    """List the files that Spark reads; None where it takes none, as folders contradict each other."""
+    try:
+        return visible_files(spark.read.options(**options).format("text").load(path))
+    except SPARK_ERRORS:
+        return None
+
+
+def _refuse_lost_files(
+    spark: SparkSession, path: str, read: list[str] | None, options: Mapping[str, str], kind: str
+) -> None:
+    """Raise where Spark leaves out data files below a path. It takes those at the top, or those of all `day=1`."""
+    found = read or []
+    if len({name.rpartition("/")[0] for name in found}) < 2 or is_pattern(path):
+        try:  # options may leave out files by name or time
+            found = files_below(spark.read.options(**options), path)
+        except SPARK_ERRORS as error:
+            if not is_unsupported(error):
+                raise
+            return  # the platform does not list files
+    data = data_files(found, lambda name: format_of_ending(name) == kind)
+    levels = None if is_pattern(path) else two_levels(data)
+    shown = repr(redacted(path))
+    if levels is not None:
+        raise InputRefusedError(
+            f"{shown} has data files on two levels, as {levels[0]!r} and {levels[1]!r}, of which Spark leaves some "
+            "out; move all to one level, or read them with the option recursiveFileLookup=true of Spark's reader "
+            "(names of folders are no columns then)."
+        )
+    lost = [] if read is None else sorted(set(data).difference(read))
+    if lost and read:
+        names = below_common_folder(min(read), lost[0])
+        raise InputRefusedError(
+            f"Spark does not read all data files below {shown}: it reads {names[0]!r} and leaves out {names[1]!r}; "
+            "use a path of files on one level, or the option recursiveFileLookup=true of Spark's reader."
+        )
+    if lost:
+        raise InputRefusedError(
+            f"Spark does not read the data files below {shown}, such as {lost[0]!r}, as names of their folders are "
+            "not name=value; use the path of one folder."
+        )
+
+
+def _values_of(column: str, folders: Iterable[str]) -> set[str]:
+    """Find the values of a column in names of folders. Of several folders of that name Spark takes the innermost."""
+    found = set()
+    for folder in folders:
+        parts = (part.partition("=") for part in reversed(folder.split("/")))
+        texts = (_unescaped(text) for name, _, text in parts if _unescaped(name).lower() == column.lower())
+        found.add(next(texts, _NO_VALUE))  # stray files lie in other folders
+    return found - {_NO_VALUE}
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def _are_texts(texts: Iterable[str], kind: T.DataType, spark: SparkSession) -> bool:
+    """Whether each text is what Spark writes for the value that it reads it as."""
+    if isinstance(kind, T.DoubleType):
+        return all(map(_is_text_of_double, texts))
+    if isinstance(kind, T.TimestampType):
+        zone = session_time_zone(spark)
+        return all(_TEXTS["timestamp_ntz"].fullmatch(text) and _is_on_the_clock(text, zone) for text in texts)
+    name = "whole" if isinstance(kind, T.IntegralType | T.DecimalType) else kind.typeName().partition("(")[0]
+    return name not in _TEXTS or all(map(_TEXTS[name].fullmatch, texts))
+
+
+def _is_text_of_double(text: str) -> bool:
+    """Of the two zeros, which are one key, only 0.0 is; so are the shortest digits, as Java arranges them."""
+    try:
+        value = float(text) + 0.0
+    except ValueError:  # Java also reads 1d and 0x1p3
+        return False
+    if not math.isfinite(value):
+        return text in ("NaN", "Infinity", "-Infinity")
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text == repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    rest = "".join(map(str, digits[1:])) or "0"
+    return text == f"{'-' * sign}{digits[0]}.{rest}E{int(exponent) + len(digits) - 1}"
+
+
+def _is_on_the_clock(text: str, zone: str) -> bool:
+    """Whether clocks of a zone show a time: Spark takes those that are skipped in spring for later ones."""
+    try:
+        shown = datetime.fromisoformat(text[:19]).replace(tzinfo=ZoneInfo(zone))
+        again = shown.astimezone(timezone.utc).astimezone(shown.tzinfo)
+        return again.replace(tzinfo=None) == shown.replace(tzinfo=None)
+    except (ValueError, KeyError, OverflowError):
+        return True  # offsets have no gaps

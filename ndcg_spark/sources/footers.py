@@ -1,0 +1,137 @@
+"""Footers of Parquet files: whether workers can read the columns as the table has them, and how rows are sorted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from ndcg_spark.core.batches import BatchFunction, batch_function
+from ndcg_spark.sources.parquet import FileIdentity, FilePart, OpenedFile, opened, starts_of_groups
+from ndcg_spark.sources.stores import reason_of
+
+Range = tuple[Any, Any]
+AT_ONCE = 8
+"""Footers that a process reads side by side: most of the time is waiting."""
+FOUND_SCHEMA = pa.schema([("number", pa.int64()), ("found", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file, and why workers cannot read it, or else its row groups."""
+
+    identity: FileIdentity
+    obstacle: str | None
+    groups: list[tuple[int, Range | None]]
+    """Where each row group starts, and the range of the query column in it (None: unknown)."""
+
+
+def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> list[Footer] | str:
+    """Read footers of files of this machine; or say in a clause why workers cannot read one of the files."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return _usable(list(pool.map(lambda path: _read(path, columns, schema), paths)))
+
+
+def make_footer_reader(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> BatchFunction:
+    """Build the function that reads the footers of the files whose numbers are given, as JSON."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                found = list(pool.map(lambda number: _read(paths[number], columns, schema), numbers))
+            texts = [json.dumps(one if isinstance(one, str) else asdict(one)) for one in found]
+            yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64()), pa.array(texts)], schema=FOUND_SCHEMA)
+
+    return batch_function(read)
+
+
+def parse_footers(texts: Sequence[str]) -> list[Footer] | str:
+    """Read what `make_footer_reader` found; or say in a clause why workers cannot read one of the files."""
+    return _usable([_parsed(json.loads(text)) for text in texts])
+
+
+def _parsed(found: str | dict[str, Any]) -> Footer | str:
+    if isinstance(found, str):
+        return found
+    groups = [(start, tuple(ends) if ends else None) for start, ends in found["groups"]]
+    return Footer(FileIdentity(**found["identity"]), found["obstacle"], groups)
+
+
+def _usable(found: Sequence[Footer | str]) -> list[Footer] | str:
+    for one in found:
+        if isinstance(one, str) or one.obstacle:
+            return one if isinstance(one, str) else str(one.obstacle)
+    return [one for one in found if isinstance(one, Footer)]
+
+
+def _read(path: str, columns: Mapping[str, str], schema: pa.Schema) -> Footer | str:
+    try:
+        with opened(path) as found:
+            return _footer(found, columns, schema)
+    except (OSError, pa.ArrowException) as error:
+        return f"a file cannot be read ({reason_of(error, path)})"
+
+
+def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> Footer:
+    path, metadata = file.identity.path, file.metadata
+    obstacle = misfit(path, metadata.schema.to_arrow_schema(), columns, schema)
+    if b"org.apache.spark.legacyDateTime" in (metadata.metadata or {}) and pa.date32() in schema.types:
+        obstacle = f"{path} has dates of an old calendar"
+    groups: list[tuple[int, Range | None]] = []
+    if obstacle is None:
+        at = [metadata.schema.column(n).path for n in range(len(metadata.schema))].index(columns["query_0"])
+        for number, start in enumerate(starts_of_groups(metadata)):
+            statistics = metadata.row_group(number).column(at).statistics
+            known = statistics is not None and statistics.has_min_max and _is_key(statistics.min)
+            groups.append((start, (statistics.min, statistics.max) if known else None))
+    return Footer(file.identity, obstacle, groups)
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, int | str)
+
+
+def misfit(path: str, found: pa.Schema, columns: Mapping[str, str], schema: pa.Schema) -> str | None:
+    """Say which column of a file is not as the table has it. Spark knows what to do then."""
+    for name, column in columns.items():
+        alike = [one for one in found if one.name.lower() == column.lower()]
+        wanted = schema.field(name).type
+        if len(alike) != 1 or alike[0].name != column:
+            return f"column {column!r} is not in {path}, or is spelled differently"
+        kind = alike[0].type
+        if pa.types.is_dictionary(kind):  # as pandas writes categories; a cast to the wanted type takes their values
+            kind = kind.value_type
+        if kind != wanted and not (wanted == pa.string() and kind == pa.large_string()):
+            return f"column {column!r} of {path} is {kind}, not {wanted}"
+    return None
+
+
+def bounds_between(footers: Sequence[Footer], parts: Sequence[FilePart]) -> tuple[Range, ...] | None:
+    """For each part, between which values of the query column its rows lie in no other part.
+
+    Returns None where parts are not in the order of the column, or their files do not say so.
+    """
+    groups = {one.identity.path: one.groups for one in footers}
+    ranges: dict[int, Range] = {}
+    for number, part in enumerate(parts):
+        inside = [found for start, found in groups[part.file.path] if part.start <= start < part.end]
+        if None in inside:
+            return None
+        if inside:
+            ranges[number] = (min(one[0] for one in inside if one), max(one[1] for one in inside if one))
+    if len({type(end) for found in ranges.values() for end in found}) > 1:
+        return None
+    bounds: list[Range] = [(None, None)] * len(parts)
+    for before, after in pairwise(sorted(ranges, key=ranges.__getitem__)):
+        highest, lowest = ranges[before][1], ranges[after][0]
+        if highest > lowest:
+            return None
+        bounds[before] = (bounds[before][0], lowest)
+        bounds[after] = (highest, bounds[after][1])
+    return tuple(bounds)

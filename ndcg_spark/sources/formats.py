@@ -1,0 +1,197 @@
+"""References to tables, of any format, to DataFrames."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import MALFORMED
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.session_settings import IN_MEMORY, has_own_catalog
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.sources.folders import read_files
+from ndcg_spark.sources.objects import read_parquet
+from ndcg_spark.sources.references import guess_format
+from ndcg_spark.sources.stores import refuse_secrets
+from ndcg_spark.sources.table_folders import DATA_FORMATS, refuse_table_files, table_folder_of
+
+TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
+_IN_A_DATABASE = re.compile(r"\w+\.\w+")
+_RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
+_QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as it was read.
+
+    `name` is the format and the reference without credentials, for messages and for the metric table; `parse_text`
+    tells that columns are text that stands for numbers; `path` is that of Parquet files, where the table is nothing
+    else.
+    """
+
+    frame: DataFrame
+    name: str
+    parse_text: bool
+    path: str | None
+
+
+def read_table(
+    spark: SparkSession, reference: str, kind: str | None = None, options: dict[str, str] | None = None
+) -> Table:
+    """Read a table of any format Spark knows by name, or of the two TREC text formats.
+
+    Reads schemas; for json Spark itself scans the files to infer one. The reference is a path, a catalog table, or a
+    SQL query. `kind` is `parquet`, `orc`, `csv`, `tsv`, `json`, `table`, `sql`, `trec-run`, `trec-qrels`, or any
+    other name Spark has a reader for; None guesses with `guess_format`.
+
+    csv and tsv have a header and stay text, so that ids such as 007 keep their zeros; the columns that are numbers by
+    their part are parsed later, and what is no number is a bad row.
+
+    A path that leads to the files of a Delta, Iceberg or Hudi table is refused, as they hold deleted rows, too. The
+    folder of such a table is read as the table it is.
+    """
+    refuse_secrets(reference)
+    kind = _kind_of_table(spark, reference, kind)
+    options = options or {}
+    try:
+        frame = _open(spark, reference, kind, options)
+        frame.schema  # noqa: B018  # analysis is lazy on Connect: find a missing table here, not later
+    except AnalysisException as error:
+        raise InputRefusedError(_unreadable(spark, reference, kind, error)) from error
+    except SPARK_ERRORS as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
+        why = no_file_system(error, reference) or first_line(error).rstrip(".")
+        raise InputRefusedError(f"cannot read {kind} {reference!r}: {why}.") from error
+    path = reference if kind == "parquet" and not options else None
+    return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
+
+
+def read_path(spark: SparkSession, path: str) -> DataFrame:
+    """Read Parquet files that a program named by their path. Lazy; reads schemas.
+
+    Raises `InputRefusedError` as `read_table` does, and where a table or view of the session was meant.
+    """
+    refuse_table_files(spark, path)
+    try:
+        return read_parquet(spark, path)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" in condition_of(error) and _is_table(spark, path):
+            raise InputRefusedError(
+                f"there is no path {path!r}, but a table or view of that name: give spark.table({path!r})."
+            ) from error
+        raise InputRefusedError(_unreadable(spark, path, "parquet", error)) from error
+
+
+def _is_table(spark: SparkSession, name: str) -> bool:
+    """Whether a name is that of a table or temporary view."""
+    try:
+        return spark.catalog.tableExists(name)
+    except SPARK_ERRORS:
+        return False  # such as a path, which is no name
+
+
+def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:
+    """Settle the format, and refuse to read the files of a table that keeps a log of them."""
+    found = kind or guess_format(reference)
+    table = table_folder_of(spark, reference) if found in DATA_FORMATS else None
+    if table is None:
+        return found
+    if kind is None and table.whole:
+        return table.kind
+    raise InputRefusedError(table.refusal(reference))
+
+
+def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str]) -> DataFrame:
+    if kind == "sql":
+        return read_query(spark, reference)
+    if kind == "table":
+        # Spark takes a name in two parts that it does not know for a format and a path, and asks a Python process for
+        # such a format: a process that prints a traceback if the job is refused meanwhile.
+        if _IN_A_DATABASE.fullmatch(reference) and not spark.catalog.tableExists(reference):
+            raise InputRefusedError(_no_table(spark, reference))
+        return spark.read.options(**options).table(reference)
+    if kind in ("trec-run", "trec-qrels"):
+        return _read_trec(spark, reference, kind)
+    if kind in ("csv", "tsv"):
+        plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
+        return _read_csv(spark, reference, plain, kind)
+    if kind == "parquet" and not options:
+        return read_parquet(spark, reference)
+    return read_files(spark, reference, kind, options)
+
+
+def read_query(spark: SparkSession, text: str) -> DataFrame:
+    """Read what a query finds. Spark runs other statements at once; as a part of a query they do not parse."""
+    return spark.sql(f"SELECT * FROM (\n{text.rstrip().removesuffix(';')}\n)")
+
+
+def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str) -> DataFrame:
+    """Mark lines with more or fewer fields than the header, and fail where headers of files differ.
+
+    Spark otherwise cuts such lines or fills them with nulls, and takes the header of one file for all.
+    """
+    frame = read_files(spark, path, "csv", options, called=kind)
+    schema = frame.schema
+    if not len(schema):
+        return frame  # without a header: its columns will be found missing
+    marked = T.StructType([*schema.fields, T.StructField(MALFORMED, T.StringType())])
+    # Spark counts the fields of the columns that are read: all of them without pruning. The option came with 3.5.1.
+    checked = {**options, "columnNameOfCorruptRecord": MALFORMED, "columnPruning": "false"}
+    if not _renamed_header(frame.columns):
+        checked = {"enforceSchema": "false", **checked}
+    return spark.read.options(**checked).schema(marked).csv(path)
+
+
+def _renamed_header(columns: list[str]) -> bool:
+    """Whether Spark may have renamed columns, which then match no header: nameless ones, and those of one name.
+
+    These get their place, as in `_c0` and `name1`, `name2`.
+    """
+    places = [(name, str(at)) for at, name in enumerate(columns)]
+    numbered = [name.removesuffix(at).lower() for name, at in places if name.endswith(at)]
+    return "_c" in numbered or len(set(numbered)) < len(numbered)
+
+
+def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
+    """Fields set apart by white space; empty lines, and in judgments those that start with #, are no rows."""
+    line = F.trim(F.regexp_replace("value", r"\s+", " "))
+    lines = read_files(spark, path, "text", called=kind).select(line.alias("line")).where(F.col("line") != "")
+    if kind == "trec-qrels":
+        lines = lines.where(~F.col("line").startswith("#"))
+    fields = _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS
+    parts = F.split("line", " ")
+    fits = F.size(parts) == len(fields)
+    columns = [F.when(fits, parts[at]).alias(name) for at, name in enumerate(fields)]
+    return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
+
+
+def _no_table(spark: SparkSession, reference: str) -> str:
+    hint = f" {IN_MEMORY}" if has_own_catalog(spark) else ""
+    return f"there is no table {reference!r} in the catalog, and no file or folder of that name.{hint}"
+
+
+def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisException) -> str:
+    condition = condition_of(error)
+    unknown = "TABLE_OR_VIEW_NOT_FOUND" in condition
+    if "PATH_NOT_FOUND" in condition:
+        return f"there is no path {reference!r}."
+    name = (error.getMessageParameters() or {}).get("relationName", reference).replace("`", "")
+    if unknown and os.path.exists(name):
+        path = os.path.join(".", name)
+        named = f"in SQL parquet.`{path}`" if kind == "sql" else f"{path!r}, without a format of tables"
+        return f"there is no table {name!r} in the catalog; the folder of that name is {named}."
+    if unknown and kind == "table":
+        return _no_table(spark, reference)
+    if "UNABLE_TO_INFER_SCHEMA" in condition:
+        return f"{reference!r} holds no {kind} files."
+    hint = f" {IN_MEMORY}" if unknown and has_own_catalog(spark) else ""
+    return f"cannot read {kind} {reference!r}: {first_line(error)}{hint}"

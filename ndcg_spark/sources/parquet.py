@@ -1,0 +1,154 @@
+"""Parquet files that workers read themselves: what files are, how they are divided, and whether they changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.sources.stores import address_of, file_system, reason_of
+
+WAY_OUT = "source=spark leaves reading to Spark"
+MAGIC = b"PAR1"
+_END = 2**16
+"""Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """A file when the evaluation was planned: bytes, its version, and a digest of the Parquet footer.
+
+    The version is what the store calls the object (ETag), or nanoseconds since 1970 when the file was modified.
+    """
+
+    path: str
+    size: int
+    version: str
+    footer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """The row groups of a file that start at one of the bytes from `start` up to, not including, `end`."""
+
+    file: FileIdentity
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedFile:
+    """A Parquet file that is open, and its footer."""
+
+    file: Any
+    identity: FileIdentity
+    metadata: pq.FileMetaData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSizes:
+    """How files are divided into parts. A part is a task, which takes some hundredths of a second to start.
+
+    All files are divided into about `wanted` parts, of `smallest` to `largest` bytes. Only the last part of a file
+    may be smaller.
+    """
+
+    wanted: int = 8
+    smallest: int = 2**22
+    largest: int = 2**28
+
+
+PART_SIZES = PartSizes()
+
+
+@contextmanager
+def opened(path: str) -> Iterator[OpenedFile]:
+    """Open a Parquet file and read its footer; an OSError if it is none. Two requests to an object store."""
+    store, inside = file_system(path)
+    with store.open_input_file(inside) as file:
+        size = file.size()
+        end = _end_of(file, size, _END)
+        if len(end) < 8 or end[-4:] != MAGIC:
+            raise OSError(f"{path} is not a Parquet file")
+        length = 8 + int.from_bytes(end[-8:-4], "little")
+        footer = (end if length <= len(end) else _end_of(file, size, length))[-length:]
+        known = {name.lower(): value for name, value in (file.metadata() or {}).items()}
+        version = known.get("etag") or known.get("last-modified")
+        named = str(store.get_file_info(inside).mtime_ns) if version is None else version.decode(errors="replace")
+        identity = FileIdentity(path, size, named, hashlib.sha256(footer).hexdigest()[:16])
+        yield OpenedFile(file=file, identity=identity, metadata=pq.read_metadata(pa.BufferReader(footer)))
+
+
+def _end_of(file: Any, size: int, length: int) -> bytes:
+    file.seek(max(0, size - length))
+    return bytes(file.read())
+
+
+def identify(path: str) -> FileIdentity:
+    """Read what tells a file from what it may become; an OSError if it is no Parquet file."""
+    with opened(path) as found:
+        return found.identity
+
+
+def parts_of(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[FilePart, ...]:
+    """Divide files into parts. A part never holds rows of two files."""
+    n_bytes = sum(file.size for file in files)
+    step = max(sizes.smallest, min(sizes.largest, -(-n_bytes // sizes.wanted)))
+    return tuple(
+        FilePart(file=file, start=start, end=min(start + step, file.size))
+        for file in files
+        for start in range(0, file.size, step)
+    )
+
+
+def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+    """Read columns of a part of a file. Refuses a file that is not what it was when the evaluation was planned."""
+    path = part.file.path
+    with refusing_unreadable(path), opened(path) as found:
+        if found.identity != part.file:
+            raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
+        starts = enumerate(starts_of_groups(found.metadata))
+        groups = [at for at, start in starts if part.start <= start < part.end]
+        for batch in batches_of(found, groups, list(dict.fromkeys(columns.values())), rows):
+            yield _renamed(batch, columns, schema)
+
+
+@contextmanager
+def refusing_unreadable(path: str) -> Iterator[None]:
+    """Turn what Arrow says of a file into a refusal that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputRefusedError(f"cannot read {path}: it is gone; evaluate again, or {WAY_OUT}.") from error
+    except (OSError, pa.ArrowException) as error:
+        raise InputRefusedError(f"cannot read {path}: {reason_of(error)}; {WAY_OUT}.") from error
+
+
+def batches_of(found: OpenedFile, groups: list[int], columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Read columns of row groups. Of an object store, ranges that lie close together are one request."""
+    remote = address_of(found.identity.path) is not None
+    with pq.ParquetFile(found.file, metadata=found.metadata, pre_buffer=remote) as file:
+        # What was fetched ahead is held until the last row group of a call is read.
+        for some in [[one] for one in groups] if remote else [groups]:
+            yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)
+
+
+def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
+    typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
+    return pa.RecordBatch.from_arrays(typed, schema=schema)
+
+
+def starts_of_groups(metadata: pq.FileMetaData) -> list[int]:
+    """Byte at which each row group starts."""
+    starts = []
+    for group in range(metadata.num_row_groups):
+        first = metadata.row_group(group).column(0)
+        dictionary = first.dictionary_page_offset
+        starts.append(first.data_page_offset if dictionary is None else min(dictionary, first.data_page_offset))
+    return starts

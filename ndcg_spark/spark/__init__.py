@@ -1,1 +1,0 @@
-"""DataFrames in, lazy DataFrames out; nothing here runs an action unless its first line says so."""

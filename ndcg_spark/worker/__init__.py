@@ -1,1 +1,0 @@
-"""Between Arrow batches and kernels: what runs inside Spark's Python workers. No Spark import."""

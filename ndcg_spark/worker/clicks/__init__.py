@@ -1,1 +1,0 @@
-"""Workers that learn position bias from clicks."""

@@ -1,1 +1,0 @@
-"""Workers that compare runs: rows to pairs, pairs to sums, sums to results."""

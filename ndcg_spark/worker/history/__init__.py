@@ -1,1 +1,0 @@
-"""Workers for series of nights: flags, and their link to clicks."""

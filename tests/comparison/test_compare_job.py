@@ -1,0 +1,380 @@
+"""The comparison job: worked values from tables and rankings, slices, gates, and refusals that write nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.closeness import near
+from support.comparing import example_1
+from support.main_job import assert_refused, command, files_below, stored_rows, write_table
+
+from ndcg_spark.comparison.command.compare_choice import PER_QUERY, _of_slice
+from ndcg_spark.comparison.command.compare_config import ComparisonGate
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+
+NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
+FAST = ("--flips", "200", "--replicates", "100")
+TYPES = {"k": pa.int32(), "ndcg": pa.float64(), "dcg": pa.float64(), "weight": pa.float64()}
+
+
+def run(*arguments):
+    return command("compare-runs", *arguments)
+
+
+def per_query(path, runs, *, names=("a", "b", "c"), weighted=False):
+    rows = [row for row in example_1(with_c=True) if names[row["run"]] in runs]
+    columns = {
+        "run": [names[row["run"]] for row in rows],
+        "query_id": [row["query"] for row in rows],
+        "k": [10] * len(rows),
+        "ndcg": [row["value"] for row in rows],
+        "dcg": [2 * row["value"] for row in rows],
+        "country": [row["country"] for row in rows],
+        "user": [row["user"] for row in rows],
+    }
+    if weighted:
+        columns["weight"] = [row["weight"] for row in rows]
+    write_table(path, columns, TYPES)
+    return path
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    del spark
+    return per_query(tmp_path / "queries.parquet", ("a", "b", "c"))
+
+
+def test_the_worked_example_is_compared_and_written(table, tmp_path):
+    out, file = tmp_path / "comparison", tmp_path / "c.json"
+    ended = run("--per-query", table, "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg@10", "--segment-cols",
+                "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "ndcg@10: b is not worse than a (+0.0717, 95% interval +0.0141 to +0.1292" in ended.out
+    # Three rows have a p-value: 3 x .019159835596 = .0575.
+    assert ", p 0.0575 after Holm, 3 tests; 12 queries)" in ended.out
+    assert "p 0.6102 after Holm, 3 tests  unclear (few queries)" in ended.out
+    assert "gate ndcg@10.ci_low>-0.002: met (b against a: 0.014142)" in ended.out
+    rows = {row["segment"]: row for row in stored_rows(out)}
+    assert set(rows) == {"", "DE", "US", "FR"}
+    assert (rows[""]["p_value"], rows["US"]["p_value"]) == (near(0.019159835596), near(0.610173154686))
+    assert (rows[""]["p_holm"], rows[""]["family_size"]) == (pytest.approx(3 * 0.019159835596, abs=1.6e-12), 3)
+    assert (rows[""]["boot_low"], rows[""]["p_sign_flip"]) == (near(0.022714646424), 0.021484375)
+    assert (rows[""]["dataset"], rows[""]["baseline_input"]) == ("shop", rows[""]["input"])
+    shown = json.loads(file.read_text())
+    assert [row["segment"] for row in shown["comparison"]] == ["", "DE", "FR", "US"]
+    assert shown["gates"] == [
+        {"gate": "ndcg@10.ci_low>-0.002", "run": "b", "baseline": "a", "value": near(0.014142126447), "met": True}
+    ]
+
+
+def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path):
+    out = tmp_path / "comparison"
+    same = ("--per-query", table, "--metrics", "ndcg", *NIGHT, "--output", out, *FAST)
+    for baseline in (("--baseline", "a"), ("--baseline", "b"), (), ("--baseline", "a", "--runs", "a,c")):
+        ended = run(*same, *baseline)
+        assert (ended.code, ended.complaints) == (0, []), ended.err
+    found = sorted((row["slice"].rpartition("-")[0], row["run"], row["baseline"]) for row in stored_rows(out))
+    assert found == [
+        ("shop.-all-pairs-", "b", "a"),
+        ("shop.-all-pairs-", "c", "a"),
+        ("shop.-all-pairs-", "c", "b"),
+        ("shop.a", "c", "a"),
+        ("shop.b", "a", "b"),
+        ("shop.b", "c", "b"),
+    ]
+
+
+def test_dcg_is_not_tested_unless_it_was_named(table):
+    same = ("--per-query", table, "--baseline", "a", "--runs", "a,b", *FAST, "--json", "-")
+    rows = {row["metric"]: row for row in run(*same).json["comparison"]}
+    assert (rows["ndcg"]["p_holm"], rows["ndcg"]["family_size"]) == (rows["ndcg"]["p_value"], 1)
+    assert (rows["dcg"]["p_value"], rows["dcg"]["p_holm"], rows["dcg"]["verdict"]) == (None, None, None)
+    named = run(*same, "--metrics", "ndcg,dcg")
+    assert {row["family_size"] for row in named.json["comparison"]} == {2}
+    assert "dcg@10: b is better than a" in named.out
+    gate = ("--gate", "dcg@10.p_holm<0.05")
+    assert_refused(run(*same, *gate), "gate 'dcg@10.p_holm<0.05': dcg stands beside ndcg and is not tested")
+    assert run(*same, *gate, "--metrics", "ndcg,dcg").code == 0
+
+
+def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
+    out = tmp_path / "comparison"
+    ended = run("--per-query", table, "--baseline", "a", "--metrics", "ndcg", *NIGHT, "--output", out, *FAST,
+                "--gate", "ndcg@10.ci_low>0.03", "--gate", "ndcg.n_queries>=12", "--json", "-")  # fmt: skip
+    assert ended.code == 3
+    assert [gate["met"] for gate in ended.json["gates"]] == [False, False, True, True]
+    assert "NOT MET (c against a:" in ended.out
+    assert len(stored_rows(out)) == 2
+
+
+def test_two_tables_and_clusters(table, tmp_path):
+    new, old = per_query(tmp_path / "new.parquet", ("b",)), per_query(tmp_path / "old.parquet", ("a",))
+    ended = run("--per-query", new, "--baseline-per-query", old, "--baseline", "before", "--metrics", "ndcg",
+                "--cluster-col", "user", "--json", "-")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    (row,) = ended.json["comparison"]
+    assert (row["run"], row["baseline"], row["n_clusters"]) == ("b", "before", 5)
+    assert (row["std_error"], row["boot_low"]) == (near(0.034184728740), near(0.027944444441))
+    assert ended.json["baseline_input"] != ended.json["input"]
+
+
+def test_of_several_runs_beside_a_baseline_one_is_chosen(table, tmp_path):
+    """As if the others were not there; none of them is taken for it."""
+    old = per_query(tmp_path / "old.parquet", ("a",))
+    same = ("--baseline-per-query", old, "--baseline", "before", "--metrics", "ndcg", "--json", "-")
+    ended = run("--per-query", table, *same, "--runs", "b")
+    alone = run("--per-query", per_query(tmp_path / "b.parquet", ("b",)), *same)
+    assert (ended.code, alone.code) == (0, 0), ended.err
+    assert ended.json["comparison"] == alone.json["comparison"]
+    several = run("--per-query", table, *same, "--runs", "b,c")
+    assert [row["run"] for row in several.json["comparison"]] == ["b", "c"]
+    assert several.json["comparison"][0]["difference"] == alone.json["comparison"][0]["difference"]
+
+
+def test_runs_are_selected_by_their_stored_names(table, tmp_path):
+    one, old = per_query(tmp_path / "b.parquet", ("b",)), per_query(tmp_path / "old.parquet", ("a", "c"))
+    same = ("--baseline-per-query", old, "--metrics", "ndcg", *FAST, "--json", "-")
+    told = "--per-query has no rows of run 'new'; its runs are 'b'"
+    assert_refused(run("--per-query", one, *same, "--baseline", "a", "--runs", "new"), told)
+    told = "--baseline-per-query has several runs, 'a', 'c'; name one of them by --baseline"
+    assert_refused(run("--per-query", one, *same, "--baseline", "before"), told)
+    ended = run("--per-query", one, *same, "--baseline", "a")
+    assert ended.json["comparison"][0]["difference"] == near(0.071666666667)
+    told = "--per-query has a run 'a', too, which is the name of the baseline"
+    assert_refused(run("--per-query", table, *same, "--baseline", "a"), told)
+
+
+def test_a_run_without_rows_is_refused_and_no_gate_is_met(table, tmp_path):
+    """A baseline that does not exist was all zeros, and any run better."""
+    gate = ("--gate", "ndcg@10.ci_low>-0.002", "--metrics", "ndcg")
+    told = "--per-query has no rows of run 'typo'; its runs are 'a', 'b', 'c'"
+    assert_refused(run("--per-query", table, "--runs", "typo,a", "--baseline", "typo", *gate), told)
+    empty = per_query(tmp_path / "empty.parquet", ())
+    told = "--baseline-per-query has no rows; is the night in it?"
+    two = ("--per-query", table, "--runs", "b", "--baseline-per-query", empty, "--baseline", "before")
+    assert_refused(run(*two, *gate), told)
+
+
+def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
+    weighted = per_query(tmp_path / "w.parquet", ("a", "b"), weighted=True)
+    same = ("--baseline", "a", "--metrics", "ndcg", *FAST, "--json", "-")
+    used = run("--per-query", weighted, *same)
+    assert "Queries weigh as in their means (stored column 'weight'); --weight-col '' takes no weights." in used.out
+    row = used.json["comparison"][0]
+    assert (row["difference"], row["std_error"]) == (near(0.065), near(0.029933342139))
+    plain = run("--per-query", weighted, *same, "--weight-col", "")
+    assert "Queries weigh" not in plain.out
+    assert plain.json["comparison"][0]["difference"] == near(0.071666666667)
+    unweighted = run("--per-query", per_query(tmp_path / "p.parquet", ("a", "b")), *same)
+    assert (unweighted.json["comparison"], unweighted.json["weight"]) == (plain.json["comparison"], None)
+    two = (
+        "--per-query",
+        table,
+        "--runs",
+        "b",
+        "--baseline-per-query",
+        per_query(tmp_path / "a", ("a",), weighted=True),
+    )
+    assert_refused(run(*two, *same), "'a' has stored weights, and 'b' has none; --weight-col '' compares without")
+    assert run(*two, *same, "--weight-col", "").json["comparison"] == plain.json["comparison"]
+
+
+def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
+    nightly = tmp_path / "nightly"
+    for day, factor in (("2026-01-30", 1), ("2026-01-31", 3)):
+        rows = pq.read_table(table)
+        rows = rows.set_column(rows.schema.get_field_index("ndcg"), "ndcg", pa.array(
+            [value * factor for value in rows["ndcg"].to_pylist()]))  # fmt: skip
+        (nightly / f"run_date={day}").mkdir(parents=True)
+        pq.write_table(rows, nightly / f"run_date={day}" / "1.parquet")
+    same = ("--per-query", nightly, "--metrics", "ndcg", "--runs", "a,b", *FAST, "--json", "-")
+    told = "--per-query has 2 nights, from 2026-01-30 to 2026-01-31; --run-date chooses one"
+    assert_refused(run(*same), told)
+    for day, factor in (("2026-01-30", 1), ("2026-01-31", 3)):
+        row = run(*same, "--run-date", day).json["comparison"][0]
+        assert row["difference"] == pytest.approx(factor * 0.86 / 12, abs=1e-12)
+    told = "--per-query has no rows of the night 2026-02-01 (--run-date); it has nights from 2026-01-30 to 2026-01-31"
+    assert_refused(run(*same, "--run-date", "2026-02-01"), told)
+    two = ("--per-query", table, "--baseline-per-query", nightly, "--baseline", "a", "--runs", "b")
+    assert_refused(
+        run(*two), "--baseline-per-query has 2 nights, from 2026-01-30 to 2026-01-31; choose one by a query"
+    )
+    part = nightly / "run_date=2026-01-30"
+    row = run(*two[:3], part, *two[4:], "--metrics", "ndcg", *FAST, "--json", "-").json["comparison"][0]
+    assert row["difference"] == pytest.approx(0.86 / 12, abs=1e-12)
+
+
+def test_a_night_without_rows_is_refused_with_those_there_are(spark):
+    nights = spark.sql("SELECT explode(array(date'2026-01-29', date'2026-01-31')) AS run_date")
+    for rows, there in (
+        (nights, "nights from 2026-01-29 to 2026-01-31"),
+        (nights.where("run_date > '2026-01-30'"), "the night 2026-01-31"),
+        (nights.where("false"), "no rows"),
+    ):
+        with pytest.raises(InputRefusedError) as caught:
+            _of_slice(rows, PER_QUERY, {"run_date": date(2026, 1, 30)})
+        assert str(caught.value) == f"--per-query has no rows of the night 2026-01-30 (--run-date); it has {there}."
+
+
+@pytest.fixture
+def rankings(spark, tmp_path):
+    del spark
+    rows = [
+        (f"q{n}", item, float(score), float((score * (n + 3)) % 7), grade, "DE" if n % 2 else "US", f"u{n % 3}")
+        for n in range(12)
+        for item, score, grade in (("i", 3, 0), ("j", 2, 2), ("k", 1, 1))
+    ]
+    names = ("query_id", "item_id", "old", "new", "relevance", "country", "user")
+    path = tmp_path / "rankings.parquet"
+    write_table(path, dict(zip(names, zip(*rows, strict=True), strict=True)), {})
+    return path
+
+
+def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
+    same = ("--input", rankings, "--k", "1,3", "--segment-cols", "country")
+    ended = run(*same, "--score-col", "old,new", "--baseline", "old", "--cluster-col", "user", "--json", "-", *FAST)
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    rows = {(row["metric"], row["k"], row["segment"]): row for row in ended.json["comparison"]}
+    assert set(rows) == {(m, k, s) for m in ("ndcg", "dcg") for k in (1, 3) for s in ("", "DE", "US")}
+    means = command(
+        "mean-ndcg", *same, "--score-col", "old,new", "--per-query-output", tmp_path / "pq", "--json", "-"
+    )
+    for mean in means.json["metrics"]:
+        if mean["metric"] != "idcg":
+            row = rows[mean["metric"], mean["k"], mean["segment"]]
+            assert row["value" if mean["run"] == "new" else "baseline_value"] == mean["value"]
+    again = run("--per-query", tmp_path / "pq", "--k", "1,3", "--segment-cols", "country", "--baseline", "old",
+                "--json", "-", *FAST)  # fmt: skip
+    assert (again.code, again.complaints) == (0, []), again.err
+    told = "is a per-query table (metrics of queries), not rankings; compare-runs reads it by --per-query"
+    assert_refused(run("--input", tmp_path / "pq"), told)
+    for row in again.json["comparison"]:
+        expected = rows[row["metric"], row["k"], row["segment"]]
+        assert (row["difference"], row["n_wins"]) == (expected["difference"], expected["n_wins"])
+
+
+def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
+    bad, scores = pq.read_table(rankings).slice(0, 2), pa.array([float("nan"), float("inf")])
+    for at, (name, values) in enumerate((("item_id", pa.array(["x", "y"])), ("old", scores), ("new", scores)), 1):
+        bad = bad.set_column(at, name, values)
+    both = tmp_path / "both"
+    both.mkdir()
+    pq.write_table(pq.read_table(rankings), both / "1.parquet")
+    pq.write_table(bad, both / "2.parquet")
+    same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", *FAST, *NIGHT)
+    out, rejects = tmp_path / "comparison", tmp_path / "rejects"
+    named = ("--output", out, "--rejects", rejects)
+    ended = run("--input", both, *same, "--output", out)
+    assert_refused(ended, "bad", "--on-invalid reject leaves such rows out")
+    assert files_below(out) == {}
+    ended = run("--input", both, *same, *named, "--on-invalid", "reject", "--json", "-")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    found = stored_rows(rejects)
+    assert sorted((row["source"], row["reason"]) for row in found) == [
+        *[("input", "infinite_score")] * 2,  # a row of each of the runs
+        *[("input", "nan_score")] * 2,
+    ]
+    assert {json.loads(row["row"])["query_id"] for row in found} == {"q0"}
+    assert ended.json["rows"]["rejected_by_reason"] == {"infinite_score": 2, "nan_score": 2}
+    good = run("--input", rankings, *same, "--json", "-")
+    assert ended.json["comparison"] == good.json["comparison"]
+    many = run("--input", both, *same, *named, "--on-invalid", "reject", "--max-reject-fraction", "0.01")
+    assert_refused(many, "more than --max-reject-fraction 0.01")
+
+
+def test_explain_runs_and_writes_nothing(rankings, tmp_path):
+    out = tmp_path / "comparison"
+    ended = run("--input", rankings, "--score-col", "old,new", "--baseline", "old", "--output", out, "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "pairs        new against old" in ended.out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "name what to compare"),
+        (("--per-query", "T", "--input", "T"), "name what to compare"),
+        (
+            ("--per-query", "T", "--baseline", "z"),
+            "has no rows of run 'z' of the night 2026-01-31; its runs are 'a', 'b', 'c'",
+        ),
+        (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
+        (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no number 'low'"),
+        (("--per-query", "T", "--gate", "ndcg@10.ci_low>0.1.2"), "'0.1.2' is no number"),
+        (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "about what is not compared; there are dcg@10"),
+        (("--per-query", "T", "--cluster-col", "usr"), "Did you mean 'user'"),
+        (("--per-query", "T", "--alpha", "2"), "alpha must lie between 0 and 1"),
+        (("--per-query", "T", "--replicates", "-1"), "replicates must lie between 0 and 100,000"),
+        (("--per-query", "T", "--metrics", "idcg"), "idcg is the same for all runs"),
+        (("--per-query", "T", "--baseline-per-query", "T"), "goes with --per-query and --baseline NAME"),
+        (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (--run-col) is not in the per-query table"),
+        (("--per-query", "T", "--rejects", "r"), "--rejects is about rankings, and the queries of --per-query have"),
+        (("--per-query", "T", "--sample", "0.5"), "--sample is about rankings"),
+        (("--per-query", "T", "--judgments", "nowhere"), "--judgments is about rankings"),
+        (("--per-query", "T", "--score-col", "nowhere"), "--score-col is about rankings"),
+        (("--per-query", "T", "--gain", "linear"), "--gain is about rankings"),
+        (("--input", "T", "--rejects", "r"), "--rejects goes with --on-invalid reject"),
+        (("--per-query", "T", "--k", "7"), "there are no queries to compare"),
+    ],
+)
+def test_refusals_write_nothing(table, tmp_path, options, message):
+    out = tmp_path / "comparison"
+    ended = run(*[table if one == "T" else one for one in options], *NIGHT, "--output", out)
+    assert_refused(ended, message)
+    assert files_below(out) == {}
+
+
+def test_bad_data_is_refused_in_one_line(table, tmp_path):
+    out, twice = tmp_path / "comparison", tmp_path / "twice"
+    twice.mkdir()
+    per_query(twice / "1.parquet", ("a", "b"))
+    per_query(twice / "2.parquet", ("a",))
+    ended = run("--per-query", twice, "--baseline", "a", *NIGHT, "--output", out, *FAST)
+    assert_refused(ended, "comes twice in run 'a' at k=10")
+    assert files_below(out) == {}
+
+
+def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
+    ended = run("--per-query", table, "--runs", "b,c", "--metrics", "ndcg", "--margin", "0.1", *FAST)
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval -0.0826 to +0.0009" in ended.out
+
+
+def test_a_table_without_rows_is_refused(table, tmp_path):
+    """One table, and one with the baseline in another."""
+    out, empty = ("--output", tmp_path / "comparison"), tmp_path / "empty.parquet"
+    pq.write_table(pq.read_table(table).slice(0, 0), empty)
+    assert_refused(run("--per-query", empty, *NIGHT, *out), "--per-query has no rows")
+    beside = ("--per-query", table, "--baseline", "a", "--runs", "b", "--baseline-per-query", empty)
+    assert_refused(run(*beside, *NIGHT, *out), "--baseline-per-query has no rows")
+    assert not (tmp_path / "comparison").exists()
+
+
+def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
+    gate = ComparisonGate.parse("ndcg.ci_low>0")
+    row = {"segment_by": "", "metric": "ndcg", "run": "b", "baseline": "a", "ci_low": 0.5, "verdict": "better"}
+    assert [one["met"] for one in gate.results([{**row, "k": 5}])] == [True]
+    with pytest.raises(InvalidParameterError, match="name the cutoff too, as ndcg@10"):
+        gate.results([{**row, "k": 5}, {**row, "k": 10}])
+
+
+@pytest.mark.parametrize("value", [None, -0.5, 0.5])
+def test_a_null_meets_no_gate(value):
+    gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
+    row = {
+        "segment_by": "",
+        "metric": gate.metric,
+        "k": 10,
+        "verdict": "unclear",
+        "run": "b",
+        "baseline": "a",
+        "ci_low": value,
+    }
+    assert [one["met"] for one in gate.results([row])] == [value is not None]
+    with pytest.raises(InvalidParameterError, match="is about what is not compared"):
+        gate.results([{**row, "k": 5}])

@@ -1,0 +1,290 @@
+"""Comparisons on Spark: hashes, worked values, every kind of input, and the same bits for any partitioning."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+from support.closeness import near
+from support.comparing import example_1
+from support.paired import X, Y, Z, estimate, key_hash
+
+from ndcg_spark import compare, evaluate, plain_refusals
+from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
+from ndcg_spark.comparison.frames import key_hash as spark_hash
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+
+NAMES = ("a", "b", "c")
+SCHEMA = "run string, query_id string, k int, ndcg double, dcg double, weight double, country string, user string"
+WORKED = near(0.065), near(0.029933342139)
+"""Difference and standard error of b against a, weighted."""
+
+
+@pytest.fixture(scope="module")
+def weighted(spark):
+    rows = [
+        (NAMES[r["run"]], r["query"], 10, r["value"], 2 * r["value"], r["weight"], r["country"], r["user"])
+        for r in example_1(with_c=True)
+    ]
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def table(weighted):
+    return weighted.drop("weight")
+
+
+def found(frame, *, by=("baseline", "run", "segment_by", "segment", "metric", "k")):
+    return [row.asDict() for row in frame.orderBy(*by).collect()]
+
+
+def test_the_hash_of_keys_is_the_definition(spark):
+    frame = spark.createDataFrame([("q01", "s1", "shoes", 7)], "q string, s string, c string, n int")
+    hashed = frame.select(spark_hash(["q"]), spark_hash(["s", "c"]), spark_hash(["n"])).first()
+    expected = [0x9F1351CFBEA4F3F7, 0xBBC10728CE977E93, key_hash("7")]
+    assert [one % 2**64 for one in hashed] == expected
+
+
+def test_a_run_column(table):
+    frame = compare(table, baseline="a", metrics="ndcg", segments=["country"], names=["a", "b"], replicates=1000)
+    assert frame.schema == COMPARISON_SCHEMA
+    rows = found(frame)
+    assert [(row["run"], row["segment"]) for row in rows] == [("b", s) for s in ("", "DE", "FR", "US")]
+    assert (rows[0]["difference"], rows[0]["p_value"]) == (near(0.071666666667), near(0.019159835596))
+    assert (rows[0]["boot_low"], rows[0]["boot_t_low"]) == (near(0.022714646424), near(0.020274137492))
+    assert (rows[0]["p_sign_flip"], rows[3]["std_error"]) == (0.021484375, near(0.039660013448))
+
+
+def test_all_pairs_of_the_runs_that_a_table_has(table):
+    rows = found(compare(table, metrics="ndcg@10", replicates=0, flips=0))
+    assert [(row["baseline"], row["run"]) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [row["p_holm"] for row in rows] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
+
+
+def test_two_tables_weights_and_clusters(weighted):
+    table = weighted.withColumnRenamed("weight", "w")
+    tables = {"new": table.where("run = 'b'"), "old": table.where("run = 'a'").repartition(3)}
+    options = {"baseline": "old", "replicates": 1000, "cluster": "user", "metrics": ["ndcg"]}
+    (row,) = found(compare(tables, **options))
+    assert (row["run"], row["std_error"], row["n_clusters"]) == ("new", near(0.034184728740), 5)
+    assert (row["boot_low"], row["boot_high"]) == (near(0.027944444441), near(0.146208333347))
+    (row,) = found(compare(tables, **options, weight="w"))
+    assert row["std_error"] == near(0.041480623065)
+
+
+def test_ndcg_is_compared_and_dcg_beside_it_is_not_tested(table):
+    """p of c against a is .017505305127 (COMPARE's worked example); one test leaves it, two double it."""
+    options = {"baseline": "a", "names": ["a", "c"], "replicates": 0, "flips": 0}
+    dcg, ndcg = found(compare(table, **options))
+    assert (dcg["metric"], ndcg["metric"]) == ("dcg", "ndcg")
+    assert ndcg["difference"] == estimate(X, Z).difference
+    assert dcg["difference"] == near(2 * estimate(X, Z).difference)
+    assert (dcg["ci_low"], dcg["std_error"]) == (near(2 * ndcg["ci_low"]), near(2 * ndcg["std_error"]))
+    assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
+    assert (ndcg["p_value"], ndcg["p_holm"], ndcg["family_size"]) == (near(0.017505305127), ndcg["p_value"], 1)
+    assert ndcg["verdict"] == "better"
+    (alone,) = found(compare(table.drop("dcg"), **options))
+    assert alone == ndcg
+    named = found(compare(table, **options, metrics="ndcg,dcg"))
+    assert [row["p_holm"] for row in named] == [2 * ndcg["p_value"]] * 2
+    assert {(row["family_size"], row["verdict"]) for row in named} == {(2, "better")}
+
+
+def test_dcg_of_an_evaluation_is_tested_where_it_was_named(spark):
+    both = evaluate(rankings(spark), score=["old", "new"], metrics=["ndcg@1", "ndcg@3", "dcg@3", "ap@3"])
+    rows = {(row["metric"], row["k"]): row for row in found(compare(both, baseline="old", replicates=0, flips=0))}
+    assert set(rows) == {("ndcg", 1), ("ndcg", 3), ("dcg", 1), ("dcg", 3), ("ap", 3)}
+    assert {at for at, row in rows.items() if row["verdict"] is None} == {("dcg", 1)}
+
+
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_the_same_bits_at_any_number_of_partitions(spark, weighted, cluster):
+    many = weighted.crossJoin(spark.range(40).withColumnRenamed("id", "n")).withColumn(
+        "query_id", F.concat("query_id", F.col("n").cast("string"))
+    )
+    many = many.withColumn("ndcg", F.col("ndcg") + F.col("n") * F.length("run") / 977).withColumn(
+        "user", F.concat("user", (F.col("n") % 7).cast("string"))
+    )
+    options = {"baseline": "a", "segments": ["country"], "replicates": 200, "flips": 300, "weight": "weight"}
+    results = []
+    for n in (1, 7, 64):
+        spark.conf.set("spark.sql.shuffle.partitions", str(n))
+        spark.conf.set("spark.sql.adaptive.enabled", str(n == 1).lower())
+        try:
+            results.append(found(compare(many.repartition(n), names=["a", "b"], cluster=cluster, **options)))
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", "2")
+            spark.conf.unset("spark.sql.adaptive.enabled")
+    assert len(results[0]) == 8
+    assert results[0] == results[1] == results[2]
+
+
+def rankings(spark):
+    rows = [
+        (query, item, score_a, score_b, relevance, country)
+        for query, country in (("q1", "DE"), ("q2", "US"), ("q3", "DE"))
+        for item, score_a, score_b, relevance in (
+            ("i", 3.0, 1.0, 0),
+            ("j", 2.0, 2.0 + len(query), 2),
+            ("k", 1.0, 3.0, 1),
+        )
+    ]
+    return spark.createDataFrame(
+        rows, "query_id string, item_id string, old double, new double, relevance int, country string"
+    )
+
+
+def test_evaluations(spark):
+    data = rankings(spark)
+    several = evaluate(data, score=["old", "new"], k=[1, 3], segments=["country"])
+    with pytest.raises(
+        InvalidParameterError, match="the input has one run without a name; two runs need run= or score="
+    ):
+        compare(evaluate(data, score="old", k=3), names=["old", "new"])
+    rows = found(compare(several, baseline="old", replicates=0))
+    assert {(row["metric"], row["k"], row["segment"]) for row in rows} == {
+        (metric, k, segment) for metric in ("ndcg", "dcg") for k in (1, 3) for segment in ("", "DE", "US")
+    }
+    summary = several.summary.where("metric != 'idcg'").collect()
+    for name, column in (("new", "value"), ("old", "baseline_value")):
+        means = {(row["metric"], row["k"], row["segment"]): row["value"] for row in summary if row["run"] == name}
+        assert {(row["metric"], row["k"], row["segment"]): row[column] for row in rows} == means
+    one_each = {name: evaluate(data, score=name, k=[1, 3], segments=["country"]) for name in ("old", "new")}
+    assert found(compare(one_each, baseline="old", replicates=0)) == rows
+    long = data.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)"))
+    by_column = evaluate(long, run="ranker", k=[1, 3], segments=["country"])
+    assert found(compare(by_column, baseline="old", replicates=0)) == rows
+
+
+def test_queries_of_one_run_follow_the_convention(spark, table):
+    some = table.where("not (run = 'b' and query_id = 'q01')")
+    (zero,) = found(compare(some, metrics="ndcg", names=["a", "b"], replicates=0))
+    assert (zero["n_queries"], zero["unpaired"], zero["n_only_baseline"]) == (12, "zero", 1)
+    dropping = compare(some, metrics="ndcg", names=["a", "b"], replicates=0, convention="default;missing_query=drop")
+    (row,) = found(dropping)
+    assert (row["n_queries"], row["unpaired"], row["difference"]) == (11, "drop", estimate(X[1:], Y[1:]).difference)
+
+
+def test_stored_weights_are_used(weighted):
+    options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
+    for names in (None, ["a", "b"]):
+        row = found(compare(weighted, **options, names=names))[0]
+        assert (row["difference"], row["std_error"]) == WORKED
+    row = found(compare(weighted, **options, weight="", names=["a", "b"]))[0]
+    assert (row["difference"], row["std_error"]) == (near(0.071666666667), near(0.026135814663))
+    # As a table has them to which another data set added the column.
+    null = weighted.withColumn("weight", F.lit(None).cast("double"))
+    assert found(compare(null, **options))[0]["difference"] == near(0.071666666667)
+    with pytest.raises(InputRefusedError, match="weight='' compares without weights"), plain_refusals():
+        compare(null, **options, names=["a", "b"]).collect()
+    two = {"a": weighted.where("run = 'a'"), "b": weighted.where("run = 'b'").drop("weight")}
+    with pytest.raises(InputRefusedError, match="of run 'a' has stored weights and that of run 'b' has none"):
+        compare(two, **options)
+    assert found(compare(two, **options, weight=""))[0]["difference"] == near(0.071666666667)
+
+
+def test_an_evaluation_and_its_per_query_table_agree(spark):
+    data = rankings(spark).withColumn("w", F.expr("case query_id when 'q1' then 3.0 else 1.0 end"))
+    result = evaluate(data, score=["old", "new"], k=[1, 3], weight="w")
+    options = {"baseline": "old", "replicates": 0, "flips": 0}
+    rows = found(compare(result, **options))
+    assert found(compare(result.per_query, **options)) == rows
+    means = {(row["run"], row["metric"], row["k"]): row["value"] for row in result.summary.collect()}
+    for row in rows:
+        at = (row["metric"], row["k"])
+        assert (row["baseline_value"], row["value"]) == (means[("old", *at)], means[("new", *at)])
+    assert rows != found(compare(result, **options, weight=""))
+
+
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_a_run_without_rows_is_refused(table, unpaired):
+    options = {"metrics": "ndcg", "replicates": 0, "flips": 0, "unpaired": unpaired}
+    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+        compare(table, names=["typo", "a"], baseline="typo", **options).collect()
+    told = "run 'typo' has no rows; of the runs to compare, these have some: 'a'."
+    assert str(refused.value) == told
+    with pytest.raises(InvalidParameterError, match="run must be one of x, y; got 'z'"):
+        compare({"x": table, "y": table}, names=["x", "z"])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"metrics": []}, "metrics must name at least one metric, such as ndcg"),
+        ({"query": []}, "query= must name at least one column"),
+        ({"seed": -1}, "seed must lie between 0 and 2^63 - 1; got -1"),
+        ({"effect": 0.0}, "effect must be a number other than 0; got 0.0"),
+    ],
+)
+def test_options_that_no_comparison_takes(table, options, named):
+    with pytest.raises(InvalidParameterError) as refused:
+        compare(table, baseline="a", **options)
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "options", "named"),
+    [
+        ({"k": 3}, {"k": 7}, "k=7 is none of the cutoffs that were evaluated"),
+        ({"metrics": ["ap@3"]}, {"k": 7}, "k=7 is none of the cutoffs that were evaluated"),
+        ({"k": [3, "all"]}, {"metrics": "ndcg", "k": 7}, "'ndcg' was evaluated at k=3, all; got k=7"),
+        ({"metrics": ["ap@3", "ndcg@5"]}, {"metrics": "ap@5"}, "'ap' was evaluated at k=3; got k=5"),
+    ],
+)
+def test_a_cutoff_at_which_nothing_was_evaluated_is_refused(spark, evaluated, options, named):
+    """A comparison without a row would say that nothing differs."""
+    rows = spark.sql("SELECT 'q' AS query_id, 'a' AS item_id, 1D AS old, 2D AS new, 1 AS relevance")
+    result = evaluate(rows, score=["old", "new"], **evaluated)
+    with pytest.raises(InvalidParameterError) as refused:
+        compare(result, baseline="old", **options)
+    assert named in str(refused.value)
+
+
+def test_some_of_several_tables_are_compared(table):
+    tables = {name: table.where(f"run = '{name}'") for name in NAMES}
+    (row,) = found(compare(tables, names=["c", "a"], metrics="ndcg", replicates=0, flips=0))
+    assert (row["baseline"], row["run"], row["difference"]) == ("c", "a", -estimate(X, Z).difference)
+
+
+def test_an_option_that_does_not_exist_is_refused(table):
+    with pytest.raises(InvalidParameterError, match=r"there is no option 'replicate'\. Did you mean 'replicates'\?"):
+        compare(table, replicate=100)
+
+
+def test_refusals_are_one_line(table):
+    twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
+    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+        compare(twice, baseline="a", metrics="ndcg", replicates=0).collect()
+    told = "query query_id=q05 comes twice in run 'a' at k=10; choose the rows of one night and data set."
+    assert str(refused.value) == told
+    with pytest.raises(MissingColumnError, match=r"column 'usr'.*Did you mean 'user'"):
+        compare(table, baseline="a", cluster="usr")
+    with pytest.raises(InvalidParameterError, match="baseline must be one of a, b, c; got 'd'"):
+        compare(table, baseline="d")
+    with pytest.raises(InvalidParameterError, match="needs two runs"):
+        compare(table, names=["a"])
+    with pytest.raises(InvalidParameterError, match="a run is named twice: a, b, a"):
+        compare(table, names=["a", "b", "a"])
+    with pytest.raises(InvalidParameterError, match="got 'b'; name the baseline 'a' among them, too"):
+        compare(table, baseline="a", names=["b"])
+    with pytest.raises(InputRefusedError, match=r"column 'country' .* not a number"):
+        compare(table, baseline="a", weight="country")
+
+
+def test_ideals_of_different_judgments_are_refused_unless_the_convention_has_them(table):
+    different = table.withColumn("idcg", F.when(F.col("run") == "a", 1.0).otherwise(2.0))
+    with pytest.raises(InputRefusedError, match="two values of IDCG"), plain_refusals():
+        compare(different, baseline="a", metrics="ndcg", replicates=0).collect()
+    allowed = compare(different, baseline="a", metrics="ndcg", replicates=0, convention="default;ideal=retrieved")
+    assert len(allowed.collect()) == 2
+
+
+def test_stored_replicates_add_up(table):
+    (row,) = found(
+        compare(table, baseline="a", names=["a", "b"], metrics="ndcg", replicates=3, flips=0, keep_replicates=True)
+    )
+    n_replicates, n_places = row["replicates"][:2]
+    assert (n_replicates, n_places) == (3, 4)  # draws, differences, squares in two limbs
+    draws = row["replicates"][2 + n_places : 2 + n_places + 3]
+    assert draws[0] == 15
+    differences = row["replicates"][2 + n_places + 3 : 2 + n_places + 6]
+    assert differences[0] == 5282809773 if differences[0] > 0 else True

@@ -1,0 +1,114 @@
+"""Settings as sessions tell them: set, not set, of no value, hidden by the platform."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from support.spark_rankings import session_settings
+
+from ndcg_spark.core import session_settings as settings
+from ndcg_spark.core.session_settings import (
+    has_own_catalog,
+    is_on,
+    runs_locally,
+    session_here,
+    session_time_zone,
+    setting,
+    shuffle_partitions,
+)
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.tables.catalog import provider_of_new
+
+
+def on_databricks(told):
+    """A session of serverless compute on Databricks: it tells some settings and hides the rest."""
+    # stands in for: that session, because Databricks is not here
+
+    def get(name):
+        if name not in told:
+            raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available. SQLSTATE: 42K0I")
+        return told[name]
+
+    return SimpleNamespace(conf=SimpleNamespace(get=get))
+
+
+def test_a_setting_of_the_user_then_of_spark_then_of_ours(spark):
+    """Neither of the defaults that are asked for is a value that Spark would take."""
+    with session_settings(spark, spark__sql__caseSensitive="true", ours__own="1"):
+        assert setting(spark, "spark.sql.caseSensitive", "neither") == "true"
+        assert setting(spark, "ours.own", "0") == "1"
+    assert setting(spark, "spark.sql.caseSensitive", "neither") == "false"
+    assert setting(spark, "ours.own", "0") == "0"  # Spark does not know it
+    assert setting(spark, "spark.sql.optimizer.excludedRules", "none") == "none"  # it does, and has no value for it
+
+
+@pytest.mark.classic("a server has the catalog that it was started with")
+def test_the_catalog_of_a_session_is_known(spark):
+    assert has_own_catalog(spark)
+    assert setting(spark, "spark.sql.catalogImplementation", "") == "in-memory"
+
+
+@pytest.mark.classic("asks the settings of a classic session")
+def test_what_spark_refuses_to_answer_is_no_setting_of_any_value(spark, monkeypatch):
+    """Fault injection: the real session is asked with a default, as `setting` once did, which Spark refuses."""
+    ask = spark.conf.get
+    monkeypatch.setattr(type(spark.conf), "get", lambda self, name: ask(name, "no such catalog"))
+    with pytest.raises(PySparkException, match=r"INVALID_CONF_VALUE|should be one of"):
+        setting(spark, "spark.sql.catalogImplementation", "")
+
+
+@pytest.mark.parametrize(("n", "expected"), [("7", 7), ("auto", 200), (None, 200)])
+def test_shuffle_partitions(n, expected):
+    assert shuffle_partitions(on_databricks({} if n is None else {"spark.sql.shuffle.partitions": n})) == expected
+
+
+def test_what_is_not_told_is_as_by_default():
+    hidden = on_databricks({})
+    assert setting(hidden, "spark.sql.caseSensitive", "false") == "false"
+    assert session_time_zone(hidden) == "UTC"
+    assert not has_own_catalog(hidden)
+    assert not runs_locally(hidden)
+    assert runs_locally(hidden, "local")
+
+
+@pytest.mark.classic("a client does not tell the master of its server")
+def test_a_local_session_runs_locally(spark):
+    assert runs_locally(spark)
+
+
+@pytest.mark.parametrize(("told", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), ({}, "delta"),
+                                                ({"spark.sql.sources.default": "csv"}, "parquet")])  # fmt: skip
+def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, told, expected):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4")
+    assert provider_of_new(on_databricks(told), "table") == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", True), (" TRUE ", True), ("False", False), ("", False)])
+def test_a_setting_is_on_however_it_is_written(spark, text, expected):
+    with session_settings(spark, ours__own=text):
+        assert is_on(spark, "ours.own", "true") is expected
+    assert is_on(spark, "ours.own", "true")
+
+
+def test_a_session_that_cannot_be_asked_for_is_not_none(spark, monkeypatch):
+    def fail():
+        raise PySparkException(errorClass="NO_ACTIVE_SESSION", messageParameters={})
+
+    assert session_here() is spark
+    monkeypatch.setattr(SparkSession, "active", fail)
+    with pytest.raises(PySparkException, match="NO_ACTIVE_SESSION"):
+        session_here()
+
+
+def test_defaults_that_cannot_be_read_are_not_none(tmp_path, monkeypatch):
+    """They may name a cluster, whose workers do not have this Python. Here a folder is in their place."""
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert settings._would_be_local()
+    (tmp_path / "spark-defaults.conf").mkdir()
+    with pytest.raises(NdcgSparkError, match=r"spark-defaults\.conf' cannot be read \(Is a directory\)"):
+        settings._would_be_local()

@@ -1,0 +1,89 @@
+"""The package as workers get it. That they can use it is shown by test_connect.py and test_job_process.py."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import ndcg_spark
+from ndcg_spark import ship
+from ndcg_spark.core.shipping import _files, package_zip
+from ndcg_spark.errors import NdcgSparkError
+
+
+def session(sent):
+    """A classic session of a cluster."""
+    # stands in for: one, because a process has one session, which is local; scripts/cluster ships to a real one
+    conf = SimpleNamespace(get=lambda *_: "spark://127.0.0.1:7077")
+    return SimpleNamespace(conf=conf, addArtifacts=sent)
+
+
+def test_the_zip_has_every_file_and_the_same_bytes_each_time():
+    content = package_zip()
+    assert package_zip() == content
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        assert archive.testzip() is None
+    root = Path(ndcg_spark.__file__).parent
+    there = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert set(names) == {name for name in there if "__pycache__" not in name}
+    assert names == sorted(names)
+
+
+def test_what_python_and_others_keep_beside_the_package_is_not_sent(tmp_path):
+    for name in ("a.py", ".DS_Store", "b/c.py", "b/.c.py.swp", "b/__pycache__/c.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert dict(_files(tmp_path, "ours")) == {"ours/a.py": b"a.py", "ours/b/c.py": b"b/c.py"}
+
+
+def test_a_package_in_a_zip_is_read_from_there(tmp_path):
+    """As where the driver itself got it by `spark-submit --py-files`."""
+    (tmp_path / "package.zip").write_bytes(package_zip())
+    code = "from ndcg_spark.core import shipping as s; print(s.__file__, len(s.package_zip()))"
+    environment = {"PYTHONPATH": str(tmp_path / "package.zip")}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.stdout.split() == [
+        f"{tmp_path}/package.zip/ndcg_spark/core/shipping.py",
+        str(len(package_zip())),
+    ], ended.stderr
+
+
+@pytest.mark.classic("sessions in local mode")
+def test_in_local_mode_nothing_is_sent(spark):
+    assert ship(spark) is False
+
+
+def test_a_session_gets_a_name_that_tells_the_content():
+    sent = []
+
+    def add(path, *, pyfile):
+        sent.append((Path(path).name, Path(path).read_bytes(), pyfile))
+
+    assert ship(session(add)) is True
+    assert ship(session(add)) is True
+    ((name, content, pyfile), again) = sent
+    assert again == sent[0]
+    assert (content, pyfile) == (package_zip(), True)
+    assert name.startswith("ndcg_spark-")
+    assert name.endswith(".zip")
+
+
+def test_a_session_that_takes_no_packages_is_a_line():
+    """Spark 3.5 has the method on classic sessions, too, where it raises."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("only supported with Spark Connect")
+
+    with pytest.raises(
+        NdcgSparkError, match=r"\(only supported with Spark Connect\).*spark-submit --py-files"
+    ) as refused:
+        ship(session(refuse))
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,228 @@
+"""Times and dates that Spark expressions compute: any instant, any time zone of the session, ANSI mode or not.
+
+The expected values are those of Python's `datetime`. Many values share a DataFrame, so that an example is one job.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from support.spark_rankings import session_settings
+
+from ndcg_spark import evaluate
+from ndcg_spark.core.timestamps import time_column, utc_text
+from ndcg_spark.history.frames.nights import NIGHT
+from ndcg_spark.history.frames.periods import HELD, nights_to_add
+from ndcg_spark.history.settings import RollUpPlan
+from ndcg_spark.judgments.frames.events import judgments_from_events
+from ndcg_spark.judgments.settings import EventPlan
+
+BY_ITEM = "default;ties=item_asc"
+EPOCH = datetime(1970, 1, 1)
+MICRO = timedelta(microseconds=1)
+ZONES = ["UTC", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia", "Europe/Berlin"]
+AWKWARD = [
+    datetime(1970, 1, 1, 0, 36),  # 36 minutes are 2,160,000,000 microseconds, more than an int holds
+    datetime(1970, 1, 1, 23, 59, 59, 999999),
+    datetime(1969, 12, 31, 23, 59, 59, 999999),
+    datetime(1900, 2, 28, 23, 59, 59, 1),  # no leap year
+    datetime(2000, 2, 29, 12, 35, 47, 483648),
+    datetime(2024, 2, 29, 23, 36),
+    datetime(2026, 3, 8, 2, 30),  # skipped in New York
+    datetime(2026, 11, 1, 1, 30, 0, 1),  # twice in New York
+    datetime(2011, 12, 30, 12, 0),  # a day that Apia never had
+    datetime(1, 1, 1),
+    datetime(9999, 12, 31, 23, 59, 59, 999999),
+]
+
+sessions = st.fixed_dictionaries(
+    {"spark__sql__session__timeZone": st.sampled_from(ZONES), "spark__sql__ansi__enabled": st.booleans()}
+)
+many_instants = st.lists(st.datetimes(), min_size=50, max_size=200)
+in_new_york = {"spark__sql__session__timeZone": "America/New_York", "spark__sql__ansi__enabled": True}
+in_apia_without_ansi = {"spark__sql__session__timeZone": "Pacific/Apia", "spark__sql__ansi__enabled": False}
+few = settings(max_examples=2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+"""To shrink an example of many values would take minutes; what differs is shown."""
+
+
+def micros(instant: datetime) -> int:
+    return (instant - EPOCH) // MICRO
+
+
+def texts(spark, values):
+    """A column `ts` of texts with their number, `at`."""
+    return spark.createDataFrame(list(enumerate(values)), "at int, ts string")
+
+
+def micros_read(frame, *, parse_text):
+    time = time_column(frame, "ts", "ts", "events", parse_text=parse_text)
+    return dict(frame.select("at", time.micros.alias("micros")).collect())
+
+
+@few
+@given(instants=many_instants, session=sessions)
+@example(instants=AWKWARD, session=in_new_york)
+@example(instants=AWKWARD, session=in_apia_without_ansi)
+def test_timestamps_without_time_zone_are_utc(spark, instants, session):
+    """As a column, and as text."""
+    with session_settings(spark, **session):
+        rows = texts(spark, [one.isoformat(sep=" ") for one in instants])
+        plain = rows.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
+        expected = {at: micros(one) for at, one in enumerate(instants)}
+        assert micros_read(plain, parse_text=False) == expected
+        assert micros_read(rows, parse_text=True) == expected
+
+
+@few
+@given(
+    instants=st.lists(
+        st.tuples(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)), st.integers(-18 * 3600, 18 * 3600)),
+        min_size=50,
+        max_size=200,
+    ),
+    session=sessions,
+)
+@example(instants=[(one, -5 * 3600) for one in AWKWARD[:-2]], session=in_new_york)
+def test_text_with_an_offset_is_that_instant(spark, instants, session):
+    """Offsets of hours, minutes and seconds, in the ways that Spark reads."""
+    written, expected = [], {}
+    for instant, offset in instants:
+        there = (instant + timedelta(seconds=offset)).isoformat(sep="T")
+        sign, rest = "-" if offset < 0 else "+", abs(offset)
+        hours, minutes, seconds = rest // 3600, rest // 60 % 60, rest % 60
+        exact = f"{sign}{hours:02}:{minutes:02}:{seconds:02}"
+        forms = [exact, f" {exact}", f"UTC{exact}", f" GMT{exact}"]
+        if not seconds:
+            forms += [f"{sign}{hours:02}:{minutes:02}", f"UTC{sign}{hours:02}:{minutes:02}"]
+        if not rest % 3600:
+            forms += [f"{sign}{hours:02}", f"GMT{sign}{hours}", f" UTC{sign}{hours}"]
+        for form in forms:
+            expected[len(written)] = micros(instant)
+            written.append(there + form)
+    with session_settings(spark, **session):
+        assert micros_read(texts(spark, written), parse_text=True) == expected
+
+
+@few
+@given(
+    instants=st.lists(
+        st.tuples(st.datetimes(datetime(1996, 1, 1), datetime(2026, 1, 1)), st.sampled_from(ZONES)),
+        min_size=50,
+        max_size=200,
+    ),
+    session=sessions,
+)
+def test_text_with_the_name_of_a_zone_is_that_instant(spark, instants, session):
+    written, expected = [], {}
+    for instant, zone in instants:
+        there = instant.replace(tzinfo=timezone.utc).astimezone(ZoneInfo(zone))
+        if there.utcoffset() == there.replace(fold=1 - there.fold).utcoffset():  # else it is twice on the clock
+            expected[len(written)] = micros(instant)
+            written.append(f"{there.replace(tzinfo=None).isoformat(sep=' ')} {zone}")
+    with session_settings(spark, **session):
+        assert micros_read(texts(spark, written), parse_text=True) == expected
+
+
+def test_text_that_is_no_instant_has_none(spark):
+    """A time of day without a date would be one of today."""
+    none = ["", "12:30", "12:30:00Z", "T12:30:00+01:00", "yesterday", "2026-02-30", "2026-02-29 12:00:00Z", None]
+    for ansi in ("true", "false"):
+        with session_settings(spark, spark__sql__ansi__enabled=ansi):
+            found = micros_read(texts(spark, none), parse_text=True)
+        assert found == dict.fromkeys(range(len(none)))
+
+
+@few
+@given(
+    instants=st.lists(
+        st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)), min_size=30, max_size=100, unique=True
+    ),
+    seconds=st.sampled_from([1, 7, 1800, 2160, 86_400, 100_000_000]),
+    kind=st.sampled_from(["timestamp", "timestamp_ntz", "string"]),
+    session=sessions,
+)
+@example(instants=AWKWARD[:-2], seconds=2160, kind="timestamp_ntz", session=in_new_york)
+@example(instants=AWKWARD[:-2], seconds=7, kind="timestamp", session=in_apia_without_ansi)
+def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session):
+    """Each item has two views, a minute apart: those of one interval, counted from 1970, are one event."""
+    start, as_of = sorted(instants)[len(instants) // 4], sorted(instants)[-(len(instants) // 4) or -1]
+    rows, expected = [], {}
+    for item, first in enumerate(instants):
+        pair = [first, first + timedelta(seconds=60)]
+        rows += [("q", item, "view", "u", one.isoformat(sep=" ")) for one in pair]
+        inside = [micros(one) for one in pair if start <= one < as_of]
+        if inside:
+            intervals = {one // (seconds * 1_000_000) for one in inside}
+            last = max(min(its for its in inside if its // (seconds * 1_000_000) == one) for one in intervals)
+            expected[item] = (inside[0], last, len(intervals), len(inside) - len(intervals))
+    with session_settings(spark, **session):
+        events = spark.createDataFrame(rows, "query_id string, item_id int, event string, user_id string, ts string")
+        if kind == "timestamp":
+            events = events.withColumn("ts", F.concat("ts", F.lit("Z")).cast(kind))
+        events = events.withColumn("ts", F.col("ts").cast(kind))
+        plan = EventPlan(start=start, as_of=as_of, dedup="time", dedup_seconds=seconds)
+        found = judgments_from_events(events, plan, parse_text=True)
+        found = found.selectExpr(
+            "item_id", "struct(unix_micros(first_ts), unix_micros(last_ts), n_events, n_duplicates)"
+        )
+        assert {item: tuple(its) for item, its in found.collect()} == expected
+
+
+@few
+@given(
+    seen=st.lists(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)), min_size=30, max_size=100),
+    as_of=st.dates(date(1900, 1, 1), date(2200, 1, 1)),
+    kind=st.sampled_from(["timestamp", "timestamp_ntz", "date"]),
+    session=sessions,
+)
+@example(seen=AWKWARD[:-2], as_of=date(2024, 3, 1), kind="timestamp", session=in_new_york)
+@example(seen=AWKWARD[:-2], as_of=date(2026, 12, 31), kind="timestamp", session=in_apia_without_ansi)
+def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
+    """Days are those of UTC, whatever the zone of the session. The items of the future are 0 days old."""
+    with session_settings(spark, **session):
+        rows = [(f"q{at}", at, 1.0, 1.0, one.isoformat(sep=" ")) for at, one in enumerate(seen)]
+        frame = spark.createDataFrame(
+            rows, "query_id string, item_id int, score double, relevance double, seen string"
+        )
+        ts = F.concat("seen", F.lit("Z")) if kind == "timestamp" else F.col("seen")
+        items = frame.select("item_id", ts.cast(kind).alias("first_seen"))
+        found = evaluate(
+            frame.drop("seen"), k=1, metrics="first_appearance", items=items, as_of=as_of, convention=BY_ITEM
+        )
+        days = {row["query_id"]: row["first_appearance"] for row in found.per_query.collect()}
+    assert days == {f"q{at}": max(0, (as_of - one.date()).days) for at, one in enumerate(seen)}
+
+
+@few
+@given(instants=many_instants, session=sessions)
+@example(instants=AWKWARD, session=in_new_york)
+def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
+    with session_settings(spark, **session):
+        rows = spark.createDataFrame([(at, micros(one)) for at, one in enumerate(instants)], "at int, micros bigint")
+        found = dict(rows.select("at", utc_text(F.timestamp_micros("micros"))).collect())
+    assert found == {at: f"{one.isoformat(sep=' ')[:16]} UTC" for at, one in enumerate(instants)}
+
+
+@few
+@given(nights=st.lists(st.dates(date(1, 2, 1), date(9999, 11, 30)), min_size=30, max_size=150, unique=True))
+@example(nights=[date(1900, 2, 28), date(2000, 2, 29), date(1969, 12, 31), date(2024, 12, 30), date(2024, 2, 29)])
+def test_the_periods_that_hold_a_night(spark, nights):
+    plan = RollUpPlan(periods=("week", "month", "rolling_7"), as_of=date(9999, 12, 31))
+    rows = spark.createDataFrame([(one,) for one in nights], T.StructType([T.StructField(NIGHT, T.DateType())]))
+    day = timedelta(days=1)
+    expected = {}
+    for night in nights:
+        monday, first = night - night.weekday() * day, night.replace(day=1)
+        expected[night] = {
+            ("week", monday, monday + 6 * day),
+            ("month", first, night.replace(day=monthrange(night.year, night.month)[1])),
+            *(("rolling_7", night + (ahead - 6) * day, night + ahead * day) for ahead in range(7)),
+        }
+    found = nights_to_add(rows, [], plan).collect()
+    assert {row[NIGHT]: {tuple(one) for one in row[HELD]} for row in found} == expected

@@ -1,0 +1,60 @@
+"""Metrics beside NDCG through the main job: JSON, tables, gates, and what a person reads."""
+
+from __future__ import annotations
+
+import pytest
+from support.main_job import done, mean_ndcg, stored_rows, write_rows
+from support.small_rankings import ranked
+
+from ndcg_spark.main import main
+from ndcg_spark.metrics import all_metrics
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+LIST = ranked([0, 3, None, 2, 0, 1, 3, 0], unretrieved=[2, 0], query="worked")
+WORKED = {
+    ("p(rel=2)", 5): 0.4,
+    ("r", 5): 0.4,
+    ("ap", None): 0.414285714286,
+    ("err", 10): 0.276657104492,
+    ("rr", None): 0.5,
+}
+NAMES = "ndcg@5,P(rel=2)@5,R@5,AP,ERR@10,RR"
+
+
+def test_worked_values_in_json_and_in_both_tables(tmp_path):
+    rows = write_rows(tmp_path / "rows", LIST)
+    table, queries = tmp_path / "table", tmp_path / "queries"
+    common = ("--input", rows, "--null-score", "unretrieved", "--metrics", NAMES)
+    ended = done(*common, "--output", table, "--per-query-output", queries, "--gate", "rr>=0.5", "--json", "-")
+    found = {(row["metric"], row["k"]): row["value"] for row in ended.json["metrics"]}
+    assert found.keys() == {*WORKED, *((name, 5) for name in ("ndcg", "dcg", "idcg"))}
+    assert {key: found[key] for key in WORKED} == pytest.approx(WORKED, abs=1e-12)
+    assert {(row["metric"], row["k"]): row["value"] for row in stored_rows(table)} == found
+    by_cutoff = {row["k"]: row for row in stored_rows(queries)}
+    assert (by_cutoff[5]["p_rel_2"], by_cutoff[None]["ap"]) == (0.4, found["ap", None])
+    assert by_cutoff[10]["p_rel_2"] is None
+    assert {by_cutoff[k][name] for k in (10, None) for name in ("ndcg", "dcg", "idcg")} == {None}
+    assert by_cutoff[5]["ndcg"] == found["ndcg", 5]
+    assert "p(rel=2)@5 0.4000" in ended.out
+    assert "gate rr>=0.5: met" in ended.out
+
+
+def test_a_gate_on_another_metric_that_is_not_met(tmp_path):
+    rows = write_rows(tmp_path / "rows", LIST)
+    ended = mean_ndcg("--input", rows, "--null-score", "unretrieved", "--metrics", "ap,p@5", "--gate", "p@5>0.9")
+    assert ended.code == 3
+    assert "gate p@5>0.9: NOT MET (0.400000)" in ended.out
+
+
+def test_metrics_beside_do_not_change_the_configuration_that_ndcg_is_merged_by(tmp_path):
+    rows = write_rows(tmp_path / "rows", LIST)
+    common = ("--input", rows, "--null-score", "unretrieved", "--json", "-", "--k", "5")
+    plain, more = (done(*common, *extra).json["config_hash"] for extra in ((), ("--metrics", "ndcg,p")))
+    assert plain == more
+
+
+def test_the_list_of_metrics_names_all(capsys):
+    assert main(["metrics"]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in all_metrics() if name not in printed] == []

@@ -1,0 +1,322 @@
+"""Metrics beside NDCG on Spark: their definitions, the same bits by every strategy and source, names and tables."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import pytest
+from pyspark.sql import functions as F
+from support.metric_definitions import DEFINITIONS
+from support.metric_lists import over_all_orders
+
+import ndcg_spark
+from ndcg_spark.errors import InvalidParameterError, MissingColumnError
+from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.metrics import parse_metric
+
+METRICS = [
+    "ndcg@3", "ap@3", "ap(denominator=hits)@3", "rr@3", "p(rel=2)@3", "r@20", "err@20", "success@1", "acg@3",
+    "wap@20", "rbp", "ap_r", "cg@20",
+]  # fmt: skip
+ORDERED = ["bpref", "rprec(rel=2)"]
+SCHEMA = "query_id string, item_id long, score double, relevance double"
+
+
+def random_table(seed: int, *, tied: bool) -> list[tuple[str, int, float | None, float | None]]:
+    """Rows of 25 queries: one without judgments, one that is judged and not retrieved, the others mixed."""
+    draw, rows = random.Random(seed), []
+    for query in range(25):
+        n = draw.randint(1, 9)
+        scores = [float(draw.randint(0, 4)) for _ in range(n)] if tied else draw.sample([x / 8 for x in range(99)], n)
+        for item, score in enumerate(scores):
+            relevance = None if query == 3 or draw.random() < 0.2 else draw.choice([0.0, 0.0, 1.0, 1.5, 2.0, 3.0])
+            rows.append((f"q{query}", item, score, relevance))
+        missing = [draw.choice([0.0, 1.0, 2.0]) for _ in range(0 if query == 3 else draw.randint(0, 3))]
+        rows += [(f"q{query}", 100 + at, None, relevance) for at, relevance in enumerate(missing)]
+    rows += [("missing", 0, None, 2.0), ("missing", 1, None, 0.0)]
+    return rows
+
+
+def groups_of(rows):
+    """Relevances of the retrieved items of one query, those of one score together."""
+    by_score = {}
+    for _, _, score, relevance in rows:
+        if score is not None:
+            by_score.setdefault(score, []).append(relevance)
+    return [by_score[score] for score in sorted(by_score, reverse=True)]
+
+
+def defined(name: str, rows) -> dict[str, float]:
+    """A metric of every query that is judged, by its definition."""
+    metric, at = parse_metric(name)
+    options = {one: getattr(metric, one) for one in metric.__dataclass_fields__ if one in name}
+    found = {}
+    for query in {row[0] for row in rows}:
+        its = [row for row in rows if row[0] == query]
+        judged = [row[3] for row in its if row[3] is not None]
+        if judged:
+            k = 1000 if at is None else int(at)
+            definition = partial(DEFINITIONS[metric.name], judged=judged, k=k, **options)
+            found[query] = over_all_orders(definition, groups_of(its))
+    return found
+
+
+def values_of(evaluation) -> dict[tuple[str, str, int | None], str]:
+    """Every value of every query to the last bit."""
+    found = {}
+    for row in evaluation.per_query.collect():
+        for metric in evaluation.plan.metrics:
+            value = row[metric.metric.column]
+            if metric.k == row["k"] and value is not None:
+                found[str(metric), row["query_id"], row["k"]] = value.hex()
+    return found
+
+
+@pytest.fixture(scope="module")
+def tied_rows():
+    return random_table(1, tied=True)
+
+
+@pytest.mark.classic("Python workers read files themselves")
+@pytest.mark.parametrize(
+    ("convention", "tied", "metrics"),
+    [("default", True, METRICS), ("default;ties=item_asc", False, [*METRICS, *ORDERED])],
+    ids=["expected", "in order"],
+)
+def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_path, convention, tied, metrics):
+    rows = random_table(1 if tied else 2, tied=tied)
+    table = spark.createDataFrame(rows, SCHEMA)
+    table.coalesce(1).write.parquet(str(tmp_path / "table"))
+    table.orderBy("query_id").coalesce(1).write.parquet(str(tmp_path / "sorted"))
+    run = table.where("score is not null").drop("relevance")
+    judgments = table.where("relevance is not null").drop("score")
+    evaluate = partial(ndcg_spark.evaluate, metrics=metrics, convention=convention, null_score="unretrieved")
+    found = {
+        "Spark": evaluate(table),
+        "seven partitions": evaluate(table.repartition(7, F.rand(3))),
+        "window": evaluate(table, strategy="window"),
+        "files": evaluate(str(tmp_path / "table"), source="parquet"),
+        "sorted files": evaluate(str(tmp_path / "sorted"), source="parquet"),
+        "judgments": evaluate(run, judgments=judgments),
+        "judgments, window": evaluate(run, judgments=judgments, strategy="window"),
+    }
+    values = {name: values_of(evaluation) for name, evaluation in found.items()}
+    means = {
+        name: {(row["metric"], row["k"]): row["value"] for row in evaluation.summary.collect()}
+        for name, evaluation in found.items()
+    }
+    assert len({str(sorted(one.items())) for one in values.values()}) == 1
+    assert len({str(sorted(one.items(), key=str)) for one in means.values()}) == 1
+    for name in metrics[1:]:
+        wanted = defined(name, rows)
+        k = found["Spark"].plan.metrics[metrics.index(name)].k
+        got = {query: float.fromhex(value) for (one, query, _), value in values["Spark"].items() if one == name}
+        assert got == pytest.approx(wanted, abs=1e-13), name
+        mean = means["Spark"][str(parse_metric(name)[0]), k]
+        assert mean == pytest.approx(sum(wanted.values()) / len(wanted), abs=1e-13), name
+
+
+def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
+    """Three metrics at three cutoffs: each column of the per-query table has values at its own cutoffs alone.
+
+    The means stay: of queries that count by their status, whether NDCG is there or not. By hand for AP: q has its
+    relevant item second, AP 1/2; p has nothing relevant and is left out; r is not judged, and dropped.
+    """
+    gains, ties = ("ndcg", "dcg", "idcg"), ("ndcg_best", "ndcg_worst", "tied_share")
+    plan = {"metrics": ["ndcg@2", "dcg@3", "ap@5"], "tie_bounds": True, "convention": "default;no_relevant=skip"}
+    rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.8, 1.0), ("p", 1, 0.9, 0.0), ("r", 1, 0.5, None)]
+    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), **plan)
+    per_query = {(row["query_id"], row["k"]): row.asDict() for row in found.per_query.collect()}
+    assert len(per_query) == 9
+    for (query, k), row in per_query.items():
+        if k == 5:
+            assert {row[name] for name in (*gains, *ties)} == {None}
+            assert row["ap"] == {"q": 0.5, "p": 0.0, "r": None}[query]
+        else:
+            assert row["ap"] is None
+            assert (row["dcg"] is None) == (query == "r")
+            assert (row["ndcg"] is None) == (row["ndcg_best"] is None) == (query != "q")
+    means = {(row["metric"], row["k"]): row for row in found.summary.collect()}
+    assert (means["ap", 5]["value"], means["ap", 5]["n_queries"]) == (0.5, 1)
+    counts = [(row["n_no_relevant"], row["n_unjudged"], row["n_rows"], row["n_left_out"]) for row in means.values()]
+    assert set(counts) == {(1, 1, 3, 1)}
+    again = ndcg_spark.summarize(found.per_query, found.plan).collect()
+    assert {(row["metric"], row["k"]): row for row in again} == means
+
+
+def test_what_ties_decide_is_asked_for_by_name(spark):
+    """By hand: two tied items, one of them relevant, and k=1; a query without ties; one that nobody has judged.
+
+    The share of tied items is one of the ranking: without judgments, too.
+    """
+    rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.9, 1.0), ("p", 1, 0.9, 1.0), ("p", 2, 0.8, 0.0)]
+    table = spark.createDataFrame([*rows, ("u", 1, 0.9, None), ("u", 2, 0.9, None)], SCHEMA)
+    names = ("ndcg", "ndcg_best", "ndcg_worst", "tied_share")
+    for rule in ("zero", "skip"):
+        found = ndcg_spark.evaluate(
+            table,
+            metrics=[f"{name}@1" for name in names[1:]],
+            convention=f"default;unjudged_query=zero;no_relevant={rule}",
+        )
+        values = {row["query_id"]: tuple(row[name] for name in names) for row in found.per_query.collect()}
+        assert values == {"q": (0.5, 1.0, 0.0, 1.0), "p": (1.0, 1.0, 1.0, 0.0), "u": (0.0, 0.0, 0.0, 1.0)}
+        means = {row["metric"]: row["value"] for row in found.summary.collect()}
+        assert means == pytest.approx({"ndcg_best": 2 / 3, "ndcg_worst": 1 / 3, "tied_share": 2 / 3}, abs=1e-15)
+
+
+def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
+    """Without --k all cutoffs of a table are compared at which the metric has a value. Changed queries: likewise."""
+    rows = [("a", "q", 1, 0.9, 0.0), ("a", "q", 2, 0.8, 1.0), ("b", "q", 1, 0.1, 0.0), ("b", "q", 2, 0.8, 1.0)]
+    table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
+    found = ndcg_spark.evaluate(table, run="ranker", metrics=["ndcg@1", "ndcg@2", "ap@5"])
+    for runs in (found.per_query, found):
+        compared = ndcg_spark.compare(
+            runs, baseline="a", metrics=["ndcg", "ap"], names=["a", "b"], replicates=0, flips=0
+        )
+        seen = {(row["metric"], row["k"]): (row["n_queries"], row["difference"]) for row in compared.collect()}
+        third = 0.6309297535714575
+        assert seen == {("ndcg", 1): (1, 1.0), ("ndcg", 2): (1, 1.0 - third), ("ap", 5): (1, 0.5)}
+    changed = ndcg_spark.changed_queries(found, baseline="a", run="b").collect()
+    assert [(row["metric"], row["k"], row["difference"]) for row in changed] == [("ndcg", 2, 1.0 - third)]
+    with pytest.raises(InvalidParameterError, match=r"'ndcg' was evaluated at k=1, 2; got k=5"):
+        ndcg_spark.changed_queries(found, baseline="a", run="b", k=5)
+    with pytest.raises(InvalidParameterError, match="metric must be one of"):
+        ndcg_spark.changed_queries(ndcg_spark.evaluate(table, run="ranker", metrics="ap"), baseline="a", run="b")
+
+
+def test_comparisons_leave_out_the_queries_that_no_mean_has(spark):
+    """By `no_relevant=skip` the second query is in no mean: success@1 is 1 and 0, not 1/2 and 0."""
+    rows = [("a", "q", 1, 0.9, 1.0), ("a", "q", 2, 0.8, 0.0), ("b", "q", 1, 0.1, 1.0), ("b", "q", 2, 0.8, 0.0)]
+    rows += [(run, "nothing", 1, 0.5, 0.0) for run in ("a", "b")]
+    table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
+    convention = "default;no_relevant=skip"
+    for metrics in (["success@1"], ["success@1", "ndcg@1"]):
+        found = ndcg_spark.evaluate(table, run="ranker", metrics=metrics, convention=convention)
+        told = {"convention": convention} if len(metrics) == 1 else {}  # NDCG beside it shows the rule
+        for runs, more in ((found, {}), (found.per_query, {"metrics": "success", **told})):
+            compared = ndcg_spark.compare(runs, baseline="a", names=["a", "b"], replicates=0, flips=0, **more)
+            (row,) = compared.where("metric = 'success'").collect()
+            assert (row["baseline_value"], row["value"], row["n_queries"], row["n_skipped"]) == (1.0, 0.0, 1, 1)
+
+
+def test_arrays_and_given_ranks_give_the_same(spark):
+    rows = random_table(2, tied=False)
+    table = spark.createDataFrame(rows, SCHEMA)
+    evaluate = partial(ndcg_spark.evaluate, metrics=[*METRICS, *ORDERED], convention="default;ties=item_asc")
+    wanted = values_of(evaluate(table, null_score="unretrieved"))
+    ranked = table.where("score is not null").selectExpr(
+        "query_id", "item_id", "row_number() over (partition by query_id order by score desc) as rank"
+    )
+    judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance")
+    assert values_of(evaluate(ranked, rank="rank", judgments=judgments)) == wanted
+    item = F.when(F.col("score").isNotNull(), F.struct((-F.col("score")).alias("at"), "relevance"))
+    lists = table.groupBy("query_id").agg(
+        F.sort_array(F.collect_list(item))["relevance"].alias("ranked"), F.collect_list("relevance").alias("all")
+    )
+    assert values_of(evaluate(lists, relevance="ranked", ideal="all", item=None)) == wanted
+
+
+def test_best_and_worst_orders_bound_the_expected_value(spark, tied_rows):
+    table = spark.createDataFrame(tied_rows, SCHEMA)
+    metrics = ["ap@3", "rr@3", "err@20", "p@3", "success@1"]
+    found = {
+        ties: {
+            key: float.fromhex(value)
+            for key, value in values_of(
+                ndcg_spark.evaluate(
+                    table, metrics=metrics, convention=f"default;ties={ties}", null_score="unretrieved"
+                )
+            ).items()
+        }
+        for ties in ("worst", "expected", "best")
+    }
+    assert all(
+        found["worst"][key] <= found["expected"][key] + 1e-15 <= found["best"][key] + 2e-15 for key in found["best"]
+    )
+    assert sum(found["worst"].values()) < sum(found["expected"].values()) < sum(found["best"].values())
+
+
+def test_the_summary_has_the_metrics_that_were_asked_for_and_dcg_beside_ndcg(spark, tied_rows):
+    table = spark.createDataFrame(tied_rows, SCHEMA).where("score is not null")
+    summary = ndcg_spark.evaluate(table, metrics="ndcg@3,P(rel=2)@5,r@5,ap").summary
+    found = {(row["metric"], row["k"]) for row in summary.collect()}
+    assert found == {("ndcg", 3), ("dcg", 3), ("idcg", 3), ("p(rel=2)", 5), ("r", 5), ("ap", None)}
+
+
+def test_names_without_a_cutoff_take_those_of_k(spark, tied_rows):
+    table = spark.createDataFrame(tied_rows, SCHEMA)
+    plan = ndcg_spark.evaluate(table, metrics=["ap", "p@3", "ap_r"], k=[1, 5], null_score="unretrieved").plan
+    assert [str(one) for one in plan.metrics] == ["ap@1", "ap@5", "p@3", "ap_r"]
+    assert plan.cutoffs == (1, 3, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": ["ap@3"], "tie_bounds": True}, "tie bounds are those of ndcg"),
+        ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items; choose ties=item_asc"),
+        ({"metrics": []}, "metrics must name at least one"),
+        ({"metrics": ["ap@0"]}, "k must be a whole number from 1 on"),
+        ({"metrics": ["p_rel_2@5", "ap"]}, "there is no metric 'p_rel_2'"),
+        ({"metrics": ["p(rel=2)@5"], "segments": ["p_rel_2"]}, "'p_rel_2' has a name that results use"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_before_anything_runs(spark, tied_rows, options, message):
+    table = spark.createDataFrame(tied_rows, SCHEMA)
+    with pytest.raises(InvalidParameterError) as raised:
+        ndcg_spark.evaluate(table, **options)
+    assert message in str(raised.value)
+
+
+def test_a_relevance_above_the_highest_grade_is_refused_by_name(spark):
+    table = spark.createDataFrame([("a", 1, 1.0, 1.0), ("b", 1, 1.0, 5.0)], SCHEMA)
+    with pytest.raises(ndcg_spark.errors.InputRefusedError) as raised, ndcg_spark.plain_refusals():
+        ndcg_spark.evaluate(table, metrics=["err@5"]).summary.collect()
+    assert str(raised.value) == "query query_id=b has relevance 5, above max_grade 4 (metric err@5)."
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(spark, strategy):
+    run = spark.createDataFrame([("a", 1, 1), ("a", 2, 2), ("a", 3, 50)], "query_id string, item_id int, rank int")
+    judgments = spark.createDataFrame(
+        [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "query_id string, item_id int, relevance double"
+    )
+    convention = "default;ideal=retrieved;unjudged=error;missing_query=drop"
+    for metrics in (["rbp_residual@10"], ["rbp_residual@10", "p@100"]):
+        if len(metrics) == 1:  # the item on rank 50 is not judged, and beyond the only cutoff
+            found = ndcg_spark.evaluate(
+                run, judgments=judgments, rank="rank", metrics=metrics, convention=convention, strategy=strategy
+            )
+        else:
+            found = ndcg_spark.evaluate(
+                run, judgments=judgments, rank="rank", metrics=metrics, convention="default;missing_query=drop",
+                strategy=strategy,
+            )  # fmt: skip
+        values = {row["metric"]: row["value"] for row in found.summary.where("k = 10").collect()}
+        assert values["rbp_residual"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_query_without_judgments_has_the_whole_residual(spark, strategy):
+    """By its definition, 0.8^2 + 0.2 (1 + 0.8) = 1: nothing is known of q, where 0 would say that all is."""
+    run = spark.createDataFrame(
+        [("q", "a", 2.0), ("q", "b", 1.0), ("r", "a", 1.0)], "query_id string, item_id string, score double"
+    )
+    judged = spark.createDataFrame([("r", "a", 1), ("m", "a", 1)], "query_id string, item_id string, relevance int")
+    found = ndcg_spark.evaluate(
+        run, judgments=judged, metrics=["rbp@3", "rbp_residual@3"], convention="default;unjudged_query=zero",
+        strategy=strategy,
+    )  # fmt: skip
+    values = {row["query_id"]: (row["rbp"], row["rbp_residual"]) for row in found.per_query.collect()}
+    assert values == {
+        "q": (0.0, 1.0),
+        "r": (pytest.approx(0.2, abs=1e-15), pytest.approx(0.8, abs=1e-15)),
+        "m": (0.0, 0.0),
+    }
+
+
+def test_rankings_of_a_plan_without_the_metrics_are_refused():
+    plan = ndcg_spark.evaluation_plan(metrics="r@5")
+    with pytest.raises(MissingColumnError, match="rankings lack column n_at_least"):
+        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], plan)

@@ -1,0 +1,148 @@
+"""Judgments from ratings on Spark: the worked values, agreement, bad rows, and the same bits in any order."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from support.refusals import refusal
+
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.judgments.frames.agreement import rating_agreement, rating_pairs
+from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
+from ndcg_spark.judgments.settings import RatingColumns, RatingPlan
+
+SCHEMA = "query_id string, item_id string, annotator string, relevance double, weight double"
+WEIGHTED = RatingColumns(weight="weight")
+FOUR = [
+    ("q", "i", who, *its)
+    for who, its in {"a": (3.0, 1.0), "b": (1.0, 0.5), "c": (2.0, 1.0), "d": (-1.0, 0.25)}.items()
+]
+FIVE_ITEMS = [
+    ("q", f"i{item}", f"a{who}", float(value), 1.0)
+    for item, values in enumerate([[3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2]])
+    for who, value in enumerate(values)
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("mean", pytest.approx(1.909090909091, abs=1e-12)), ("median", 2.0), ("majority", 2.0)]
+)
+def test_the_worked_values(spark, rule, expected):
+    (row,) = judgments_from_ratings(
+        spark.createDataFrame(FOUR, SCHEMA), RatingPlan(columns=WEIGHTED, rule=rule)
+    ).collect()
+    assert row["relevance"] == expected
+
+
+def test_the_agreement_of_five_items(spark):
+    """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
+    nights = [rating_pairs(spark.createDataFrame(rows, SCHEMA)) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
+    whole = rating_agreement(rating_pairs(spark.createDataFrame(FIVE_ITEMS, SCHEMA))).collect()
+    assert rating_agreement(nights[0].union(nights[1])).collect() == whole
+    assert whole[0]["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
+    assert whole[0][1:] == (None, 4, 11)
+
+
+def test_the_agreement_of_nothing_has_a_reason(spark):
+    (row,) = rating_agreement(rating_pairs(spark.createDataFrame([], SCHEMA))).collect()
+    assert tuple(row) == (None, "no_pairs", 0, 0)
+
+
+def test_a_null_is_no_rating_and_minus_one_is_kept(spark):
+    rows = [("q", "i", "a", -1.0, 1.0), ("q", "i", "b", None, 1.0), ("q", "j", "a", None, 1.0)]
+    found = {row["item_id"]: row for row in judgments_from_ratings(spark.createDataFrame(rows, SCHEMA)).collect()}
+    assert (found["i"]["relevance"], found["i"]["n_ratings"], found["i"]["rule"]) == (-1.0, 1, "mean")
+    assert (found["j"]["relevance"], found["j"]["rule"]) == (None, "no_ratings")
+
+
+def test_disputed_items_come_with_their_ratings(spark):
+    found = disputed_items(judgments_from_ratings(spark.createDataFrame(FOUR + FIVE_ITEMS, SCHEMA))).collect()
+    assert [row["item_id"] for row in found] == ["i"]
+    assert [tuple(one) for one in found[0]["ratings"]] == [
+        (-1.0, "d", 1.0),
+        (1.0, "b", 1.0),
+        (2.0, "c", 1.0),
+        (3.0, "a", 1.0),
+    ]
+
+
+@pytest.mark.parametrize("rule", ["mean", "median", "majority"])
+def test_order_and_partitions_do_not_change_a_bit(spark, rule):
+    generator = np.random.default_rng(7)
+    rows = [
+        (f"q{at % 9}", f"i{at % 11}", f"a{at}", float(generator.choice([0.1, 0.7, 3.0])), float(generator.random()))
+        for at in range(500)
+    ]
+    plan = RatingPlan(columns=WEIGHTED, rule=rule)
+    results = []
+    for n_partitions in (1, 2, 5):
+        shuffled = random.Random(n_partitions).sample(rows, len(rows))
+        frame = spark.createDataFrame(shuffled, SCHEMA).repartition(n_partitions)
+        results.append(sorted(judgments_from_ratings(frame, plan).collect()))
+    assert results[0] == results[1] == results[2]
+    doubles = [weight for query, item, *_, weight in rows if (query, item) == ("q0", "i0")]
+    orders = {sum(random.Random(seed).sample(doubles, len(doubles))) for seed in range(50)}
+    assert len(orders) > 1  # sums of doubles would differ
+
+
+BAD = [
+    ((None, "i", "a", 1.0, 1.0), "null_query"),
+    (("q", None, "a", 1.0, 1.0), "null_item"),
+    (("q", "i", None, 1.0, 1.0), "null_annotator"),
+    (("q", "i", "a", math.nan, 1.0), "nan_relevance"),
+    (("q", "i", "a", -math.inf, 1.0), "infinite_relevance"),
+    (("q", "i", "a", 1.0, -0.5), "bad_weight"),
+    (("q", "i", "a", 1.0, None), "bad_weight"),
+    (("q", "i", "a", 1.0, math.nan), "bad_weight"),
+    (("q", "i", "a", 1.0, math.inf), "bad_weight"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD)
+def test_a_bad_row(spark, row, reason):
+    frame = spark.createDataFrame([("q", "i", "good", 2.0, 1.0), row], SCHEMA)
+    message = refusal(judgments_from_ratings(frame, RatingPlan(columns=WEIGHTED)))
+    assert message.startswith(f"bad row: {reason} at query_id=")
+    rejecting = RatingPlan(columns=WEIGHTED, on_invalid="reject")
+    (kept,) = judgments_from_ratings(frame, rejecting).collect()
+    assert (kept["relevance"], kept["n_ratings"]) == (2.0, 1)
+    assert {one["reason"] for one in checked_ratings(frame, rejecting).collect()} == {None, reason}
+
+
+def test_text_is_read_as_numbers_where_asked_for(spark):
+    frame = spark.createDataFrame(
+        [("q", "i", "a", "2"), ("q", "i", "b", "two")],
+        "query_id string, item_id string, annotator string, relevance string",
+    )
+    plan = RatingPlan(on_invalid="reject")
+    (row,) = judgments_from_ratings(frame, plan, parse_text=True).collect()
+    assert row["relevance"] == 2.0
+    reasons = [one["reason"] for one in checked_ratings(frame, plan, parse_text=True).collect()]
+    assert reasons == [None, "relevance_not_a_number"]
+    with pytest.raises(InputRefusedError, match="not a number"):
+        judgments_from_ratings(frame, plan)
+
+
+def test_an_annotator_who_rated_twice(spark):
+    frame = spark.createDataFrame([FOUR[0], FOUR[0]], SCHEMA)
+    assert "annotator 'a' rated query_id=q, item_id=i twice" in refusal(judgments_from_ratings(frame))
+
+
+@pytest.mark.parametrize(
+    "columns", [RatingColumns(annotator="who"), RatingColumns(weight="w"), RatingColumns(relevance="label")]
+)
+def test_a_column_that_is_missing(spark, columns):
+    with pytest.raises(MissingColumnError):
+        judgments_from_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingPlan(columns=columns))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rule": "mode"}, {"tie": "first"}, {"dispute_range": 0.0}, {"dispute_range": math.nan}, {"on_invalid": "x"}],
+)
+def test_an_option_that_does_not_fit(options):
+    with pytest.raises(InvalidParameterError):
+        RatingPlan(**options)

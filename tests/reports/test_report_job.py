@@ -1,0 +1,136 @@
+"""`ndcg-spark report`: the page it writes, the text it prints, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from support.main_job import assert_refused, command, done, files_below, write_table
+from support.reports import SUMMARY, comparison_table, metrics_table, query_table
+
+ROWS = {
+    "query_id": ["a", "a", "b", "b"],
+    "item_id": ["x", "y", "x", "y"],
+    "score": [2.0, 1.0, 2.0, 1.0],
+    "relevance": [1, 0, 0, 1],
+    "country": ["DE", "DE", "US", "US"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(spark, tmp_path_factory):
+    """Tables of three nights."""
+    place = tmp_path_factory.mktemp("report")
+    metrics_table(spark).write.parquet(str(place / "metrics"))
+    query_table(spark).write.parquet(str(place / "per_query"))
+    comparison_table(spark).write.parquet(str(place / "comparison"))
+    (place / "summary.json").write_text("a line of a log\n" + json.dumps(SUMMARY), encoding="utf-8")
+    return place
+
+
+def test_two_nights_of_the_main_job_are_reported(spark, tmp_path):
+    rankings = write_table(tmp_path / "rankings.parquet", ROWS)
+    for night in ("2026-01-30", "2026-01-31"):
+        done("--input", rankings, "--k", "1,2", "--segment-cols", "country", "--output", tmp_path / "metrics",
+             "--per-query-output", tmp_path / "queries", "--json", tmp_path / "summary.json", "--run-date", night,
+             "--dataset", "shop")  # fmt: skip
+    page = tmp_path / "report.html"
+    ended = command("report", "--metrics", tmp_path / "metrics", "--per-query", tmp_path / "queries", "--summary",
+                    tmp_path / "summary.json", "--gate", "ndcg@1>=0.4", "--run-date", night, "--output",
+                    page)  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, [])
+    assert ended.out.splitlines()[0].startswith("NDCG@2 0.82 [")
+    assert ended.out.splitlines()[1:] == ["gate ndcg@1>=0.4: met (0.500000)"]
+    text = page.read_text(encoding="utf-8")
+    # NDCG@2 of the two queries: 1 and 1 / log2(3) = 0.6309297535714575; their mean 0.8154648767857288
+    assert 'data-value="0.8154648767857288"' in text
+    assert "4 rows read = 4 evaluated + 0 rejected as bad + 0 left out by a stated rule" in text
+    assert files_below(tmp_path).keys() >= {"report.html"}
+    assert not [name for name in files_below(tmp_path) if "unfinished" in name]
+
+
+def test_a_diagnosis_of_two_runs_is_shown(folder, tmp_path):
+    rows = {**ROWS, "other": [1.0, 2.0, 2.0, 1.0]}
+    rankings, found = write_table(tmp_path / "rankings.parquet", rows), tmp_path / "diagnosis.json"
+    ended = command("diagnose", "runs", "--input", rankings, "--score-col", "score,other", "--k", "2", "--baseline",
+                    "score", "--run", "other", "--json", found)  # fmt: skip
+    assert ended.code == 0, ended.err
+    page = tmp_path / "report.html"
+    ended = command("report", "--metrics", folder / "metrics", "--diagnosis", found, "--output", page)
+    assert (ended.code, ended.complaints) == (0, [])
+    text = page.read_text(encoding="utf-8")
+    # The relevant item of query a falls from rank 1 to 2: NDCG@2 from 1 to 1 / log2(3) = 0.6309.
+    assert "Lost the most from <bdi>score</bdi> to <bdi>other</bdi>" in text
+    assert ("Gained the most" in text, "0.6309" in text) == (False, True)
+
+
+def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tmp_path):
+    page = tmp_path / "report.html"
+    ended = command("report", "--metrics", folder / "metrics", "--output", page, "--gate", "ndcg@10>=0.43")
+    assert ended.code == 3
+    assert "gate ndcg@10>=0.43: NOT MET (new: 0.421000)" in ended.out.splitlines()
+    assert "is not met" in page.read_text(encoding="utf-8")
+
+
+def test_the_plain_form(folder):
+    ended = command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison", "--run-date",
+                    "2026-01-31", "--format", "text")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, [])
+    assert ended.out.startswith("Ranking quality, shop, 31 January 2026\nnew: NDCG@10 0.4210 [0.4171, 0.4249]")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((), "name the page to write: --output"),
+        (("--format", "text", "--output", "r.html"), "--format text prints"),
+        (("--output", "no/folder/r.html"), "--output 'no/folder/r.html' is no file in a folder that is there"),
+        (("--output", "{folder}/metrics"), "is no file in a folder"),
+        (("--output", "{folder}/metrics/report.html"), "lies inside --metrics"),
+        (("--output", "r.html", "--run-date", "31.1.2026"), "--run-date must be a date"),
+        (("--output", "r.html", "--dataset", "web"), "there is no data set 'web'"),
+        (("--output", "r.html", "--run", "best"), "there is no run 'best'"),
+        (("--output", "r.html", "--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; there are ndcg@1"),
+        (("--output", "r.html", "--per-query", "{folder}/nothing"), "there is no path"),
+        (("--output", "r.html", "--comparison", "{folder}/metrics"), "'baseline'"),
+        (
+            ("--output", "r.html", "--summary", "{folder}/nothing.json"),
+            "--summary '{folder}/nothing.json' cannot be read",
+        ),
+        (("--output", "r.html", "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
+        (("--output", "r.html", "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
+        (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
+        (("--output", "r.html", "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
+        (("--output", "r.html", "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
+    ],
+)
+def test_refusals(folder, tmp_path, monkeypatch, options, named):
+    monkeypatch.chdir(tmp_path)
+    (folder / "page.html").write_text("<p>", encoding="utf-8")
+    (folder / "list.json").write_text("[1]", encoding="utf-8")
+    before = files_below(folder)
+    filled = [one.format(folder=folder) for one in options]
+    assert_refused(command("report", "--metrics", folder / "metrics", *filled), named.format(folder=folder))
+    assert files_below(tmp_path) == {}
+    assert files_below(folder) == before
+
+
+def test_an_output_that_cannot_be_replaced_is_refused_and_nothing_is_left(folder, tmp_path, monkeypatch):
+    from pathlib import Path
+
+    def fail(self, target):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    ended = command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
+    assert_refused(ended, "Read-only file system")
+    assert files_below(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("package", "module"), [("Jinja2", "page"), ("matplotlib", "figures")])
+def test_what_is_not_installed_is_named(folder, tmp_path, monkeypatch, package, module):
+    monkeypatch.setitem(sys.modules, package.lower(), None)
+    monkeypatch.delitem(sys.modules, f"ndcg_spark.reports.{module}", raising=False)
+    ended = command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
+    assert_refused(ended, package, "pip install 'ndcg-spark[report]'")

@@ -1,0 +1,157 @@
+"""The retrieval job: worked codes end to end, its help, and refusals that write nothing."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.main_job import Ended, assert_refused, done, files_below, stored_rows, value_of, write_table
+from support.retrieval import ITEMS_178, QUERY_178
+
+from ndcg_spark.main import main
+from ndcg_spark.retrieval.command.retrieve import GROUPS, retrieve
+
+TYPES = {"code": pa.binary(), "labels": pa.list_(pa.int32()), "vector": pa.list_(pa.float64())}
+NIGHT = ("--run-date", "2026-01-31", "--dataset", "codes")
+
+
+def run(*arguments: object) -> Ended:
+    """Run `ndcg-spark retrieve` in this process, in the active session."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(["retrieve", *map(str, arguments)])
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+def tables(
+    folder: Path, queries: dict[str, Any], items: dict[str, Any], types: dict[str, Any] = TYPES
+) -> tuple[object, ...]:
+    write_table(folder / "queries.parquet", queries, types)
+    write_table(folder / "items.parquet", items, types)
+    return "--queries", folder / "queries.parquet", "--corpus", folder / "items.parquet", "--parts", 2
+
+
+@pytest.fixture
+def codes_178(spark, tmp_path):
+    del spark
+    queries, items = ({**one, "code": [bytes([code]) for code in one["code"]]} for one in (QUERY_178, ITEMS_178))
+    return *tables(tmp_path, queries, items), "--metric", "hamming"
+
+
+def test_the_worked_codes_are_evaluated_and_written(codes_178, tmp_path):
+    places = {name: tmp_path / name for name in ("rankings", "judgments", "metrics", "queries")}
+    ended = run(*codes_178, "--labels-col", "labels", "--k", "4,8", *NIGHT, "--json", "-", "--gate", "ndcg@4>=0.3",
+                "--rankings-output", places["rankings"], "--judgments-output", places["judgments"],
+                "--output", places["metrics"], "--per-query-output", places["queries"])  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    expected = {4: 0.355234221298, 8: 0.604153514849}
+    assert {k: value_of(ended.json, "ndcg", k) for k in expected} == pytest.approx(expected, abs=1e-12)
+    stored = {row["k"]: row["value"] for row in stored_rows(places["metrics"]) if row["metric"] == "ndcg"}
+    assert stored == pytest.approx(expected, abs=1e-12)
+    assert {row["k"]: row["ndcg"] for row in stored_rows(places["queries"])} == pytest.approx(expected, abs=1e-12)
+    found = sorted(stored_rows(places["rankings"]), key=lambda row: row["rank"])
+    assert [(row["item_id"], row["score"]) for row in found] == [
+        *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)
+    ]
+    judged = {row["item_id"]: row["relevance"] for row in stored_rows(places["judgments"])}
+    assert judged == {"a": 1, "c": 2, "d": 3, "f": 1, "h": 2}
+    main_job = done("--input", places["rankings"], "--judgments", places["judgments"], "--k", "4,8", "--json", "-",
+                    "--check-duplicates", "none")  # fmt: skip
+    assert value_of(main_job.json, "ndcg", 8) == pytest.approx(expected[8], abs=1e-12)
+
+
+def test_metrics_without_ndcg_among_them(codes_178):
+    ended = run(*codes_178, "--labels-col", "labels", "--metrics", "acg@4,wap@4,ap_r", *NIGHT, "--json", "-",
+                "--gate", "wap@4>=1")  # fmt: skip
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    found = [value_of(ended.json, *one) for one in (("acg", 4), ("wap", 4), ("ap_r", None))]
+    assert found == pytest.approx([1.083333333333, 1.152777777778, 0.56], abs=1e-12)
+    assert ended.json["queries"]["in_mean"] == 1
+
+
+def test_a_table_without_labels(codes_178, tmp_path):
+    ended = run(*codes_178, "--k", 2, "--rankings-output", tmp_path / "r", *NIGHT, "--run", "h")
+    assert (ended.code, ended.out, ended.complaints) == (0, "", [])
+    assert sorted((row["rank"], row["item_id"], row["run"]) for row in stored_rows(tmp_path / "r")) == [
+        (1, "a", "h"), (2, "b", "h"),
+    ]  # fmt: skip
+
+
+def test_a_gate_that_is_not_met(codes_178):
+    ended = run(*codes_178, "--labels-col", "labels", "--k", 4, "--gate", "ndcg@4>=0.9")
+    assert ended.code == 3
+    assert "gate ndcg@4>=0.9: NOT MET (0.355234)" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("vectors", "metric", "named"),
+    [
+        ([[1.0, 2.0], [1.0]], "cosine", "two lengths, 1 and 2"),
+        ([[1.0, float("nan")]], "cosine", "not_finite at item_id=0"),
+        ([[1.0, 0.0], [0.0, 0.0]], "cosine", "zero_vector at item_id=1"),
+        ([[1, -1], [1, 2]], "hamming", "not_plus_or_minus_one at item_id=1"),
+    ],
+)
+def test_bad_rows_are_refused_and_nothing_is_written(spark, tmp_path, vectors, metric, named):
+    kind = pa.list_(pa.int8()) if metric == "hamming" else pa.list_(pa.float64())
+    items = {"item_id": list(range(len(vectors))), "vector": vectors, "labels": ["x"] * len(vectors)}
+    queries = {"query_id": [7], "vector": [[1, -1] if metric == "hamming" else [1.0, 2.0]], "labels": ["x"]}
+    read = tables(tmp_path, queries, items, {"vector": kind})
+    before = files_below(tmp_path)
+    ended = run(*read, "--metric", metric, "--vector-col", "vector", "--labels-col", "labels", *NIGHT,
+                "--rankings-output", tmp_path / "r", "--output", tmp_path / "m")  # fmt: skip
+    assert_refused(ended, "bad row: ", named, "Nothing was written")
+    assert files_below(tmp_path) == before
+
+
+def test_no_query_with_a_relevant_item_is_no_mean(codes_178, tmp_path):
+    """Under this convention such queries do not count."""
+    items = {**ITEMS_178, "code": [bytes([code]) for code in ITEMS_178["code"]]}
+    items["labels"] = [[0] * len(labels) for labels in items["labels"]]
+    write_table(tmp_path / "items.parquet", items, TYPES)
+    skip = ("--convention", "default;no_relevant=skip")
+    ended = run(*codes_178, "--labels-col", "labels", "--k", 4, *skip, *NIGHT, "--output", tmp_path / "m")
+    assert_refused(ended, "no query counts in the mean (1 no_relevant, 0 missing, 0 unjudged); nothing was written")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((), "nothing to do"),
+        (("--output", "m"), "--output needs --labels-col"),
+        (("--rankings-output", "r", "--k", "all"), "--k all is for evaluation"),
+        (("--rankings-output", "r", "--output", "r", "--labels-col", "labels"), "each its own place"),
+        (("--rankings-output", "r", "--parts", "0"), "parts must lie between"),
+        (("--rankings-output", "{items}"), "--corpus and --rankings-output are both"),
+        (("--labels-col", "digit"), "column 'digit' (--labels-col) is not in the query table"),
+        (("--labels-col", "labels", "--convention", "default;ties=input_order"), "order"),
+        (("--labels-col", "labels", "--conf", "spark.ui.port=4040"), "--conf is for local runs"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(codes_178, tmp_path, monkeypatch, options, named):
+    monkeypatch.chdir(tmp_path)
+    before = files_below(tmp_path)
+    filled = [one.format(items=tmp_path / "items.parquet") for one in options]
+    assert_refused(run(*codes_178, *filled), named)
+    assert files_below(tmp_path) == before
+
+
+# ---------------------------------------------------------------------------------------------------------- help
+
+
+def test_every_option_is_in_one_group_and_has_a_sentence():
+    grouped = [option for options in GROUPS.values() for option in options]
+    assert sorted(one.name for one in grouped) == sorted({one.name for one in retrieve.params})
+    assert [one.name for one in grouped if len(one.help.split()) < 3 or not one.help[0].isupper()] == []
+
+
+def test_the_help_shows_the_groups():
+    ended = run("--help")
+    assert ended.code == 0
+    shown = " ".join(ended.out.split())
+    assert [title for title in GROUPS if f"{title}: --" not in shown] == []

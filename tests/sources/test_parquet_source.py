@@ -1,0 +1,449 @@
+"""Paths of Parquet files: workers read them, and find the numbers and refusals of a table that Spark reads."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.arrow_rows import file_rows
+from support.main_job import done, mean_ndcg
+from support.oracle import Choices, Row, evaluate
+from support.random_rankings import random_rows
+from support.refusals import refusal
+from support.spark_rankings import (
+    SHORT_LIVED_PLANS,
+    Case,
+    assert_same_results,
+    collect_cases,
+    convention_of,
+    evaluate_small_parts,
+    ranks_of,
+    session_settings,
+)
+
+import ndcg_spark
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.frames.source import ParquetSource
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.classic("Python workers read files themselves")
+DEFAULT = Choices(ties="item_asc")
+CHOICES = {
+    "default": DEFAULT,
+    "item_desc, clip, float32": Choices(ties="item_desc", score_precision="float32", negative="clip"),
+    "input_order, condensed": Choices(ties="input_order", unjudged="condensed", no_relevant="one"),
+    "expected, retrieved": Choices(gain="linear", ties="expected", ideal="retrieved", missing_query="drop"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_lived_plans(spark: SparkSession) -> Iterator[None]:
+    with session_settings(spark, **SHORT_LIVED_PLANS):
+        yield
+
+
+def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, of_a_group: int = 7) -> str:
+    """Files of small row groups, so that queries lie across groups and files."""
+    folder.mkdir(parents=True)
+    step = -(-rows.num_rows // n_files)
+    for at in range(n_files):
+        part = pa.Table.from_batches([rows.slice(at * step, step)])
+        pq.write_table(part, folder / f"part-{at}.parquet", row_group_size=of_a_group)
+    return str(folder)
+
+
+def with_ranks(rows: Sequence[Row], choices: Choices) -> pa.RecordBatch:
+    ranks = ranks_of(rows, replace(choices, ties="item_asc") if choices.ties == "expected" else choices)
+    return file_rows(rows).append_column("rank", pa.array([ranks.get((r.query, r.item)) for r in rows], pa.int32()))
+
+
+def by_query(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.query.encode())
+
+
+def source_of(path: str, **options: Any) -> ParquetSource:
+    """The source that is chosen for a path, which must be that of files."""
+    source = evaluate_small_parts(path, **options).ranking.steps.source
+    assert isinstance(source, ParquetSource), source
+    return source
+
+
+# --- Numbers
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
+    """Strings and integers as items; queries shuffled and clustered; scores, and ranks where these are kept."""
+    choices, cases, expected = CHOICES[name], {}, {}
+    for seed, integer in enumerate((False, True)):
+        rows = random_rows(seed, integer_items=integer, negatives=True, extreme_scores=True)
+        rows = by_query(rows)[::-1] if integer else rows
+        path = write(tmp_path / f"{seed}", with_ranks(rows, choices))
+        columns = Columns(order="position") if choices.ties == "input_order" else Columns()
+        plan = EvaluationPlan(
+            columns=columns,
+            convention=convention_of(choices),
+            cutoffs=(1, 3, 10, None),
+            null_score="unretrieved",
+            source="parquet",
+        )
+        cases[f"{seed} scores"] = Case(data=path, plan=plan)
+        if choices.ties in ("item_asc", "item_desc"):
+            cases[f"{seed} ranks"] = Case(data=path, plan=replace(plan, columns=Columns(rank="rank")))
+        expected |= {case: evaluate(rows, choices, plan.cutoffs) for case in cases if case.startswith(f"{seed}")}
+    for case, got in collect_cases(cases).items():
+        assert_same_results(got, expected[case])
+
+
+def summary_of(data: Any, **options: Any) -> list[tuple]:
+    found = evaluate_small_parts(data, k=[1, 5], null_score="unretrieved", **options).summary.collect()
+    return sorted((tuple(row) for row in found), key=str)
+
+
+@pytest.mark.parametrize("integer_queries", [True, False])
+def test_complete_queries_of_sorted_files_give_the_sums_of_any_table(
+    spark: SparkSession, tmp_path: Path, integer_queries: bool
+) -> None:
+    """Segments and weights; queries that reach into the next row group and the next file; and the rows shuffled."""
+    rows = by_query(random_rows(17, n_queries=60, negatives=True))
+    batch = file_rows(rows)
+    number = {name: n for n, name in enumerate(sorted({row.query for row in rows}))}
+    names = [number[row.query] if integer_queries else row.query for row in rows]
+    batch = batch.set_column(0, "query_id", pa.array(names))
+    weights, countries = (
+        [kind(number[row.query]) for row in rows] for kind in (lambda n: n / 3 + 1, lambda n: n % 3)
+    )
+    batch = batch.append_column("w", pa.array(weights)).append_column("country", pa.array(countries))
+    options = {"segments": ["country", "query_id"], "weight": "w"}
+    path = write(tmp_path / "rows", batch, n_files=3, of_a_group=11)
+    assert source_of(path).files.bounds is not None
+    expected = summary_of(spark.read.parquet(path), **options)
+    assert summary_of(path, source="parquet", **options) == expected
+    mixed = batch.take(pa.array(random.Random(1).sample(range(batch.num_rows), batch.num_rows)))
+    path = write(tmp_path / "shuffled", mixed, n_files=3, of_a_group=11)
+    assert source_of(path).files.bounds is None
+    assert summary_of(path, source="parquet", **options) == expected
+
+
+def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Run b misses a query of the judgments; both tables by path and by Spark."""
+    rows = random_rows(5, n_queries=20)
+    batch = file_rows(rows)
+    batch = batch.append_column("day", pa.array([int(row.query[-1:].isdigit()) for row in rows], pa.date32()))
+    scores = {"a": batch.column("score"), "b": pa.array([float(n % 5) for n in range(len(rows))])}
+    runs = [
+        batch.append_column("run", pa.array([run] * len(rows))).set_column(2, "score", its)
+        for run, its in scores.items()
+    ]
+    runs[1] = runs[1].filter(pa.compute.not_equal(runs[1].column("query_id"), "q0"))
+    both = pa.Table.from_batches(runs).combine_chunks().to_batches()[0]
+    path = write(tmp_path / "rows", both.take(pa.array(random.Random(1).sample(range(len(both)), len(both)))))
+    judged = pa.Table.from_batches([batch]).select(["query_id", "day", "item_id", "relevance"])
+    pq.write_table(judged.filter(pa.compute.is_valid(judged["relevance"])), tmp_path / "judged.parquet")
+    options = {"run": "run", "query": ["query_id", "day"]}
+    long = summary_of(path, source="parquet", **options)
+    assert len({row[0] for row in long}) == 2
+    assert long == summary_of(spark.read.parquet(path), **options)
+    options |= {"judgments": spark.read.parquet(str(tmp_path / "judged.parquet"))}
+    joined = summary_of(path, source="parquet", **options)
+    assert joined == summary_of(spark.read.parquet(path).drop("relevance"), **options)
+    assert joined != long
+
+
+def test_several_score_columns_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    rows = by_query(random_rows(6, n_queries=20))
+    batch = file_rows(rows).append_column("other", pa.array([n % 7 for n in range(len(rows))], pa.int32()))
+    path = write(tmp_path / "rows", batch)
+    options = {"score": ["score", "other"]}
+    assert summary_of(path, source="parquet", **options) == summary_of(spark.read.parquet(path), **options)
+
+
+def test_texts_may_be_written_as_large_strings(spark: SparkSession, tmp_path: Path) -> None:
+    """As polars writes them; beside a file without rows, as Spark writes them."""
+    rows = file_rows([Row(query=f"q{n * 7 % 60}", item=n, score=n, relevance=n % 3) for n in range(300)])
+    wide = rows.set_column(0, "query_id", rows.column("query_id").cast(pa.large_string()))
+    path = write(tmp_path / "rows", wide)
+    pq.write_table(pa.Table.from_batches([wide.slice(0, 0)]), Path(path) / "empty.parquet")
+    assert summary_of(path, source="parquet") == summary_of(spark.read.parquet(path))
+
+
+def test_texts_and_numbers_may_be_written_as_dictionaries(spark: SparkSession, tmp_path: Path) -> None:
+    """As pandas writes categories; also sorted by query, and as segments."""
+    rows = [Row(query=f"q{n // 5:02}", item=f"i{n % 7}", score=n, relevance=n % 3) for n in range(300)]
+    batch = file_rows(rows).append_column("country", pa.array([f"c{n // 50}" for n in range(300)]))
+    for name in ("query_id", "item_id", "relevance", "country"):
+        at = batch.schema.get_field_index(name)
+        batch = batch.set_column(at, name, batch.column(name).dictionary_encode())
+    path = write(tmp_path / "rows", batch)
+    assert source_of(path).files.bounds is not None
+    options = {"segments": ["country"]}
+    assert summary_of(path, source="parquet", **options) == summary_of(spark.read.parquet(path), **options)
+
+
+def test_files_may_lie_anywhere_below_a_path_with_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    """In a folder of dates, which is no column in use; beside files that Spark does not read; as `file:` address."""
+    rows = random_rows(8)
+    path = write(tmp_path / "nightly rows é" / "day=2026-01-31", file_rows(rows))
+    (Path(path) / "_SUCCESS").write_text("")
+    (Path(path) / ".part-9.parquet").write_text("no Parquet")
+    expected = summary_of(spark.read.parquet(path))
+    folder = Path(path).parent
+    assert summary_of(str(folder), source="parquet") == expected
+    assert summary_of(f"file://{folder}", source="parquet") == expected
+    assert summary_of(folder, source="parquet") == expected
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a#b", "100%"])
+def test_workers_take_an_address_as_spark_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark decodes nothing in `file:` addresses: beside `a%20b` lies `a b`, with other rows."""
+    path = write(tmp_path / name, file_rows(random_rows(8)))
+    for other in {"a b", "a"} - {name}:
+        write(tmp_path / other, file_rows(random_rows(9)))
+    expected = summary_of(spark.read.parquet(f"file:{path}"))
+    assert summary_of(f"file:{path}", source="parquet") == expected
+
+
+# --- Which queries are complete
+
+
+def stored(folder: Path, *files: Sequence[Any], **options: Any) -> str:
+    """Files of these queries, one row each, in a row group."""
+    kind = pa.string() if any(isinstance(one, str) for its in files for one in its) else pa.int64()
+    folder.mkdir(exist_ok=True)
+    for at, its in enumerate(files):
+        n = len(its)
+        columns = {"query_id": pa.array(its, kind), "item_id": pa.array(range(n)), "score": pa.array([1.0] * n)}
+        table = pa.table({**columns, "relevance": pa.array([1.0] * n)})
+        pq.write_table(table, folder / f"{at}.parquet", **options)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (([1, 2], [3, 4], [5]), ((None, 3), (2, 5), (4, None))),
+        (([5], [1, 2], [3, 4]), ((4, None), (None, 3), (2, 5))),
+        (([1, 2], [2], [2, 3]), ((None, 2), (2, 2), (2, None))),
+        ((["a", "b"], ["b", "é"], ["中"]), ((None, "b"), ("b", "中"), ("é", None))),
+        (([1, 4], [2, 3]), None),
+        (([1, 2], [None, None]), None),
+        (([1, 2], [3, None]), ((None, 3), (2, None))),
+        (([7],), ((None, None),)),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path, files, expected) -> None:
+    """A part a file; of each, the highest query before it and the lowest behind it."""
+    source = ndcg_spark.evaluate(stored(tmp_path / "rows", *files)).ranking.steps.source
+    assert isinstance(source, ParquetSource), source
+    assert source.files.bounds == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_files_do_not_say_is_not_known(tmp_path: Path) -> None:
+    assert source_of(stored(tmp_path / "rows", [1], [2], write_statistics=False)).files.bounds is None
+    path = stored(tmp_path / "rows", [1], [2])
+    assert source_of(path).files.bounds is not None
+    assert source_of(path, query=["query_id", "item_id"]).files.bounds is None
+
+
+def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSession, tmp_path: Path) -> None:
+    """Judgments lie in another table, and metrics that read other tables are joined to rankings."""
+    path = stored(tmp_path / "rows", [1], [2])
+    frame = spark.read.parquet(path)
+    alone = source_of(path)
+    judged = source_of(path, judgments=frame.select("query_id", "item_id", "relevance"))
+    options = {"metrics": "novelty@1", "convention": "default;ties=item_asc"}
+    joined = source_of(path, interactions=frame.select("query_id", "item_id"), **options)
+    assert (alone.files.bounds is None, "sorted by query" in alone.reason) == (False, True)
+    for one in (judged, joined):
+        assert (one.files.bounds is None, "sorted by query" in one.reason) == (True, False)
+
+
+# --- Who reads
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("table") / "rows", with_ranks(random_rows(3), DEFAULT))
+
+
+def test_workers_are_not_asked_in_vain(spark: SparkSession, folder: str) -> None:
+    """Windows rank in Spark, and arrays are scored where they are."""
+    with pytest.raises(InvalidParameterError, match=r"source=parquet .* strategy=window ranks in Spark"):
+        ndcg_spark.evaluate(folder, source="parquet", strategy="window")
+    arrays = spark.createDataFrame([("q", [1.0, 0.0])], "query_id string, relevance array<double>")
+    with pytest.raises(InvalidParameterError, match=r"source=parquet .* column 'relevance' is an array"):
+        ndcg_spark.evaluate(arrays, source="parquet")
+
+
+def test_a_path_is_read_by_workers_and_a_table_by_spark(spark: SparkSession, folder: str) -> None:
+    frame = spark.read.parquet(folder)
+    assert ndcg_spark.evaluate(folder).ranking.source == "parquet"
+    assert ndcg_spark.evaluate(folder, source="spark").ranking.source == "spark"
+    assert ndcg_spark.evaluate(frame).ranking.source == "spark"
+    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available for this table: .* DataFrame"):
+        ndcg_spark.evaluate(frame, source="parquet")
+
+
+def changed(name: str, make: Callable[[pa.Array], pa.Array]) -> Callable[[Path], None]:
+    """Change a column of all files of a folder."""
+
+    def change(folder: Path) -> None:
+        for path in folder.glob("*.parquet"):
+            table = pq.ParquetFile(path).read()
+            at = table.schema.get_field_index(name)
+            pq.write_table(table.set_column(at, name, make(table[name])), path)
+
+    return change
+
+
+OBSTACLES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
+    "a sample": (lambda _: None, {"sample": 0.5}, "a sample is taken"),
+    "duplicates": (lambda _: None, {"convention": "default;duplicates=best"}, "among all rows"),
+    "all duplicates": (lambda _: None, {"check_duplicates": "all"}, "among all rows"),
+    "decimals": (
+        changed("relevance", lambda column: column.cast(pa.decimal128(20, 2))),
+        {},
+        r"'relevance' is decimal\(20,2\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Or refused with the reason where workers were asked for."""
+    change, options, why = OBSTACLES[name]
+    path = write(tmp_path / "rows", file_rows(random_rows(3)))
+    change(Path(path))
+    assert ndcg_spark.evaluate(path, **options).ranking.source == "spark"
+    with pytest.raises(InvalidParameterError, match=f"source=parquet is not available .*{why}"):
+        ndcg_spark.evaluate(path, source="parquet", **options)
+
+
+def test_columns_of_folders_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rows = file_rows(random_rows(3)).drop_columns(["query_id"])
+    write(tmp_path / "by query" / "query_id=q1", rows)
+    assert "'query_id' is in the names of folders" in ndcg_spark.evaluate(str(tmp_path / "by query")).ranking.reason
+
+
+@pytest.mark.parametrize(
+    "setting", ["spark__sql__files__ignoreCorruptFiles", "spark__sql__files__ignoreMissingFiles"]
+)
+def test_settings_that_workers_do_not_know_leave_reading_to_spark(
+    spark: SparkSession, folder: str, setting: str
+) -> None:
+    for text in ("true", "TRUE"):  # which Spark hands out as it was written
+        with session_settings(spark, **{setting: text}):
+            assert "is set" in ndcg_spark.evaluate(folder).ranking.reason
+
+
+def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: SparkSession, tmp_path: Path) -> None:
+    """The files of Hadoop may say which file system a path is of; here a setting of the session does."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, relevances in ((ours, (1, 0)), (theirs, (0, 1))):
+        write(folder, file_rows([Row(query="q", item=n, score=-n, relevance=r) for n, r in enumerate(relevances)]))
+    name = f"fs.viewfs.mounttable.there.link.{ours}"
+    before = ndcg_spark.evaluate(str(ours), k=1)
+    spark.conf.set("fs.defaultFS", "viewfs://there/")
+    spark.conf.set(name, f"file://{theirs}")
+    try:
+        there = ndcg_spark.evaluate(str(ours), k=1)
+        assert "another file system, as viewfs://there" in there.ranking.reason
+        assert summary_of_ndcg(there) == 0.0  # the item on rank 1 is not relevant there
+    finally:
+        spark.conf.unset("fs.defaultFS")
+        spark.conf.unset(name)
+    assert before.ranking.source == "parquet"
+    assert summary_of_ndcg(before) == 1.0
+
+
+def summary_of_ndcg(found: ndcg_spark.Evaluation) -> float:
+    """The only mean of NDCG."""
+    return found.summary.where("metric = 'ndcg'").collect()[0]["value"]
+
+
+def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """One lacks a column, or has narrower numbers."""
+    rows = [Row(query=query, item=n, score=-n, relevance=n % 3) for n, query in enumerate("aabbcc")]
+    for name, kind in {"item_id": pa.int32(), "country": None}.items():
+        batch = file_rows(rows).append_column("country", pa.array(["x"] * 6))
+        path = write(tmp_path / name, batch.slice(0, 4), n_files=1)
+        other = batch.slice(4).drop_columns([name])
+        other = other if kind is None else other.append_column(name, pa.array([4, 5], kind))
+        pq.write_table(pa.Table.from_batches([other]), Path(path) / "zzz.parquet")
+        found = ndcg_spark.evaluate(path, segments=["country"])
+        assert found.ranking.source == "spark"
+        assert f"{name!r}" in found.ranking.reason
+        assert "zzz.parquet" in found.ranking.reason
+
+
+# --- What is refused
+
+
+def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+    """A bad row, an item twice in a ranking, and a segment with two values; in sorted files and by both outputs."""
+    rows = [Row(query=query, item=f"{n}", score=-n, relevance=n % 3) for query in "abcd" for n in range(5)]
+    batch = file_rows(rows)
+    changes = {
+        "twice": batch.set_column(1, "item_id", pa.array(["0"] * len(rows))),
+        "bad": batch.set_column(2, "score", pa.array([float("nan") if n == 7 else 0.0 for n in range(len(rows))])),
+        "segments": batch.append_column("country", pa.array([n % 2 for n in range(len(rows))])),
+    }
+    for name, its in changes.items():
+        options = {"k": 2, "segments": ["country"] if name == "segments" else []}
+        path = write(tmp_path / name, its, n_files=1, of_a_group=100)
+        said = [
+            refusal(getattr(evaluate_small_parts(data, **options), output))
+            for data in (path, spark.read.parquet(path))
+            for output in ("summary", "rankings")
+        ]
+        assert said[0] is not None
+        assert len({re.sub("query_id=.", "", str(one)) for one in said}) == 1, said  # which is met first differs
+
+
+def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows", file_rows(random_rows(3)))
+    found = evaluate_small_parts(path, null_score="unretrieved")
+    assert refusal(found.rankings) is None
+    changed("score", lambda column: column)(Path(path))
+    assert "changed after the evaluation was planned; evaluate again" in str(refusal(found.summary))
+
+
+# --- The job
+
+
+def test_the_job_accounts_for_every_row_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Segments, weights, and bad rows that are rejected: whoever reads and ranks, to the last bit."""
+    rows = [row for row in random_rows(11, n_queries=40) if row.query != "missing"]
+    batch = file_rows(rows)
+    weight = pa.array([1.0 + len(row.query) for row in rows])
+    country = pa.array([None if row.query.endswith("1") else row.query[-1] for row in rows])
+    batch = batch.append_column("w", weight).append_column("country", country)
+    options = ["--input", write(tmp_path / "rows", batch), "--k", "1,5", "--weight-col", "w"]
+    options += ["--on-invalid", "reject", "--segment-cols", "country", "--json", "-"]
+    choices = (("--source", "parquet"), ("--source", "spark"), ("--strategy", "window"))
+    files, table, window = (done(*options, *choice).json for choice in choices)
+    assert files == table == window
+    assert files["rows"]["rejected"] > 0
+
+
+def test_the_job_says_who_reads_and_why(folder: str) -> None:
+    for source, told in {
+        "parquet": "Parquet files under a local path",
+        "spark": "source=spark was asked for",
+    }.items():
+        ended = mean_ndcg("--input", folder, "--k", "3", "--source", source, "--explain")
+        assert ended.code == 0
+        assert re.search(rf"source +{source}", ended.out), ended.out
+        assert told in ended.out

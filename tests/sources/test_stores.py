@@ -1,0 +1,234 @@
+"""Addresses of object stores, file systems made for them, and the files of a path. No store is asked."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+from support.permissions import bound_by_permissions, closed
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.sources import stores
+from ndcg_spark.sources.listing import data_files, list_files, two_levels
+from ndcg_spark.sources.objects_task import plain_schema
+from ndcg_spark.sources.parquet import FilePart, identify
+from ndcg_spark.sources.stores import StoreAddress, address_of, file_system, refuse_secrets, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("s3://data/rows/a b%20é.parquet", StoreAddress("s3", "data", "rows/a b%20é.parquet")),
+        ("s3a://data/rows/", StoreAddress("s3", "data", "rows")),
+        ("S3N://data", StoreAddress("s3", "data", "")),
+        ("gs://data//rows", StoreAddress("gs", "data", "rows")),
+        ("abfs://c@acct.dfs.core.windows.net/x", StoreAddress("abfss", "c@acct.dfs.core.windows.net", "x")),
+        *[(path, None) for path in ("/data/rows", "rows", "s3:/rows", "s3://", "file:///rows", "dbfs:/rows")],
+        *[(path, None) for path in ("hdfs://node:8020/rows", "/Volumes/a/b/c/rows", "prod.rankings", "s3:x/y")],
+    ],
+)
+def test_addresses_of_stores_are_told_from_other_paths(path: str, expected: StoreAddress | None) -> None:
+    assert address_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("s3a://KEY:SE/CRET@data/rows", "s3a://***@data/rows"),
+        ("s3a://KEY:SECRET@data/rows", "s3a://***@data/rows"),
+        ("hdfs://me:word@node/rows", "hdfs://***@node/rows"),
+        ("abfss://c@a.dfs.core.windows.net/x?sv=2022&sig=abc", "abfss://c@a.dfs.core.windows.net/x?***"),
+        ("s3://data/x?X-Amz-Signature=abc", "s3://data/x?***"),
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_not_shown(path: str, shown: str) -> None:
+    assert without_secrets(path) == shown
+    with pytest.raises(InvalidParameterError) as caught:
+        refuse_secrets(path)
+    assert shown in str(caught.value)
+    for secret in ("SECRET", "CRET", "word", "abc"):
+        assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "abfss://c@a.dfs.core.windows.net/x",
+        "s3://data/a:b@c",
+        "hdfs://node:8020/a@b",
+        "/rows?sig=1",
+        "select 1 as `s3://k:v@b`",
+        "s3://d/?.x",
+    ],
+)
+def test_other_paths_stay_as_they_are(path: str) -> None:
+    refuse_secrets(path)
+    assert without_secrets(path) == path
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that names nothing but a region."""
+    for name in (*stores._S3_SETTINGS, *stores._GS_SETTINGS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    return monkeypatch
+
+
+def made(path: str, **expected: object) -> tuple[str, dict[str, object]]:
+    """The path inside a file system, and some of its options, as it tells them to whoever pickles it."""
+    for make, _ in stores._MAKERS.values():
+        make.cache_clear()
+    store, inside = file_system(path)
+    (options,) = store.__reduce__()[1]
+    return inside, {name: options[name] for name in expected}
+
+
+def test_the_environment_says_where_a_store_is(plain: pytest.MonkeyPatch) -> None:
+    here: dict[str, object] = {"region": "eu-west-3", "endpoint_override": "", "scheme": "https", "anonymous": False}
+    assert made("s3a://data/a b", **here) == ("data/a b", here)
+    plain.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    here |= {"endpoint_override": "127.0.0.1:9000", "scheme": "http"}
+    assert made("s3://data/x", **here) == ("data/x", here)
+    plain.setenv("AWS_ENDPOINT_URL_S3", "https://store.example")
+    plain.delenv("AWS_REGION")
+    plain.setenv("AWS_NO_SIGN_REQUEST", "YES")
+    here = {"region": "", "endpoint_override": "store.example", "scheme": "https", "anonymous": True}
+    assert made("s3://data", **here) == ("data", here)
+    here = {"endpoint_override": "", "scheme": "https", "anonymous": False}
+    assert made("gs://data/x", **here) == ("data/x", here)
+    plain.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:4443")
+    here = {"endpoint_override": "127.0.0.1:4443", "scheme": "http", "anonymous": True}
+    assert made("gs://data/x", **here) == ("data/x", here)
+    for host in ("core.windows.net", "core.chinacloudapi.cn"):
+        here = {"account_name": "acct"} | {f"{kind}_storage_authority": f".{kind}.{host}" for kind in ("dfs", "blob")}
+        assert made(f"abfss://box@acct.dfs.{host}/a/b", **here) == ("box/a/b", here)
+    assert made("abfs://box@acct.dfs.core.chinacloudapi.cn/", **here) == ("box", here)
+
+
+@pytest.mark.parametrize("path", ["s3://data/x", "gs://data/x", "abfss://box@acct.dfs.core.windows.net/x"])
+def test_file_systems_are_made_without_a_request(plain: pytest.MonkeyPatch, path: str) -> None:
+    """Their arguments are those of this pyarrow."""
+    assert isinstance(file_system(path)[0], fs.FileSystem)
+
+
+def test_a_build_without_a_file_system_and_a_container_without_account_are_named(plain: pytest.MonkeyPatch) -> None:
+    def lacking(**_: object) -> None:
+        raise ImportError
+
+    plain.delattr(fs, "GcsFileSystem")
+    with pytest.raises(OSError, match=r"pyarrow [\d.]+ is built without GcsFileSystem"):
+        file_system("gs://not-made-before/x")  # file systems are kept, by bucket
+    with pytest.raises(OSError, match="names no account, as in container@account"):
+        file_system("abfss://box/x")
+
+
+def test_what_travels_to_workers_holds_no_secret(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+    plain.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    file_system("s3://data/x")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    part = FilePart(file=identify(str(tmp_path / "a.parquet")), start=0, end=1)
+    assert b"secret" not in pickle.dumps(part)
+
+
+def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
+    """Spark: a leading dot; a leading underscore without `=`; files that are still being copied."""
+    seen = ["_day=1/a.parquet", "_DAY=2/b.parquet"]
+    hidden = ["_SUCCESS", ".e.parquet", "_f.parquet", "_g/h.parquet", ".day=1/i.parquet", "j.parquet._COPYING_"]
+    for name in seen + hidden:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    found = list_files(str(tmp_path))
+    assert sorted(str(Path(path).relative_to(tmp_path)) for path in found) == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        (("a.parquet", "s/b.parquet"), "data files lie on two levels, as 'a.parquet' and 's/b.parquet'"),
+        (
+            ("day=1/a.parquet", "day=2/hour=3/b.parquet"),
+            "two levels, as 'day=1/a.parquet' and 'day=2/hour=3/b.parquet'",
+        ),
+        (("s/a.parquet", "s/b.parquet"), "'s/a.parquet' is in a folder whose name is not name=value"),
+        (("day=1/s/a.parquet",), "'day=1/s/a.parquet' is in a folder whose name is not name=value"),
+        (("day=/a.parquet",), "is not name=value"),
+        (("day=1/a.parquet", "hour=2/b.parquet"), "folders of one level stand for different columns"),
+    ],
+)
+def test_files_that_spark_may_not_all_read_are_not_listed(tmp_path: Path, files: tuple[str, ...], why: str) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for path in (str(tmp_path), f"{tmp_path}/"):
+        assert why in str(list_files(path))
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path) -> None:
+    """Nor is a link into it one that leads nowhere."""
+    for day in (1, 2):
+        (public_folder / f"day={day}").mkdir()
+        (public_folder / f"day={day}" / "a.parquet").touch()
+    (public_folder / "day=1" / "gone.parquet").symlink_to(public_folder / "nothing")
+    assert len(list_files(str(public_folder))) == 2
+    closed(public_folder / "day=2")
+    with bound_by_permissions():
+        found = list_files(str(public_folder))
+    assert found == f"the files cannot be listed (Permission denied: {public_folder}/day=2)"
+    (public_folder / "links").mkdir()
+    (public_folder / "links" / "b.parquet").symlink_to(public_folder / "day=2" / "a.parquet")
+    with bound_by_permissions():
+        found = list_files(str(public_folder / "links"))
+    assert found == f"the files cannot be listed (Permission denied: {public_folder}/links/b.parquet)"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ([], None),
+        (["a/x.parquet", "b/y.parquet"], None),
+        (["a/b/x.parquet", "a/y.parquet"], ("y.parquet", "b/x.parquet")),
+    ],
+)
+def test_files_on_two_levels_are_named_below_their_folder(files: list[str], found: tuple[str, str] | None) -> None:
+    assert two_levels(files) == found
+
+
+@pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])
+def test_files_of_a_table_with_a_log_are_left_to_spark(tmp_path: Path, mark: str) -> None:
+    (tmp_path / mark).mkdir(parents=True)
+    (tmp_path / "a.parquet").touch()
+    assert list_files(str(tmp_path)) == "not every file below the path belongs to the table"
+    (tmp_path / mark).rename((tmp_path / mark).with_name("_delta_logs"))
+    assert list_files(str(tmp_path)) == [str(tmp_path / "a.parquet")]
+
+
+def test_columns_that_spark_can_get_from_workers() -> None:
+    given = {
+        "q": pa.large_string(),
+        "v": pa.large_list(pa.float32()),
+        "at": pa.timestamp("ns", "Europe/Paris"),
+        "naive": pa.timestamp("us"),
+        "s": pa.struct([("x", pa.int8())]),
+        "d": pa.decimal128(10, 2),
+        "u": pa.uint64(),
+        "category": pa.dictionary(pa.int8(), pa.large_string()),
+    }
+    expected = {
+        "q": pa.string(),
+        "v": pa.list_(pa.float32()),
+        "at": pa.timestamp("us", "UTC"),
+        "d": pa.decimal128(10, 2),
+        "category": pa.string(),
+    }
+    assert plain_schema(pa.schema(given)) == pa.schema(expected)
+
+
+def test_notes_with_a_number_in_their_name_are_no_data() -> None:
+    """Files of Hive have neither a number and an ending nor an ending of a format."""
+    names = ["t/a.parquet", "t/000000_0", "t/notes 2026.txt", "t/README"]
+    assert data_files(names, lambda name: name.endswith(".parquet")) == names[:2]

@@ -1,0 +1,130 @@
+"""Folders of Delta, Iceberg and Hudi tables: their Parquet files hold rows that the tables no longer have."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
+from support.arrow_rows import file_rows
+from support.elsewhere import elsewhere
+from support.main_job import assert_refused, mean_ndcg
+from support.permissions import bound_by_permissions, closed
+from support.random_rankings import random_rows
+
+import ndcg_spark
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.sources import table_folders
+from ndcg_spark.sources.formats import read_table
+
+ROWS = pa.Table.from_batches([file_rows(random_rows(3))])
+MARKS = {"delta": "_delta_log/00000000000000000000.json", "hudi": ".hoodie/hoodie.properties",
+         "iceberg": "metadata/v1.metadata.json"}  # fmt: skip
+
+
+@pytest.fixture(params=MARKS)
+def table(request, tmp_path):
+    """The folder of a table, which has a file in `data/run_date=2026-01-31`, and its format."""
+    root = tmp_path / "runs"
+    mark = root / MARKS[request.param]
+    mark.parent.mkdir(parents=True)
+    mark.write_text("{}")
+    place = root / "data" / "run_date=2026-01-31" / "part-0.parquet"
+    place.parent.mkdir(parents=True)
+    pq.write_table(ROWS, place)
+    return root, request.param
+
+
+PARTS = ("data", "data/run_date=2026-01-31", "data/run_date=2026-01-31/part-0.parquet", "data/*/*.parquet", "*", "")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_files_of_a_table_are_not_read_as_parquet(spark, table, part):
+    root, kind = table
+    with pytest.raises(InputRefusedError, match=f"{kind.capitalize()} table '{root}'.* with format {kind}"):
+        read_table(spark, str(root / part), "parquet")
+
+
+@pytest.mark.parametrize("path", ["{root}", "{root}/", "file:{root}", "file://{root}"])
+def test_the_folder_of_a_table_is_read_as_the_table_it_is(spark, table, path):
+    """This Spark has no reader for it, so that the format it tried shows."""
+    root, kind = table
+    with pytest.raises((InvalidParameterError, InputRefusedError), match=f"format '{kind}'|cannot read {kind}"):
+        read_table(spark, path.format(root=root))
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_path_of_a_table_is_refused_by_the_library(table):
+    root, kind = table
+    with pytest.raises(InputRefusedError, match=f"{kind.capitalize()} table"):
+        ndcg_spark.evaluate(root / "data")
+
+
+@pytest.mark.usefixtures("spark")
+def test_no_output_goes_into_a_table(table, tmp_path):
+    """Its folders may look like those of this job: run_date=.../slice=..."""
+    root, kind = table
+    source = tmp_path / "in.parquet"
+    pq.write_table(ROWS, source)
+    for place in (root, root / "new"):
+        ended = mean_ndcg("--input", source, "--output", place)
+        assert_refused(ended, f"{kind.capitalize()} table", f"USING {kind} LOCATION")
+    assert not (root / "new").exists()
+
+
+def test_other_folders_are_no_tables(spark, tmp_path, monkeypatch):
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    (tmp_path / "metadata").mkdir()  # without a file of Iceberg
+    monkeypatch.chdir(tmp_path)
+    for path in (str(tmp_path), "rows.parquet", ".", "*.parquet", f"file:{tmp_path}", "no/such/path"):
+        assert table_folders.table_folder_of(spark, path) is None
+
+
+def test_places_that_only_spark_reaches(spark, table):
+    """Folders above are looked into where the path shows that they may be a table."""
+    root, kind = table
+    for part in ("", "data/run_date=2026-01-31", "data/part-0.parquet"):
+        found = table_folders.table_folder_of(spark, elsewhere(root / part))
+        assert found == table_folders.TableFolder(kind, elsewhere(root), whole=not part)
+
+
+def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
+    # stands in for: a session of Sail, because that is no package of the tests; scripts/test-matrix has it
+    monkeypatch.setattr(table_folders, "is_there", lambda *_: True)
+    assert table_folders.table_folder_of(spark, "s3://bucket/runs") is None
+
+
+def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
+    """Whether they are of Iceberg is unknown, and old rows would be read."""
+    pq.write_table(ROWS, public_folder / "rows.parquet")
+    closed(public_folder / "metadata")
+    with bound_by_permissions():
+        assert table_folders.table_folder_of(None, str(public_folder)) is None
+    (said,) = caplog.messages
+    assert said.startswith(
+        f"whether {public_folder} is a Delta, Iceberg or Hudi table is unknown (Permission denied)"
+    )
+
+
+def test_a_log_that_is_a_dangling_link_is_a_log(tmp_path):
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    (tmp_path / "_delta_log").symlink_to(tmp_path / "nothing")
+    assert table_folders.table_folder_of(None, str(tmp_path)) == table_folders.TableFolder(
+        "delta", str(tmp_path), True
+    )
+
+
+@pytest.mark.parametrize(("reached", "told"), [("day=", ["missing"]), ("nothing", [])])
+def test_a_folder_above_that_spark_may_not_look_into_is_told(spark, tmp_path, caplog, monkeypatch, reached, told):
+    """As by a policy that shows a part of a bucket. If the folder itself is out of reach, the reader says so."""
+    is_there = table_folders.is_there
+
+    def refusing(session, uri):
+        if reached not in uri:
+            raise AnalysisException("[x] AccessDenied: s3:ListBucket")
+        return is_there(session, uri)
+
+    monkeypatch.setattr(table_folders, "is_there", refusing)
+    assert table_folders.table_folder_of(spark, f"{tmp_path}/missing/day=1") is None
+    unknown = [f"whether {tmp_path}/{one} is a Delta, Iceberg or Hudi table is unknown" for one in told]
+    assert [one.partition(" (")[0] for one in caplog.messages] == unknown
