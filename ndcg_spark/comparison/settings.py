@@ -9,7 +9,6 @@ from itertools import combinations
 
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.settings import SummedMetric
-from ndcg_spark.history.settings import check_margin
 
 UNPAIRED = ("zero", "drop", "error")
 LIFT_INTERVALS = ("fieller", "delta")
@@ -167,3 +166,9 @@ def check_alpha(alpha: float) -> None:
     """Refuse a level of tests that is none."""
     if not 0 < alpha < 1:
         raise InvalidParameterError(f"alpha must lie between 0 and 1; got {alpha}.")
+
+
+def check_margin(margin: float) -> None:
+    """Raise unless a margin is a number from 0 on."""
+    if not 0 <= margin < float("inf"):
+        raise InvalidParameterError(f"margin must be 0 or more; got {margin}.")

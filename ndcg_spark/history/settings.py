@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
 
+from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 
 EPOCH = date(1970, 1, 1)
@@ -216,12 +217,6 @@ def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
     A night may be a day late: many jobs date it by the day before they run.
     """
     return (today - last).days > apart
-
-
-def check_margin(margin: float) -> None:
-    """Raise unless a margin is a number from 0 on."""
-    if not 0 <= margin < float("inf"):
-        raise InvalidParameterError(f"margin must be 0 or more; got {margin}.")
 
 
 def check_confidence(confidence: float) -> None:

@@ -1,8 +1,8 @@
-"""The shape of the source: layers, Spark Connect, length of functions, and what tests replace.
+"""The shape of the source: rooms, Spark Connect, length of functions, and what tests replace.
 
-Imports go down the layers, nothing needs a classic Spark session, functions fit on a screen. Tests say why something
-answers in place of what the package relies on. Each rule is applied to the whole package, or to all tests, and to
-small bad samples that it has to object to.
+Imports go down the rooms, and each kind of module makes do with what it may import; nothing needs a classic Spark
+session, functions fit on a screen. Tests say why something answers in place of what the package relies on. Each rule
+is applied to the whole package, or to all tests, and to small bad samples that it has to object to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import sys
 
 import pytest
 from support.source_rules import (
+    AGAINST_THE_ORDER,
     HEAVY,
+    KINDS,
     LAYER_RULES,
     MAX_FUNCTION_LINES,
     PACKAGE,
@@ -21,22 +23,29 @@ from support.source_rules import (
     TEST_RULES,
     Source,
     classic_only_names,
+    exception_of,
     foreign_imports,
     heavy_root_imports,
+    imports_of_later_kinds,
+    kind_of,
     long_functions,
     misplaced_modules,
+    own_imports,
+    room_of,
     sources_in,
     unexplained_stand_ins,
     unpacked_functions,
     upward_imports,
 )
 
+METRICS = "ndcg_spark.metrics.kernels"
+
 # ------------------------------------------------------------------------------------- the package obeys them
 
 
 def test_there_is_a_package_to_look_at():
     modules = {source.module for source in sources_in(PACKAGE)}
-    assert {PACKAGE, f"{PACKAGE}.errors", f"{PACKAGE}.kernels"} <= modules
+    assert {PACKAGE, f"{PACKAGE}.errors", f"{PACKAGE}.core.exact"} <= modules
 
 
 @pytest.mark.parametrize("rule", LAYER_RULES, ids=lambda rule: rule.__name__)
@@ -64,11 +73,23 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_what_workers_run_loads_no_spark():
     """Of Spark's own Python, a worker gets what its batches need."""
-    modules = [source.module for source in sources_in(PACKAGE) if source.module.startswith(f"{PACKAGE}.worker")]
+    last = next(at for at, kind in enumerate(KINDS) if kind.name == "tasks")
+    named = [source.module for source in sources_in(PACKAGE) if source.module != PACKAGE]
+    modules = [module for module in named if kind_of(module) <= last]
     code = f"import sys, {', '.join(modules)}; print('pyspark' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    assert len(modules) > 20
+    assert len(modules) > 100
     assert ended.stdout.split() == ["False"]
+
+
+def test_each_exception_to_the_order_of_rooms_is_needed():
+    found = {
+        exception_of(source.module, name)
+        for source in sources_in(f"{PACKAGE}/jobs")
+        for _, name in own_imports(source)
+        if room_of(name) < room_of(source.module)
+    }
+    assert found == AGAINST_THE_ORDER
 
 
 def test_every_public_name_is_there():
@@ -96,58 +117,71 @@ def stand_in(value: str, before: str = "") -> Source:
 @pytest.mark.parametrize(
     ("rule", "source"),
     [
-        pytest.param(misplaced_modules, Source("ndcg_spark.helpers", ""), id="module without a layer"),
+        pytest.param(misplaced_modules, Source("ndcg_spark.helpers", ""), id="module without a room"),
+        pytest.param(upward_imports, Source(f"{METRICS}.dcg", "import ndcg_spark.evaluation.settings"), id="import"),
+        pytest.param(upward_imports, Source("ndcg_spark.errors", "from ndcg_spark.core import exact"), id="from"),
+        pytest.param(upward_imports, Source("ndcg_spark.core.a", "from ndcg_spark import tables"), id="the package"),
+        pytest.param(upward_imports, Source("ndcg_spark.core.a", "from ..tables import writing"), id="relative"),
+        pytest.param(upward_imports, Source("ndcg_spark.core", "from .. import tables", True), id="in an __init__"),
+        pytest.param(
+            upward_imports, Source("ndcg_spark.tables.a", "def f():\n    import ndcg_spark.jobs"), id="in a function"
+        ),
+        pytest.param(upward_imports, Source("ndcg_spark.core.a", "import ndcg_spark"), id="the package itself"),
+        pytest.param(
+            upward_imports, Source("ndcg_spark.core.a", "from ndcg_spark import evaluate"), id="a lazy name"
+        ),
         pytest.param(
             upward_imports,
-            Source("ndcg_spark.metrics.kernels.dcg", "import ndcg_spark.evaluation.settings"),
-            id="import",
+            Source("ndcg_spark.evaluation.api", "from ndcg_spark.comparison.api import compare"),
+            id="a feature above",
         ),
-        pytest.param(upward_imports, Source("ndcg_spark.errors", "from ndcg_spark.kernels import dcg"), id="from"),
         pytest.param(
             upward_imports,
-            Source("ndcg_spark.evaluation.settings", "from ndcg_spark import spark"),
-            id="from the package",
+            Source("ndcg_spark.jobs.logs", "from ndcg_spark.evaluation.settings import Columns"),
+            id="jobs, where it is no exception",
         ),
         pytest.param(
-            upward_imports, Source("ndcg_spark.evaluation.settings", "from .spark import ranking"), id="relative"
+            imports_of_later_kinds,
+            Source("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import totals"),
+            id="kernel tasks",
         ),
-        pytest.param(upward_imports, Source("ndcg_spark.kernels", "from .. import spark", True), id="in an __init__"),
-        pytest.param(upward_imports, Source("ndcg_spark.spark.a", "from ..tables import write"), id="two dots"),
         pytest.param(
-            upward_imports,
-            Source("ndcg_spark.tables", "def f():\n    import ndcg_spark.cli"),
-            id="in a function",
+            imports_of_later_kinds,
+            Source("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.expressions import named"),
+            id="tasks frames",
         ),
-        pytest.param(upward_imports, Source("ndcg_spark.worker", "import ndcg_spark"), id="the package itself"),
         pytest.param(
-            upward_imports, Source("ndcg_spark.worker", "from ndcg_spark import evaluate"), id="a lazy name"
+            imports_of_later_kinds,
+            Source("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.command.inputs import opened"),
+            id="frames command",
+        ),
+        pytest.param(
+            imports_of_later_kinds,
+            Source("ndcg_spark.evaluation.settings", "from ndcg_spark.core.exact import to_limbs"),
+            id="settings kernel",
         ),
         pytest.param(
             foreign_imports,
-            Source("ndcg_spark.worker.score", "from pyspark.sql import Row"),
-            id="worker pyspark",
+            Source("ndcg_spark.evaluation.tasks.a", "from pyspark.sql import Row"),
+            id="tasks pyspark",
         ),
-        pytest.param(
-            foreign_imports, Source("ndcg_spark.evaluation.settings", "import numpy as np"), id="plan numpy"
-        ),
-        pytest.param(
-            foreign_imports, Source("ndcg_spark.metrics.kernels.dcg", "import pyarrow"), id="kernel pyarrow"
-        ),
+        pytest.param(foreign_imports, Source("ndcg_spark.evaluation.settings", "import numpy"), id="settings numpy"),
+        pytest.param(foreign_imports, Source(f"{METRICS}.dcg", "import pyarrow"), id="kernel pyarrow"),
         pytest.param(foreign_imports, Source("ndcg_spark.errors", "import numpy"), id="errors numpy"),
-        pytest.param(foreign_imports, Source("ndcg_spark.spark.a", "import click"), id="spark click"),
+        pytest.param(foreign_imports, Source("ndcg_spark.core.streams", "import click"), id="frames click"),
         pytest.param(heavy_root_imports, Source(PACKAGE, "import numpy as np", True), id="root numpy"),
-        pytest.param(heavy_root_imports, Source(PACKAGE, "from .spark import scoring", True), id="root own module"),
+        pytest.param(heavy_root_imports, Source(PACKAGE, "from .core import exact", True), id="root own module"),
         pytest.param(
             heavy_root_imports,
             Source(PACKAGE, "try:\n    import pyspark\nexcept E:\n    pass", True),
             id="in try",
         ),
-        pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "df.rdd.count()"), id="rdd"),
-        pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "spark.sparkContext"), id="sparkContext"),
-        pytest.param(classic_only_names, Source("ndcg_spark.cli", "getattr(df, '_jdf')"), id="getattr"),
+        pytest.param(classic_only_names, Source("ndcg_spark.core.a", "df.rdd.count()"), id="rdd"),
+        pytest.param(classic_only_names, Source("ndcg_spark.core.a", "spark.sparkContext"), id="sparkContext"),
+        pytest.param(classic_only_names, Source("ndcg_spark.jobs.a", "getattr(df, '_jdf')"), id="getattr"),
         pytest.param(
             unpacked_functions,
-            Source("ndcg_spark.spark.a", "rows.mapInArrow(make_scorer(), schema=s)"),
+            Source("ndcg_spark.core.a", "rows.mapInArrow(make_scorer(), schema=s)"),
             id="unpacked",
         ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
@@ -173,31 +207,34 @@ def test_a_rule_objects_to(rule, source):
     [
         pytest.param(
             upward_imports,
-            Source("ndcg_spark.evaluation.settings", "from ndcg_spark.conventions import Convention"),
-            id="same layer",
+            Source("ndcg_spark.evaluation.tasks.a", "from ndcg_spark.evaluation.settings import Columns"),
+            id="same room",
         ),
-        pytest.param(upward_imports, Source("ndcg_spark.cli", "from ndcg_spark.errors import E"), id="far below"),
+        pytest.param(upward_imports, Source("ndcg_spark.jobs", "from ndcg_spark.errors import E"), id="far below"),
+        pytest.param(
+            imports_of_later_kinds,
+            Source("ndcg_spark.metrics.a", "def values(k):\n    from ndcg_spark.metrics.kernels import lists"),
+            id="a kernel that is loaded with the first value",
+        ),
         pytest.param(
             upward_imports,
             Source("ndcg_spark.tables", "from ndcg_spark._version import __version__"),
             id="version",
         ),
-        pytest.param(
-            foreign_imports, Source("ndcg_spark.metrics.kernels.dcg", "import math\nimport numpy"), id="kernel numpy"
-        ),
+        pytest.param(foreign_imports, Source(f"{METRICS}.dcg", "import math\nimport numpy"), id="kernel numpy"),
         pytest.param(
             heavy_root_imports, Source(PACKAGE, "from ndcg_spark.errors import NdcgError", True), id="errors"
         ),
         pytest.param(heavy_root_imports, Source(PACKAGE, "def __getattr__(n):\n    import numpy", True), id="lazy"),
         pytest.param(
             heavy_root_imports,
-            Source(PACKAGE, "if TYPE_CHECKING:\n    from .spark import a", True),
+            Source(PACKAGE, "if TYPE_CHECKING:\n    from .core import a", True),
             id="types",
         ),
-        pytest.param(classic_only_names, Source("ndcg_spark.spark.a", "rdd = 1  # .rdd"), id="a name, a comment"),
+        pytest.param(classic_only_names, Source("ndcg_spark.core.a", "rdd = 1  # .rdd"), id="a name, a comment"),
         pytest.param(
             unpacked_functions,
-            Source("ndcg_spark.spark.a", "rows.mapInArrow(as_shipped(f), schema=s)"),
+            Source("ndcg_spark.core.a", "rows.mapInArrow(as_shipped(f), schema=s)"),
             id="packed",
         ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),

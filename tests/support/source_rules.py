@@ -1,4 +1,6 @@
-"""Rules about the source: layers, Spark Connect, length of functions, stand-ins. `test_layers.py` applies them.
+"""Rules about the source: rooms, kinds of modules, Spark Connect, length of functions, stand-ins.
+
+`test_layers.py` applies them.
 
 A file is one idea, as long as that idea takes: there is no rule about its length.
 
@@ -12,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -26,37 +29,66 @@ HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "scipy"})
 CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Modules on one level: they may import each other, what is below, and `third_party` projects."""
+ROOMS = (
+    "main", "commands", "ml", "mlflow", "reports", "business", "diagnosis", "history", "comparison", "retrieval",
+    "clicks", "judgments", "evaluation", "jobs", "tables", "metrics", "sources", "conventions", "core", "errors",
+    "_version",
+)  # fmt: skip
+"""Top to bottom: each imports itself and what stands behind it. A room that is not among them has to get a place."""
+AGAINST_THE_ORDER = frozenset({
+    ("jobs.accounts", "evaluation.command.duplicates"), ("jobs.accounts", "evaluation.frames.checks"),
+    ("jobs.config", "evaluation.gates"), ("jobs.config", "evaluation.settings"),
+    ("jobs.options", "judgments.settings"), ("jobs.outputs", "evaluation.command.inputs"),
+    ("jobs.outputs", "evaluation.command.metric_table"), ("jobs.report", "evaluation.settings"),
+    ("jobs.report", "history.settings"),
+})  # fmt: skip
+"""What `jobs` imports of rooms above it, until a job is data: the module there, and the one above."""
 
-    modules: frozenset[str]
+
+@dataclass(frozen=True)
+class Kind:
+    """Modules that may import each other, those of earlier kinds, and `third_party` projects."""
+
+    name: str
+    modules: tuple[str, ...]
     third_party: frozenset[str] | None
 
 
-# Top to bottom. A module that is in none of them has to be given a place here.
-LAYERS = (
-    Layer(frozenset({"cli"}), ANYTHING),
-    Layer(
-        frozenset(
-            {"comparison", "diagnosis", "evaluation", "explanation", "gates", "ml", "mlflow", "reporting", "tables"}
-        ),
-        ANYTHING,
-    ),
-    Layer(frozenset({"spark"}), frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"})),
-    Layer(frozenset({"worker"}), frozenset({"numpy", "pandas", "pyarrow"})),
-    Layer(
-        frozenset(
-            {"comparison_plan", "conventions", "judgment_plans", "nightly_plans", "plan", "position_plan"}
-            | {"retrieval_plan"}
+KINDS = (
+    Kind(
+        "light",
+        (
+            "*.settings", "conventions", "conventions.convention", "conventions.forms", "conventions.presets",
+            "conventions.words", "core", "core.redaction", "errors", "metrics", "metrics.[!k]*",
+            "metrics.kernels.exposure", "sources", "sources.references", "_version",
         ),
         frozenset(),
     ),
-    Layer(frozenset({"metrics"}), frozenset({"numpy"})),
-    Layer(frozenset({"kernels"}), frozenset({"numpy", "scipy"})),
-    Layer(frozenset({"errors", "redaction", "references"}), frozenset()),
-    Layer(frozenset({"_version"}), frozenset()),
-)
+    Kind(
+        "kernels",
+        (
+            "*.kernels", "*.kernels.*", "conventions.discounts", "conventions.gains", "core.bits", "core.distances",
+            "core.exact", "core.moments", "core.ragged", "core.student", "core.top_k",
+        ),
+        frozenset({"numpy", "scipy"}),
+    ),
+    Kind(
+        "tasks",
+        (
+            "*.tasks", "*.tasks.*", "core.batches", "core.entries", "core.hashing", "evaluation.items.catalogue_task",
+            "evaluation.items.item_features", "evaluation.items.listed_items", "sources.footers", "sources.listing",
+            "sources.objects_task", "sources.parquet", "sources.stores",
+        ),
+        frozenset({"numpy", "pandas", "pyarrow"}),
+    ),
+    Kind(
+        "frames",
+        ("*.frames", "*.frames.*", "core.*", "evaluation.items", "evaluation.items.*", "sources.*"),
+        frozenset({"py4j", "pyspark", "numpy", "pandas", "pyarrow"}),
+    ),
+    Kind("others", ("*",), ANYTHING),
+)  # fmt: skip
+"""What a module is, by its name below the package: the first that fits. In rooms of features a file is named so."""
 # __init__ may import only these when it is itself imported; everything else is looked up when first used.
 LIGHT = frozenset({f"{PACKAGE}.errors", f"{PACKAGE}._version"})
 
@@ -121,46 +153,78 @@ def run_at_import(body: list[ast.stmt]) -> Iterator[ast.AST]:
             yield from run_at_import(handler.body)
 
 
-def level_of(module: str) -> int | None:
-    """Index of the layer of `ndcg_spark.a.b`, by its `a`; None if the table has no place for it."""
+def room_of(module: str) -> int | None:
+    """Place of the room of `ndcg_spark.a.b` in the order, by its `a`; None if it has none."""
     part = module.split(".")[1]
-    return next((level for level, layer in enumerate(LAYERS) if part in layer.modules), None)
+    return ROOMS.index(part) if part in ROOMS else None
+
+
+def kind_of(module: str) -> int:
+    """Place of what a module is in `KINDS`."""
+    name = module.removeprefix(f"{PACKAGE}.")
+    return next(at for at, kind in enumerate(KINDS) if any(fnmatchcase(name, one) for one in kind.modules))
+
+
+def own_imports(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
+    """(line, module) of each import of the package; of a name that is no module, the module that it is in."""
+    for line, name in imported_modules(source, nodes):
+        if name.split(".")[0] == PACKAGE:
+            path = PROJECT_ROOT.joinpath(*name.split("."))
+            yield line, name if path.is_dir() or path.with_suffix(".py").is_file() else name.rpartition(".")[0]
 
 
 # ------------------------------------------------------------------------------------------------------ rules
 
 
 def misplaced_modules(source: Source) -> list[str]:
-    if source.module == PACKAGE or level_of(source.module) is not None:
+    if source.module == PACKAGE or room_of(source.module) is not None:
         return []
-    return [f"{source.module} is in no layer: give it a place in LAYERS"]
+    return [f"{source.module} is in no room: give it a place in ROOMS"]
 
 
 def upward_imports(source: Source) -> list[str]:
-    """Imports of a higher layer, or of the package itself, whose lazy names reach every layer."""
+    """Imports of a room above, or of the package itself, whose lazy names reach every room."""
     if source.module == PACKAGE:
         return []
-    own_level = level_of(source.module)
-    findings = []
-    for line, name in imported_modules(source):
-        if name.split(".")[0] != PACKAGE:
-            continue
-        target_level = level_of(name) if "." in name else None
-        if target_level is None:
-            findings.append(f"{source.module}:{line} imports {name}, which is a name of the package, not of a layer")
-        elif own_level is not None and target_level < own_level:
-            findings.append(f"{source.module}:{line} imports {name}, which is above it")
+    own, findings = room_of(source.module), []
+    for line, name in own_imports(source):
+        room = room_of(name) if "." in name else None
+        if room is None:
+            findings.append(f"{source.module}:{line} imports {name}, which is a name of the package, not of a room")
+        elif own is not None and room < own and exception_of(source.module, name) not in AGAINST_THE_ORDER:
+            findings.append(f"{source.module}:{line} imports {name}, which is in a room above")
     return findings
 
 
-def foreign_imports(source: Source) -> list[str]:
-    """Imports of other projects that the layer must do without."""
-    level = None if source.module == PACKAGE else level_of(source.module)
-    if level is None or LAYERS[level].third_party is ANYTHING:
+def exception_of(module: str, imported: str) -> tuple[str, str]:
+    """How `AGAINST_THE_ORDER` writes an import."""
+    return module.removeprefix(f"{PACKAGE}."), imported.removeprefix(f"{PACKAGE}.")
+
+
+def imports_of_later_kinds(source: Source) -> list[str]:
+    """Imports of what needs more than the module may: a kernel that imports frames.
+
+    Of light modules those count that importing them runs: a metric imports its kernel with its first value.
+    """
+    if source.module == PACKAGE:
         return []
-    allowed = LAYERS[level].third_party | sys.stdlib_module_names | {PACKAGE}
+    own = kind_of(source.module)
+    nodes = run_at_import(source.tree.body) if own == 0 else None
     return [
-        f"{source.module}:{line} imports {name}, which its layer must do without"
+        f"{source.module}:{line} imports {name}, which is of {KINDS[kind_of(name)].name}"
+        for line, name in own_imports(source, nodes)
+        if name != PACKAGE and kind_of(name) > own
+    ]
+
+
+def foreign_imports(source: Source) -> list[str]:
+    """Imports of other projects that what the module is must do without."""
+    kind = KINDS[-1] if source.module == PACKAGE else KINDS[kind_of(source.module)]
+    if kind.third_party is ANYTHING:
+        return []
+    allowed = frozenset(kind.third_party) | sys.stdlib_module_names | {PACKAGE}
+    return [
+        f"{source.module}:{line} imports {name}, which {kind.name} must do without"
         for line, name in imported_modules(source)
         if name.split(".")[0] not in allowed
     ]
@@ -301,6 +365,7 @@ def _passes_on(value: ast.expr, name: str, tree: ast.Module) -> bool:
 LAYER_RULES = (
     misplaced_modules,
     upward_imports,
+    imports_of_later_kinds,
     foreign_imports,
     heavy_root_imports,
     classic_only_names,
