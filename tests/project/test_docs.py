@@ -39,10 +39,10 @@ def test_the_architecture_names_what_is_there(file, name):
 
 
 REASONS = {
-    "tables": ("evaluation/tasks/valid_rows.py", r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
-    "judgments": ("spark/judgments/*s.py", r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
+    "tables": (("evaluation/tasks/valid_rows.py",), r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
+    "judgments": (("core/bad_rows.py", "judgments/frames/*s.py"), r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
     "position_bias": (
-        "clicks/frames/impressions.py",
+        ("clicks/frames/impressions.py",),
         r'\("(\w+_\w+)", (?:named|position|propensity|click|F\.|\()',
     ),
 }
@@ -51,7 +51,7 @@ REASONS = {
 @pytest.mark.parametrize("page", REASONS)
 def test_every_reason_of_a_bad_row_is_documented(page):
     places, pattern = REASONS[page]
-    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob(places))
+    code = "\n".join(path.read_text(encoding="utf-8") for place in places for path in PACKAGE.glob(place))
     reasons = {name for found in re.findall(pattern, code) for name in ([found] if isinstance(found, str) else found)}
     documented = set(re.findall(r"`(\w+)`", (DOCS / f"{page}.md").read_text(encoding="utf-8")))
     assert len(reasons - {""}) >= 5

@@ -53,9 +53,12 @@ def texts_in(source: Source) -> Iterator[ast.Constant]:
             yield node
 
 
+OF_COMMANDS = re.compile(rf"{PACKAGE}\.(main|commands|jobs|\w+\.command)\b")
+
+
 def flags_named(source: Source) -> list[str]:
-    """Places of the library where a text names a flag."""
-    if source.module.startswith(f"{PACKAGE}.cli"):
+    """Places of the library where a text names a flag: not of commands, nor of what they share."""
+    if OF_COMMANDS.match(source.module):
         return []
     return [
         f"{source.module}:{node.lineno} names {flag}"
