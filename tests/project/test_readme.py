@@ -25,7 +25,7 @@ OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages"
 OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
 OF_SCRIPTS = {
     flag
-    for name in ("bench", "demo_report", "faults", "mutate", "refusals")
+    for name in ("bench", "demo_report", "faults", "mutate", "refusals", "size")
     for flag in re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / f"{name}.py").read_text(encoding="utf-8"))
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
