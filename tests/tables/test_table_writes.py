@@ -382,6 +382,32 @@ def test_a_view_whose_table_is_gone_is_named(spark):
         spark.sql("DROP VIEW writes_view")
 
 
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["dropped", "made again without the column"])
+def test_a_table_that_loses_a_new_column_before_it_is_written(spark, tmp_path, monkeypatch, is_made_again):
+    """Somebody drops it just after the column was added: it is made anew, unless somebody makes the old one, too."""
+    one, add = Table(spark, "table", tmp_path / "lost"), writing.add_columns
+    one.write(rows(spark, 1))
+
+    def add_and_lose(*arguments):
+        add(*arguments)
+        spark.sql(f"DROP TABLE {one.reference}")
+        if is_made_again:
+            stored = stamped(rows(spark, 1), NIGHT, [""]).drop("run_date", "slice").schema
+            assert create_table(spark, one.reference, stored, "table")
+
+    monkeypatch.setattr(writing, "add_columns", add_and_lose)
+    new = rows(spark, 2).withColumn("more", F.lit(7))
+    try:
+        if is_made_again:
+            with pytest.raises(OutputRefusedError, match="was dropped or altered by somebody else"):
+                one.write(new)
+        else:
+            one.write(new)
+            assert one.values() == [("shop", "", 2, 5)]
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {one.reference}")
+
+
 @pytest.mark.parametrize("table", ["table"], indirect=True)
 def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch):
     create = writing.create_table
