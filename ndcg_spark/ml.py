@@ -198,7 +198,7 @@ class NdcgEvaluator(
     def _metric(self) -> MetricAt:
         name = self.getMetricName()
         (asked, *others), _ = metrics_of(name, self.getK())
-        if {one.metric for one in others} - set(asked.metric.comes_with):
+        if others:
             raise InvalidParameterError(f"metricName must name one metric at one cutoff; got {name!r}.")
         if asked.metric.needs:
             needs = ", ".join(map(str, asked.metric.needs))

@@ -14,7 +14,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
-from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
+from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
 
 STRATEGIES = ("auto", "engine", "window")
 SOURCES = ("auto", "spark", "parquet")
@@ -321,7 +321,7 @@ class EvaluationPlan:
     @property
     def metric_columns(self) -> tuple[str, ...]:
         """Columns of values in per-query tables."""
-        return tuple(dict.fromkeys(metric.column for metric in (*GAINS, *(metric for metric, _ in self.scored))))
+        return value_columns(metric for metric, _ in self.scored)
 
     @property
     def summed_metrics(self) -> tuple[SummedMetric, ...]:

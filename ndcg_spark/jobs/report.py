@@ -22,8 +22,7 @@ NEARLY_CONSTANT = 0.5
 
 def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
     """Order of summary rows: runs, overall before segments, segments by name, metrics, cutoffs; null last."""
-    first = SHOWN_FIRST
-    metric = first.index(row["metric"]) if row["metric"] in first else len(first)
+    metric = SHOWN_FIRST.index(row["metric"]) if row["metric"] in SHOWN_FIRST else len(SHOWN_FIRST)
     k = math.inf if row["k"] is None else row["k"]
     return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, row["metric"], k
 

@@ -4,8 +4,3 @@
 in tables come from anywhere: `wording.plain` takes control characters out where a row is read, and every output
 escapes them.
 """
-
-from ndcg_spark.reports.assembly import Report, report
-from ndcg_spark.reports.limits import ReportLimits
-
-__all__ = ["Report", "ReportLimits", "report"]

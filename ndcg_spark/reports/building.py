@@ -96,8 +96,8 @@ def last_seen_of(run: str, night: date) -> Absent:
 
 def sort_key(metric: str, k: int | None) -> tuple[Any, ...]:
     """Order of metrics: NDCG, DCG and IDCG first; cutoffs rise, and the whole list comes last."""
-    first = SHOWN_FIRST
-    return (first.index(metric) if metric in first else len(first), metric, k is None, k or 0)
+    first = SHOWN_FIRST.index(metric) if metric in SHOWN_FIRST else len(SHOWN_FIRST)
+    return (first, metric, k is None, k or 0)
 
 
 def headline_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, int | None]:

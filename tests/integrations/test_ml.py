@@ -113,6 +113,7 @@ def test_what_a_missing_prediction_counts(spark, missing, expected, absent):
     [
         ({"metricName": "ndgc"}, "did you mean 'ndcg'"),
         ({"metricName": "ndcg@5,ap"}, "one metric"),
+        ({"metricName": "ndcg@5,dcg@5"}, "one metric"),
         ({"metricName": "coverage@5"}, "ndcg_spark.evaluate"),
         ({"k": 0}, "k must be"),
         ({"k": [1, 2]}, "k must be"),

@@ -161,6 +161,11 @@ def stand_in(value: str, before: str = "") -> Source:
             id="settings kernel",
         ),
         pytest.param(
+            imports_of_later_kinds,
+            Source("ndcg_spark.reports", "from ndcg_spark.reports.assembly import report", True),
+            id="a room that loads what is in it",
+        ),
+        pytest.param(
             foreign_imports,
             Source("ndcg_spark.evaluation.tasks.a", "from pyspark.sql import Row"),
             id="tasks pyspark",

@@ -36,7 +36,7 @@ def explain_job(inputs: Inputs, config: JobConfig) -> str:
     lines = [
         f"input        {inputs.name}",
         f"cutoffs      {cutoffs} (all in one pass)",
-        f"metrics      {', '.join(map(str, plan.metrics)) or 'ndcg, dcg, idcg'}",
+        f"metrics      {', '.join(map(str, plan.reported)) if plan.metrics else 'ndcg, dcg, idcg'}",
         f"convention   {plan.convention} (digest {plan.convention.digest}; {choices})",
         f"segments     {segments}",
         f"strategy     {ranking.strategy}",

@@ -317,7 +317,7 @@ def _with_topics(rankings: DataFrame, plan: EvaluationPlan, rows: DataFrame) -> 
     keys = dict(canonical_names(plan).query)
     if RUN in rows.columns:  # rows of one run may be left out where those of another are not
         keys[RUN] = RUN
-    of_topics = [one.metric for one in plan.metrics if TOPICS in one.metric.needs]
+    of_topics = [one.metric for one in plan.reported if TOPICS in one.metric.needs]
     level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
     relevance, topics = F.col(RELEVANCE).cast("double"), F.col(TOPICS_COLUMN)
     entry = F.struct(

@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.ranked_lists import read_lists, refuse_query, relevance_lists
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
 from ndcg_spark.metrics.kernels.gain_lists import GainLists
-from ndcg_spark.metrics.normalized_gain import GAINS
+from ndcg_spark.metrics.normalized_gain import value_columns
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
@@ -49,7 +49,7 @@ class ScoringTask:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns of values; null at cutoffs at which their metric is not asked for."""
-        return tuple(dict.fromkeys(metric.column for metric in (*GAINS, *(metric for metric, _ in self.metrics))))
+        return value_columns(metric for metric, _ in self.metrics)
 
 
 def dropped(convention: Convention) -> tuple[str, ...]:
