@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.api import Evaluation, evaluate
     from ndcg_spark.evaluation.frames.functions import dcg, ndcg
     from ndcg_spark.evaluation.frames.inspection import rank_rows
-    from ndcg_spark.evaluation.frames.rank import rank_queries
+    from ndcg_spark.evaluation.frames.ranking import rank_queries
     from ndcg_spark.evaluation.frames.scoring import score_queries
     from ndcg_spark.evaluation.frames.summary import merge_summaries, summarize, summarize_rankings
     from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
@@ -85,7 +85,7 @@ _HOMES = {
     "plain_refusals": "core.failures",
     "propensity_table": "clicks.frames.propensities",
     "rank_by_retrieval": "retrieval.frames",
-    "rank_queries": "evaluation.frames.rank",
+    "rank_queries": "evaluation.frames.ranking",
     "rank_rows": "evaluation.frames.inspection",
     "rating_agreement": "judgments.frames.agreement",
     "rating_pairs": "judgments.frames.agreement",

@@ -30,7 +30,7 @@ STEPS = (
     (
         "4  Merge and score",
         WORKER,
-        "evaluation/tasks/merging.py",
+        "evaluation/tasks/partial_ranking.py",
         ("all of a query meets:", "merge partial rankings", "look up judgments", "refuse duplicates", "NDCG"),
     ),
     (

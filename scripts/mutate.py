@@ -156,8 +156,7 @@ TOPICS: Mapping[str, Topic] = {
             "core/bad_rows.py",
             "judgments/frames/*.py",
             "clicks/frames/impressions.py",
-            "evaluation/frames/arrays.py",
-            "evaluation/frames/duplicates.py",
+            "evaluation/frames/ranking.py",
             "comparison/tasks/pairing.py",
         ),
         tests=(

@@ -189,7 +189,7 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
 
 
 def rankings(queries: Queries, convention: Convention) -> pa.RecordBatch:
-    """The batch that Spark would hand to a worker: one row a query; see `evaluation/frames/rank.py`."""
+    """The batch that Spark would hand to a worker: one row a query; see `evaluation/frames/ranking.py`."""
     cells = [_ranking(query, rows, convention) for query, rows in queries.items()]
     lists = pa.list_(pa.float64())
     types = {"ranked": lists, "ideal": lists, "scores": lists, "tied": pa.list_(pa.int64())}

@@ -2,7 +2,7 @@
 
 A value is cut into whole numbers (limbs) of units that fall by 2^32. Limbs add as 64-bit integers, which Spark keeps
 in a hash table of fixed width; only what lies below the last unit is cut off, of each value by itself. See also
-`kernels.exact`, which does the same in NumPy.
+`core.exact`, which does the same in NumPy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions on their way to Python workers, which may not have what the functions need."""
+"""What Python workers are given: functions, whose packages they may not have, and schemas of Arrow batches."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ndcg_spark.core.batches import BatchFunction
+from ndcg_spark.core.exchange import EXCHANGE_SCHEMA
 from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, WORKERS_RUN
+from ndcg_spark.core.session_settings import session_time_zone
 
 
 def as_shipped(function: BatchFunction) -> BatchFunction:
@@ -53,3 +60,26 @@ def as_shipped(function: BatchFunction) -> BatchFunction:
 def _pickled(function: BatchFunction) -> bytes:
     content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
     return content
+
+
+EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
+_TAKES_ZONE = "timezone" in signature(to_arrow_schema).parameters
+
+
+def arrow_schema(schema: T.StructType, spark: SparkSession) -> pa.Schema:
+    """Translate a schema as Spark does for its workers: timestamps are in the time zone of the session."""
+    zone = session_time_zone(spark)
+    options: dict[str, Any] = {"timezone": zone} if _TAKES_ZONE else {}
+    found = to_arrow_schema(schema, **options)
+    return pa.schema([field.with_type(_in_zone(field.type, zone)) for field in found])
+
+
+def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
+    """Put timestamps in a zone; before Spark took one, it named UTC for all of them."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, tz=zone)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_zone(kind.value_type, zone)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_zone(field.type, zone)) for field in kind])
+    return kind

@@ -16,13 +16,12 @@ from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.diagnosis.tasks.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.frames.arrays import Arrays
-from ndcg_spark.evaluation.frames.rank import Ranking, long_rows, valid_only
+from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import per_query_schema, scoring_task
 from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summing_task
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
+from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 
 MOST_RANKS = 50

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.frames.rank import Ranking, choose_ranking
+from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.settings import (
     Columns,
     EvaluationPlan,

@@ -14,7 +14,7 @@ from ndcg_spark.core.expressions import columns_of
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import EvaluationOptions, evaluation_plan
-from ndcg_spark.evaluation.frames.rank import choose_ranking
+from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of
 

@@ -1,13 +1,42 @@
-"""How the lists of a run spread over the catalogue."""
+"""How the lists of a run spread over the catalogue: from how many items were listed how often.
+
+The state is a histogram: so many items were in so many lists. It stays small for any catalogue. Counts per item merge
+by adding them, histograms of disjoint sets of items by adding those.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
 
 from ndcg_spark.metrics.base import CatalogueMetric, NamedMetric
-from ndcg_spark.metrics.kernels.exposure import Exposure, coverage, entropy, gini, outside_share
 
 SOURCE = "Shani and Gunawardana, Recommender Systems Handbook, 2011, doi:10.1007/978-0-387-85820-3_8"
+
+
+class Exposure(NamedTuple):
+    """Exposures of the items of a catalogue.
+
+    Parameters
+    ----------
+    items_by_count : dict from int to int
+        How many items of the catalogue are in how many lists, for each number of lists above 0.
+    n_items : int
+        Items of the catalogue, listed or not.
+    outside : int
+        Places in lists that are filled by items outside the catalogue.
+    """
+
+    items_by_count: dict[int, int]
+    n_items: int
+    outside: int = 0
+
+    @property
+    def places(self) -> int:
+        """Places in lists that are filled by items of the catalogue."""
+        return sum(count * items for count, items in self.items_by_count.items())
 
 
 @dataclass(frozen=True)
@@ -19,8 +48,15 @@ class OutsideCatalogue(CatalogueMetric):
     source = "definition"
 
     def value(self, exposure: Exposure) -> float | None:
-        """Places outside over all places."""
-        return outside_share(exposure)
+        """Places outside over all places; None if nothing is listed.
+
+        Examples
+        --------
+        >>> OutsideCatalogue().value(Exposure({1: 2, 2: 1}, 5, outside=1))
+        0.2
+        """
+        places = exposure.places + exposure.outside
+        return exposure.outside / places if places else None
 
 
 @dataclass(frozen=True)
@@ -41,29 +77,58 @@ class Coverage(_OfItems):
     about = "share of the catalogue that is among the first k of any list"
 
     def value(self, exposure: Exposure) -> float | None:
-        """Listed items over all items."""
-        return coverage(exposure)
+        """Listed items over all items; None for an empty catalogue.
+
+        Examples
+        --------
+        >>> Coverage().value(Exposure({1: 2, 2: 1}, 5))
+        0.6
+        """
+        return sum(exposure.items_by_count.values()) / exposure.n_items if exposure.n_items else None
 
 
 @dataclass(frozen=True)
 class Gini(_OfItems):
-    """Inequality of exposures."""
+    """Inequality of exposures: 0 if all items are listed equally often, near 1 if one item fills all lists."""
 
     name = "gini"
     about = "Gini coefficient of how often each item of the catalogue is among the first k; 0: all equally often"
 
     def value(self, exposure: Exposure) -> float | None:
-        """Between 0 and 1."""
-        return gini(exposure)
+        """With exposures x_1 <= ... <= x_n, zeros among them: sum of (2 i - n - 1) x_i over n sum of x_i.
+
+        None if no item of the catalogue is listed.
+
+        Examples
+        --------
+        >>> Gini().value(Exposure({1: 2, 2: 1}, 5))
+        0.5
+        """
+        n, total = exposure.n_items, 0
+        below = n - sum(exposure.items_by_count.values())
+        for count, items in sorted(exposure.items_by_count.items()):
+            total += count * items * (2 * below + items - n)
+            below += items
+        return float(Fraction(total, n * exposure.places)) if exposure.places else None
 
 
 @dataclass(frozen=True)
 class Entropy(_OfItems):
-    """Evenness of exposures."""
+    """Evenness of exposures: log2 of how many items are listed, if all are listed equally often."""
 
     name = "entropy"
     about = "Shannon entropy in bits of how often each item of the catalogue is among the first k"
 
     def value(self, exposure: Exposure) -> float | None:
-        """Between 0 and log2 of the size of the catalogue."""
-        return entropy(exposure)
+        """Between 0 and log2 of the size of the catalogue; None if no item of it is listed.
+
+        Examples
+        --------
+        >>> Entropy().value(Exposure({1: 2, 2: 1}, 5))
+        1.5
+        """
+        places = exposure.places
+        if not places:
+            return None
+        shares = [(items, count / places) for count, items in sorted(exposure.items_by_count.items())]
+        return math.fsum(-items * share * math.log2(share) for items, share in shares) + 0.0

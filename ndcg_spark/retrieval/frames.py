@@ -8,16 +8,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.arrow_schemas import arrow_schema
 from ndcg_spark.core.expressions import comparable, named, require_column
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.core.vectors import is_ml_vector, vector_column
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.engine import EXCHANGE
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationPlan, whole_k
-from ndcg_spark.evaluation.tasks.column_names import WEIGHT
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS
+from ndcg_spark.evaluation.tasks.query_rows import WEIGHT
 from ndcg_spark.retrieval.settings import RetrievalPlan
 from ndcg_spark.retrieval.tasks.judging import make_judge
 from ndcg_spark.retrieval.tasks.merging import make_merger

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.core.batches import BatchFunction, batch_function
-from ndcg_spark.sources.parquet import FileIdentity, FilePart, OpenedFile, opened, starts_of_groups
+from ndcg_spark.sources.parquet import FileIdentity, FilePart, OpenedFile, misfit, opened, starts_of_groups
 from ndcg_spark.sources.stores import reason_of
 
 Range = tuple[Any, Any]
@@ -95,21 +95,6 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
 
 def _is_key(value: Any) -> bool:
     return isinstance(value, int | str)
-
-
-def misfit(path: str, found: pa.Schema, columns: Mapping[str, str], schema: pa.Schema) -> str | None:
-    """Say which column of a file is not as the table has it. Spark knows what to do then."""
-    for name, column in columns.items():
-        alike = [one for one in found if one.name.lower() == column.lower()]
-        wanted = schema.field(name).type
-        if len(alike) != 1 or alike[0].name != column:
-            return f"column {column!r} is not in {path}, or is spelled differently"
-        kind = alike[0].type
-        if pa.types.is_dictionary(kind):  # as pandas writes categories; a cast to the wanted type takes their values
-            kind = kind.value_type
-        if kind != wanted and not (wanted == pa.string() and kind == pa.large_string()):
-            return f"column {column!r} of {path} is {kind}, not {wanted}"
-    return None
 
 
 def bounds_between(footers: Sequence[Footer], parts: Sequence[FilePart]) -> tuple[Range, ...] | None:

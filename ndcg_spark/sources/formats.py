@@ -16,8 +16,7 @@ from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session_settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.sources.folders import read_files
-from ndcg_spark.sources.objects import read_parquet
+from ndcg_spark.sources.folders import read_files, read_parquet
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import refuse_secrets
 from ndcg_spark.sources.table_folders import DATA_FORMATS, refuse_table_files, table_folder_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
@@ -18,6 +19,8 @@ WAY_OUT = "source=spark leaves reading to Spark"
 MAGIC = b"PAR1"
 _END = 2**16
 """Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""
+_INSTANT = pa.timestamp("us", "UTC")
+_ROWS = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +155,67 @@ def starts_of_groups(metadata: pq.FileMetaData) -> list[int]:
         dictionary = first.dictionary_page_offset
         starts.append(first.data_page_offset if dictionary is None else min(dictionary, first.data_page_offset))
     return starts
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType | None:
+    """Find the type under which Spark gets the values of a column; None where it gets none."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = plain_type(kind.value_type)
+        return None if inner is None else pa.list_(inner)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.string()
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.binary()
+    if types.is_timestamp(kind):
+        return _INSTANT if kind.tz else None  # without a zone, files of old writers mean instants, others do not
+    same = (types.is_signed_integer, types.is_boolean, types.is_float32, types.is_float64, types.is_date32)
+    return kind if types.is_decimal128(kind) or any(holds(kind) for holds in same) else None
+
+
+def plain_schema(found: pa.Schema) -> pa.Schema:
+    """Keep the columns that Spark can get, under the types in which it gets them."""
+    kinds = [(one.name, plain_type(one.type)) for one in found]
+    return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
+
+
+def make_object_reader(paths: Sequence[str], schema: pa.Schema) -> BatchFunction:
+    """Build the function that reads the files whose numbers are given; all must have the columns of the first."""
+    return batch_function(
+        lambda batches: (
+            row for batch in batches for number in batch.column(0).to_pylist() for row in _rows(paths[number], schema)
+        )
+    )
+
+
+def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with refusing_unreadable(path), opened(path) as found:
+        obstacle = misfit(
+            path,
+            plain_schema(found.metadata.schema.to_arrow_schema()),
+            {name: name for name in schema.names},
+            schema,
+        )
+        if obstacle is not None:
+            raise InputRefusedError(f"{obstacle}; only Spark's own connector to the store reads such tables.")
+        groups = list(range(found.metadata.num_row_groups))
+        for batch in batches_of(found, groups, schema.names, _ROWS):
+            typed = [batch.column(one.name).cast(one.type, safe=False) for one in schema]
+            yield pa.RecordBatch.from_arrays(typed, schema=schema)
+
+
+def misfit(path: str, found: pa.Schema, columns: Mapping[str, str], schema: pa.Schema) -> str | None:
+    """Say which column of a file is not as the table has it. Spark knows what to do then."""
+    for name, column in columns.items():
+        alike = [one for one in found if one.name.lower() == column.lower()]
+        wanted = schema.field(name).type
+        if len(alike) != 1 or alike[0].name != column:
+            return f"column {column!r} is not in {path}, or is spelled differently"
+        kind = alike[0].type
+        if pa.types.is_dictionary(kind):  # as pandas writes categories; a cast to the wanted type takes their values
+            kind = kind.value_type
+        if kind != wanted and not (wanted == pa.string() and kind == pa.large_string()):
+            return f"column {column!r} of {path} is {kind}, not {wanted}"
+    return None

@@ -17,8 +17,7 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
 from ndcg_spark.core.timestamps import time_column, utc_text
-from ndcg_spark.history.frames.nights import NIGHT
-from ndcg_spark.history.frames.periods import HELD, nights_to_add
+from ndcg_spark.history.frames.nights import HELD, NIGHT, nights_to_add
 from ndcg_spark.history.settings import RollUpPlan
 from ndcg_spark.judgments.frames.events import judgments_from_events
 from ndcg_spark.judgments.settings import EventPlan

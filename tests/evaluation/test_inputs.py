@@ -24,7 +24,7 @@ from ndcg_spark.core.expressions import MALFORMED, number
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.evaluation.frames.canonical import judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import RowCount, checked_rows, count_rows, rejects_table
-from ndcg_spark.evaluation.frames.rank import rank_queries
+from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules

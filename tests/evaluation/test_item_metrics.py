@@ -16,7 +16,7 @@ from support.item_lists import rankings_batch, values
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.metrics import CatalogueMetric, Metric, all_metrics, parse_metric
-from ndcg_spark.metrics.kernels.exposure import Exposure
+from ndcg_spark.metrics.catalogue import Exposure
 
 THREE = {"a": {"vector": [1.0, 0.0]}, "b": {"vector": [0.6, 0.8]}, "c": {"vector": [0.0, 1.0]}}
 GENRES = {"a": {"categories": ["a", "b"]}, "b": {"categories": ["b", "c"]}, "c": {"categories": ["d"]}}

@@ -14,7 +14,7 @@ from support.main_job import assert_refused, done, files_below, mean_ndcg, store
 from support.small_rankings import ranked
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
-from ndcg_spark.evaluation.frames.rank import Ranking
+from ndcg_spark.evaluation.frames.ranking import Ranking
 from ndcg_spark.jobs.config import check_file
 from ndcg_spark.jobs.outputs import write_text
 from ndcg_spark.jobs.progress import Progress

@@ -22,7 +22,7 @@ from support.shared_rankings import (
 from support.spark_rankings import Case, collect_cases, convention_of, session_settings
 
 from ndcg_spark.conventions import PRESETS, Convention
-from ndcg_spark.evaluation.frames.rank import rank_queries
+from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan

@@ -25,7 +25,7 @@ from support.spark_rankings import (
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.evaluation.frames.inspection import rank_rows
-from ndcg_spark.evaluation.frames.rank import choose_ranking
+from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.settings import EvaluationPlan
 
 CUTOFFS = (1, 3, 10, None)

@@ -11,7 +11,7 @@ from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCORED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import canonical_names
+from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, bad_rows, make_row_checker, runs_of, valid_rows
 
 NAMES = {"run": "run", "query_id": "query_0", "item_id": "item", "relevance": "relevance", "w": "weight"}

@@ -61,8 +61,7 @@ KINDS = (
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.convention", "conventions.forms", "conventions.presets",
-            "conventions.words", "core.redaction", "errors", "metrics.[!k]*",
-            "metrics.kernels.exposure", "sources.references", "_version",
+            "conventions.words", "core.redaction", "errors", "metrics.[!k]*", "sources.references", "_version",
         ),
         frozenset(),
     ),
@@ -77,9 +76,9 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.batches", "core.entries", "core.hashing", "evaluation.items.catalogue_task",
-            "evaluation.items.item_features", "evaluation.items.listed_items", "sources.footers", "sources.listing",
-            "sources.objects_task", "sources.parquet", "sources.stores",
+            "*.tasks", "*.tasks.*", "core.batches", "core.entries", "core.exchange", "core.hashing",
+            "evaluation.items.catalogue_task", "evaluation.items.item_features", "sources.footers", "sources.listing",
+            "sources.parquet", "sources.stores",
         ),
         frozenset({"numpy", "pandas", "pyarrow"}),
     ),

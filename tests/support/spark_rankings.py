@@ -146,7 +146,7 @@ def evaluate_small_parts(
 ) -> Evaluation:
     """Evaluate as `evaluate` does, where small files, too, are read in several parts."""
     from ndcg_spark.evaluation.api import Evaluation, evaluation_plan
-    from ndcg_spark.evaluation.frames.rank import choose_ranking
+    from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
     plan, sizes = evaluation_plan(**options), PartSizes(smallest=1)
     ranking = choose_ranking(data, plan, judgments=judgments, interactions=interactions, sizes=sizes)
@@ -162,7 +162,7 @@ class Case:
     judgments: DataFrame | None = None
 
     def per_query(self) -> DataFrame:
-        from ndcg_spark.evaluation.frames.rank import choose_ranking
+        from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
         sizes = PartSizes(smallest=1)  # a small file, too, is read in several parts
         return choose_ranking(self.data, self.plan, judgments=self.judgments, sizes=sizes).per_query()

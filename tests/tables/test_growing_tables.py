@@ -14,8 +14,7 @@ from ndcg_spark.clicks.frames.estimates import _ESTIMATES
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.evaluation.command.metric_table import METRIC_SCHEMA, REJECT_SCHEMA
-from ndcg_spark.history.frames.comparison_periods import PERIODS_OF_PAIRS
-from ndcg_spark.history.frames.roll_up import ROLL_UP_COLUMNS
+from ndcg_spark.history.frames.roll_up import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
 from ndcg_spark.history.tasks.night_flags import FLAG_COLUMNS
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import read_table

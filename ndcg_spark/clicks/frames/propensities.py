@@ -120,7 +120,7 @@ def propensity_table(fitted: DataFrame) -> DataFrame:
 def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: bool) -> DataFrame:
     """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
-    Gives `cells` and `pairs`, see `worker.clicks.click_cells`. With `method=randomized` all pairs are one, as it
+    Gives `cells` and `pairs`, see `clicks/tasks/click_cells.py`. With `method=randomized` all pairs are one, as it
     needs nothing but counts by position.
     """
     found = counted_impressions(impressions, plan, parse_text=parse_text)

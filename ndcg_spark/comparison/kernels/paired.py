@@ -2,7 +2,7 @@
 
 Over the queries of a group, with weight w, value x of the baseline and y of the run: sums of w, wx, wy; of w^2,
 w^2 x, w^2 y, w^2 x^2, w^2 xy, w^2 y^2; and of what sign flips add up. For clusters the six squares are those of the
-sums of a cluster. All are exact (`kernels.exact`), so states of disjoint sets of queries merge by adding them.
+sums of a cluster. All are exact (`core.exact`), so states of disjoint sets of queries merge by adding them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.evaluation.frames.duplicates import differing_columns, other_columns
+from ndcg_spark.evaluation.frames.ranking import differing_columns, other_columns
 from ndcg_spark.evaluation.settings import EvaluationPlan
 from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS, WHICH_COUNTS
 from ndcg_spark.sources.formats import Table

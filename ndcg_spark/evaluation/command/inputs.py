@@ -9,12 +9,11 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.arrays import array_rows
-from ndcg_spark.evaluation.frames.canonical import judgment_rows, run_rows
+from ndcg_spark.evaluation.frames.canonical import array_rows, judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
-from ndcg_spark.evaluation.frames.rank import Ranking, choose_ranking
+from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import canonical_names
+from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.jobs.config import Source
 from ndcg_spark.metrics.normalized_gain import GAINS

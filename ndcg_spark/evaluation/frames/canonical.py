@@ -1,6 +1,6 @@
 """Any table to canonical columns: the columns that a plan needs, under the names that workers know.
 
-Which rows are bad is decided by workers (`worker.ranking.valid_rows`). Only what Spark alone can see is decided here:
+Which rows are bad is decided by workers (`tasks/valid_rows.py`). Only what Spark alone can see is decided here:
 text that is no number, and malformed lines. It rides along as the column `bad_row`; where several score columns are
 runs, as one such column of each, since a text that is no number in one of them is bad for that run alone.
 """
@@ -13,15 +13,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import MALFORMED, comparable, named, number, require_column, row_of
+from ndcg_spark.core.expressions import MALFORMED, comparable, named, number, require_column, row_of, same_names
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.sampling import sampled
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import (
+from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
+    IDEAL_ITEMS,
+    IDEAL_LIST,
     ITEM,
     ORDER,
     RANK,
+    RANKED_ITEMS,
+    RANKED_LIST,
     RELEVANCE,
     RUN,
     WEIGHT,
@@ -31,7 +34,7 @@ from ndcg_spark.evaluation.tasks.column_names import (
 
 _PLAIN = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
 Reasons = list[tuple[str, Column]]
-TOPICS = "topics"
+TOPICS_COLUMN = "topics"
 """Topics of a row's item, beside the canonical columns where a metric reads them; workers hand them on untouched."""
 
 
@@ -71,7 +74,7 @@ def run_rows(
         part = (option("relevance"), "input", "relevance")
         selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
-        selected[TOPICS] = topics
+        selected[TOPICS_COLUMN] = topics
     malformed = _malformed(frame)
     bad_rows = {BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
     if len(of_scores) > 1 and any(of_scores.values()):
@@ -102,7 +105,7 @@ def judgment_rows(
     part = (option("relevance"), "judgments", "relevance")
     selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
-        selected[TOPICS] = topics
+        selected[TOPICS_COLUMN] = topics
     return select_canonical(frame, selected, {BAD_ROW: reasons}, original=original)
 
 
@@ -248,3 +251,71 @@ def _optional(
 def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
     is_text = isinstance(require_column(frame, order, option("order"), "input"), T.StringType)
     return number(frame, order, option("order"), "input", parse_text=True) if is_text and parse_text else named(order)
+
+
+def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Take the rows of the queries that are in the sample; lazy, and the table itself where all is taken.
+
+    Keys are hashed as text, so that an int and a bigint agree.
+    """
+    names = plan.columns.query
+    if plan.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):
+        return frame  # what is missing, or there twice, is said where it is looked for
+    key = F.xxhash64(F.lit("sample"), *[comparable(frame, name).cast("string") for name in names])
+    return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
+
+
+def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False) -> DataFrame:
+    """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came. Lazy."""
+    columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
+    selected: dict[str, Column] = {}
+    if columns.run is not None:
+        require_column(frame, columns.run, option("run"), "input")
+        selected[RUN] = named(columns.run).cast("string")
+    for name, column in names.query.items():
+        selected[name] = key_column(frame, column, option("query"), "input")
+    selected |= _lists(frame, columns.relevance, option("relevance"), plan, (RANKED_LIST, RANKED_ITEMS))
+    if columns.ideal is not None:
+        selected |= _lists(frame, columns.ideal, option("ideal"), plan, (IDEAL_LIST, IDEAL_ITEMS))
+    for name, column in names.segments.items():
+        selected[name] = key_column(frame, column, option("segments"), "input")
+    if columns.weight is not None:
+        selected[WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
+    return select_canonical(frame, selected, {}, original=original)
+
+
+def _lists(
+    frame: DataFrame, column: str, part: str, plan: EvaluationPlan, names: tuple[str, str]
+) -> dict[str, Column]:
+    kind = require_column(frame, column, part, "input")
+    element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    if (
+        names[0] == RANKED_LIST
+        and plan.lists_items
+        and not (isinstance(element, T.StructType) and "item" in element.names)
+    ):
+        raise InvalidParameterError(
+            f"metric {plan.metric_with(plan.needs[0])!r} needs items: column {column!r} must be an array of structs "
+            "with fields item and relevance."
+        )
+    if isinstance(element, T.NumericType | T.BooleanType):
+        return {names[0]: named(column).cast("array<double>")}
+    if isinstance(element, T.StructType) and _are_numbers(element, "relevance"):
+        found = {names[0]: named(column).getField("relevance").cast("array<double>")}
+        if "item" in element.names and plan.convention.duplicates != "error":
+            raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
+        if "item" in element.names and (plan.check_duplicates != "none" or plan.lists_items):
+            its_type = element["item"].dataType
+            if not is_key(its_type):
+                what = f"items of column {column!r} ({part}) are {its_type.simpleString()}"
+                raise InputRefusedError(f"{what}; cast them to text first.")
+            found[names[1]] = named(column).getField("item")
+        return found
+    raise InputRefusedError(
+        f"column {column!r} must be an array of numbers, or of structs with a numeric field 'relevance'; it "
+        f"is {kind.simpleString()}."
+    )
+
+
+def _are_numbers(struct: T.StructType, field: str) -> bool:
+    return field in struct.names and isinstance(struct[field].dataType, T.NumericType | T.BooleanType)

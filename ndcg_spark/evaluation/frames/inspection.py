@@ -11,11 +11,10 @@ from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.canonical import run_rows
-from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
-from ndcg_spark.evaluation.frames.rank import long_rows, valid_only
+from ndcg_spark.evaluation.frames.ranking import long_rows, resolve_duplicates, valid_only
 from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import ITEM, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.row_view import make_row_viewer
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules

@@ -11,6 +11,8 @@ from ndcg_spark.conventions.discounts import discount_table
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationPlan
+from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
+from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 
 
@@ -90,3 +92,31 @@ def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
     if plan.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))
     return T.StructType(fields)
+
+
+def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
+    """Columns of rankings, from canonical rows and judgments. Reads schemas, runs no action."""
+    names, known = canonical_names(plan), rows.schema
+    fields = [T.StructField("run", T.StringType())]
+    fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
+    rejected = [N_REJECTED] if plan.on_invalid == "reject" else []
+    fields += [T.StructField(name, T.LongType()) for name in (*COUNTS, *rejected)]
+    if plan.levels:
+        fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
+    for name, label in names.carried.items():
+        for table in (rows, judgments):
+            if table is not None and name in table.columns:
+                kind = T.DoubleType() if name == WEIGHT else table.schema[name].dataType
+                fields.append(T.StructField(label, kind))
+                break
+    fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
+    from_rows = RANKED_LIST not in known.names
+    if from_rows and plan.ranks_given:
+        fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
+    elif from_rows and plan.convention.groups_ties:
+        fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
+        fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
+    if plan.lists_items:
+        kind = T.ArrayType(known[ITEM].dataType) if from_rows else known[RANKED_ITEMS].dataType
+        fields.append(T.StructField("items", kind))
+    return T.StructType([*fields, T.StructField("ideal", T.ArrayType(T.DoubleType()))])

@@ -23,8 +23,8 @@ from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import item_needed
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
+from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.sources.folders import is_pattern
 from ndcg_spark.sources.footers import (
     FOUND_SCHEMA,

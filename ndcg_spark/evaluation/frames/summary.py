@@ -5,17 +5,16 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.arrow_schemas import arrow_schema
 from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.expressions import columns_of, raise_if
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.core.task_limit import in_tasks, task_limit
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.frames.counts import summed_counts, with_counts
 from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.items.catalogue import finished_with_catalogue, partial_schema
+from ndcg_spark.evaluation.items.catalogue_task import make_catalogue_finisher
 from ndcg_spark.evaluation.items.items import catalogue_of, item_type
 from ndcg_spark.evaluation.settings import EvaluationPlan, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
@@ -23,26 +22,26 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
     ESTIMATES,
     GROUP_KEYS,
+    ITEM,
+    LISTED,
     LISTS,
+    OF_REJECTED,
     SummingTask,
     make_finisher,
     make_partial_summer,
 )
+from ndcg_spark.evaluation.tasks.partial_sums import PARTIAL_SCHEMA as PARTIAL_SUMS
 from ndcg_spark.evaluation.tasks.scoring import make_scorer
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
 """Columns of a metric table that tell what its numbers were computed by."""
-_STATE = T.ArrayType(T.LongType())
-_KEYS = [T.StructField(name, T.IntegerType() if name == "k" else T.StringType()) for name in GROUP_KEYS]
-_COUNTS = [T.StructField(name, T.LongType()) for name in COUNTS]
-PARTIAL_SCHEMA = T.StructType([*_KEYS, *_COUNTS, T.StructField("state", _STATE)])
+PARTIAL_SCHEMA = from_arrow_schema(PARTIAL_SUMS)
 SUMMARY_SCHEMA = T.StructType(
     [
-        *_KEYS,
-        *_COUNTS,
+        *PARTIAL_SCHEMA.fields[:-1],
         *[T.StructField(name, T.DoubleType()) for name in ESTIMATES],
-        T.StructField("state", _STATE),
+        PARTIAL_SCHEMA["state"],
     ]
 )
 
@@ -86,7 +85,7 @@ def summarize(
     Notes
     -----
     Spark cost: one small shuffle (a row per group, metric and partition), no action, two passes through Python
-    workers. Sums are exact (see `kernels.exact`), so values are the same to the last bit for any
+    workers. Sums are exact (see `core.exact`), so values are the same to the last bit for any
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
@@ -136,9 +135,9 @@ def _summed(
             f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
         )
     kind = item_type(rows)
-    partial = rows.mapInArrow(as_shipped(add_up), schema=partial_schema(PARTIAL_SCHEMA, kind))
+    partial = rows.mapInArrow(as_shipped(add_up), schema=_with_items(kind))
     catalogue = catalogue_of(items, plan, kind)
-    return finished_with_catalogue(partial, catalogue, plan, SUMMARY_SCHEMA)
+    return _finished_with_catalogue(partial, catalogue, plan)
 
 
 @refuses_streams
@@ -179,7 +178,7 @@ def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> Summing
     listed = None
     if plan.catalogue_metrics and rows is not None:
         metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
-        listed = arrow_schema(partial_schema(PARTIAL_SCHEMA, item_type(rows)), rows.sparkSession)
+        listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
     return SummingTask(
         segment_sets=plan.segment_sets,
         weighted=plan.columns.weight is not None,
@@ -249,3 +248,49 @@ def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
         kind="bigint",
     )
     return grouped.withColumn("n_queries", checked)
+
+
+def with_counts(summaries: DataFrame) -> DataFrame:
+    """Add counts of rejected rows and lost queries, null, to rows of a version that did not count them. Lazy."""
+    missing = [name for name in OF_REJECTED if name not in summaries.columns]
+    return summaries.withColumns({name: F.lit(None).cast("bigint") for name in missing}) if missing else summaries
+
+
+def summed_counts() -> list[Column]:
+    """Aggregates that add up the counts of a group; of rejected rows and lost queries, null if one of them is."""
+    found = {name: F.sum(name) for name in COUNTS}
+    for name in OF_REJECTED:
+        found[name] = F.when(F.count(name) == F.count(F.lit(1)), found[name])
+    return [column.alias(name) for name, column in found.items()]
+
+
+def _with_items(item: T.DataType) -> T.StructType:
+    """Schema of partial sums and counts of items, each row one or the other."""
+    return T.StructType([*PARTIAL_SCHEMA.fields, T.StructField(ITEM, item), T.StructField(LISTED, T.LongType())])
+
+
+def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Merge partial sums and counts of items, and turn them into a summary. Lazy.
+
+    `partial` is of `_with_items`; `catalogue` has `item` and `copies`, see
+    `ndcg_spark.evaluation.items.items.catalogue_of`.
+
+    Spark cost: no action. A shuffle of a row per group, item and input partition, a join with the items of the
+    catalogue, and two small shuffles; one pass through Python workers over histograms.
+    """
+    states = F.flatten(F.collect_list("states")).alias("states")
+    by_item = partial.groupBy(*GROUP_KEYS, ITEM).agg(
+        *summed_counts(), F.collect_list("state").alias("states"), F.sum(LISTED).alias(LISTED)
+    )
+    known = catalogue.select(ITEM, F.lit(True).alias("known"))
+    histogram = (
+        by_item.join(known, ITEM, "left")
+        .groupBy(*GROUP_KEYS, LISTED, "known")
+        .agg(*summed_counts(), states, F.count(ITEM).alias("n"))
+    )
+    level = F.when(F.col(LISTED).isNotNull(), F.struct(LISTED, F.coalesce("known", F.lit(False)).alias("known"), "n"))
+    merged = histogram.groupBy(*GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
+    twice = F.max(F.when(F.col("copies") > 1, F.col(ITEM).cast("string"))).alias("twice")
+    size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
+    finish = make_catalogue_finisher(plan.confidence, plan.catalogue_metrics, str(plan.columns.item))
+    return merged.crossJoin(F.broadcast(size)).mapInArrow(as_shipped(finish), schema=SUMMARY_SCHEMA)

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from ndcg_spark.conventions.forms import parse_gain
 from ndcg_spark.core.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.core.task_limit import in_tasks
-from ndcg_spark.evaluation.frames.engine import rankings_schema
+from ndcg_spark.evaluation.frames.scoring import rankings_schema
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import (
+from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED
+from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
     ITEM,
@@ -28,7 +29,6 @@ from ndcg_spark.evaluation.tasks.column_names import (
     WEIGHT,
     canonical_names,
 )
-from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 
 IN_RUN = "in_run"

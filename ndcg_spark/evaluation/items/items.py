@@ -12,10 +12,10 @@ from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.timestamps import utc_date
 from ndcg_spark.core.vectors import vector_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import TOPICS as TOPICS_COLUMN
+from ndcg_spark.evaluation.frames.canonical import TOPICS_COLUMN
 from ndcg_spark.evaluation.settings import EvaluationPlan, ItemColumns
-from ndcg_spark.evaluation.tasks.column_names import ITEM, RELEVANCE, RUN, canonical_names
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, canonical_names
 from ndcg_spark.metrics.base import (
     CATALOGUE,
     CATEGORIES,

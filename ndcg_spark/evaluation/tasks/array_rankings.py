@@ -11,15 +11,6 @@ import pyarrow.compute as pc
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, one_zero, plain_texts
 from ndcg_spark.core.entries import Entries
 from ndcg_spark.core.ragged import chosen_offsets, lengths_of
-from ndcg_spark.evaluation.tasks.column_names import (
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    ITEM,
-    RANKED_ITEMS,
-    RANKED_LIST,
-    RELEVANCE,
-    RUN,
-)
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     N_REJECTED,
@@ -27,7 +18,17 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     best_entries,
     needs_ideal,
 )
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask, keys_in
+from ndcg_spark.evaluation.tasks.query_rows import (
+    IDEAL_ITEMS,
+    IDEAL_LIST,
+    ITEM,
+    RANKED_ITEMS,
+    RANKED_LIST,
+    RELEVANCE,
+    RUN,
+    RankingTask,
+    keys_in,
+)
 from ndcg_spark.evaluation.tasks.rankings import rankings_batches, refuse_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
 

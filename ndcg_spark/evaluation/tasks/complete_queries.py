@@ -15,22 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import BatchFunction, batch_function, joined, one_zero
+from ndcg_spark.core.exchange import message, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.tasks.column_names import BAD_ROW
-from ndcg_spark.evaluation.tasks.exchange import (
-    SUMS,
-    Outbox,
-    checked_rows,
-    message,
-    partials_of,
-    send_chunk,
-    to_bytes,
-)
-from ndcg_spark.evaluation.tasks.merging import joined_partials, merged
-from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings
+from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings, joined_partials, merged
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask, stretch_offsets
+from ndcg_spark.evaluation.tasks.query_rows import BAD_ROW, RankingTask, stretch_offsets
 from ndcg_spark.evaluation.tasks.rankings import rankings_batches
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.evaluation.tasks.valid_rows import with_marks

@@ -7,7 +7,7 @@ where a stretch of rows was worth cutting, the rows themselves where it was not,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,18 +17,21 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, joined, plain_texts, taken
 from ndcg_spark.core.entries import entries_in, entry_columns
+from ndcg_spark.core.exchange import message, to_bytes
 from ndcg_spark.core.hashing import partition_of, sorted_by_hash
 from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
-from ndcg_spark.evaluation.tasks.column_names import BAD_ROW, COPIES, RUN
-from ndcg_spark.evaluation.tasks.merging import joined_partials
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     PartialRankings,
+    joined_partials,
     n_entries,
     rank_partially,
     rejected_partials,
 )
 from ndcg_spark.evaluation.tasks.query_rows import (
+    BAD_ROW,
+    COPIES,
+    RUN,
     RankingTask,
     grouped_rows,
     hash_rows,
@@ -47,7 +50,6 @@ from ndcg_spark.evaluation.tasks.valid_rows import (
 )
 
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
-EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
 
 
 def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> BatchFunction:
@@ -219,26 +221,6 @@ class Outbox:
         batch = taken(batch, rows_of(stretches, offsets))
         payloads = [to_bytes(batch.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist())]
         yield message(ids, kind, payloads)
-
-
-def message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
-    """Build rows of the exchange."""
-    columns = [pa.array(list(ids), pa.int32()), pa.repeat(pa.scalar(kind, pa.int32()), len(payloads))]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=EXCHANGE_SCHEMA)
-
-
-def to_bytes(*batches: pa.RecordBatch) -> bytes:
-    """Write batches of one schema as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
-
-
-def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
-    """Read what `to_bytes` wrote."""
-    return list(pa.ipc.open_stream(payload))
 
 
 def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:

@@ -13,8 +13,6 @@ from ndcg_spark.core.entries import Entries, Values, take_values
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.core.top_k import ODD_NUMBERS
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.tasks.column_names import ITEM, RELEVANCE, RUN, WEIGHT
-from ndcg_spark.evaluation.tasks.merging import joined_partials, merged
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     PartialRankings,
@@ -22,10 +20,22 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     describe,
     first_entries,
     ideal_entries,
+    joined_partials,
+    merged,
     needs_ideal,
     ranked_entries,
 )
-from ndcg_spark.evaluation.tasks.query_rows import QueryRows, RankingTask, grouped_rows, hash_rows, query_rows
+from ndcg_spark.evaluation.tasks.query_rows import (
+    ITEM,
+    RELEVANCE,
+    RUN,
+    WEIGHT,
+    QueryRows,
+    RankingTask,
+    grouped_rows,
+    hash_rows,
+    query_rows,
+)
 from ndcg_spark.evaluation.tasks.rankings import TWICE, differs
 from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
 

@@ -1,7 +1,7 @@
 """Rows of a stretch of a query to its partial ranking: counts, the first K entries, the K best relevances.
 
-Partial rankings of a query merge into one (see `worker.ranking.merging`) with the functions of this module that keep
-the first entries: an entry of a list is cut like a row.
+Partial rankings of a query merge into one (`merged`) by the same functions that keep the first entries: an entry of a
+list is cut like a row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.conventions.gains import gain_function
 from ndcg_spark.core.batches import int_values
-from ndcg_spark.core.entries import Entries, Values, take_values
+from ndcg_spark.core.entries import Entries, Values, joined_entries, take_values
 from ndcg_spark.core.ragged import (
     BoolArray,
     FloatArray,
@@ -27,8 +27,25 @@ from ndcg_spark.core.ragged import (
     rank_of_rows,
 )
 from ndcg_spark.core.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
-from ndcg_spark.evaluation.tasks.column_names import COPIES, ITEM, ORDER, RANK, RELEVANCE, RUN, SCORE, WEIGHT, Names
-from ndcg_spark.evaluation.tasks.query_rows import QueryRows, RankingTask, both, grouped_rows, keys_in, query_rows
+from ndcg_spark.evaluation.tasks.query_rows import (
+    COPIES,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    WEIGHT,
+    Names,
+    QueryRows,
+    RankingTask,
+    both,
+    grouped_rows,
+    keys_in,
+    order_by_group,
+    query_rows,
+    stretch_offsets,
+)
 from ndcg_spark.metrics.kernels.ties import tie_groups
 
 COUNT = "n"
@@ -410,3 +427,76 @@ def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> V
     found = np.repeat(rows.offsets[:-1], lengths)
     found[starts[query] + place] = at[order]
     return take_values(rows.batch.column(ITEM), found)
+
+
+def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
+    """Merge the partial rankings of each query: those of queries in one piece, and those that were merged."""
+    if not partials:
+        return []
+    found = joined_partials(partials)
+    keys = found.keys(task.names)
+    order = order_by_group(keys, task.names)
+    if order is None:
+        return [found]
+    groups = stretch_offsets(keys.take(pa.array(order)), tuple(keys.schema.names))
+    in_parts = lengths_of(groups) > 1
+    alone = order[groups[:-1][~in_parts]]
+    apart = order[np.repeat(in_parts, lengths_of(groups))]
+    lengths = lengths_of(groups)[in_parts]
+    parts = [taken_partials(found, alone)] if len(alone) else []
+    return [*parts, _merged_groups(taken_partials(found, apart), offsets_of(lengths), task)]
+
+
+def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
+    """Take some partial rankings, in the order given."""
+    places = pa.array(at)
+    return PartialRankings(
+        {name: column.take(places) for name, column in partials.head.items()},
+        None if partials.ranked is None else partials.ranked.of_queries(at),
+        None if partials.ideal is None else partials.ideal.of_queries(at),
+    )
+
+
+def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTask) -> PartialRankings:
+    """Merge successive partial rankings, those of a query between two offsets."""
+    head = {}
+    for name, column in partials.head.items():
+        end, colon, carried = name.partition(":")
+        if is_count(name):
+            head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
+        elif colon:
+            head[name] = column_range(column, carried, offsets)[f"{'low' if end == LOST else end}:{carried}"]
+        else:
+            head[name] = column.take(pa.array(offsets[:-1]))
+    ranked, ideal = partials.ranked, partials.ideal
+    return PartialRankings(
+        head,
+        None if ranked is None else first_entries(Entries(ranked.columns, ranked.offsets[offsets]), task),
+        None if ideal is None else best_entries(Entries(ideal.columns, ideal.offsets[offsets]), task),
+    )
+
+
+def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
+    """Put partial rankings behind each other."""
+    if len(partials) == 1:
+        return partials[0]
+    partials = _alike(partials)
+    head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
+    ranked = [one.ranked for one in partials if one.ranked is not None]
+    ideal = [one.ideal for one in partials if one.ideal is not None]
+    return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)
+
+
+def _alike(partials: list[PartialRankings]) -> list[PartialRankings]:
+    """Count no rejected row where none was, if any are counted."""
+    like = next((one.head for one in partials if N_REJECTED in one.head), None)
+    if like is None:
+        return partials
+    found = []
+    for one in partials:
+        head, n = dict(one.head), len(one.head["n_rows"])
+        for name, column in like.items():
+            if name not in head:
+                head[name] = pa.array(np.zeros(n, dtype=np.int64)) if is_count(name) else pa.nulls(n, column.type)
+        found.append(PartialRankings(head, one.ranked, one.ideal))
+    return found

@@ -12,11 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.batches import BatchFunction, batch_function, flags_of, float_values, int_values, plain_values
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_values,
+    int_values,
+    list_offsets,
+    plain_values,
+)
 from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
-from ndcg_spark.core.ragged import BoolArray, IntArray
+from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
-from ndcg_spark.evaluation.items.listed_items import ITEM, LISTED, ListedItems
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import dropped, uncounted
@@ -50,6 +57,12 @@ PARTIAL_SCHEMA = pa.schema(
         ("state", STATE_TYPE),
     ]
 )
+
+ITEM, LISTED = "item", "listed"
+"""Columns of counts of items."""
+MOST_HELD = 500_000
+"""Counts of items that a worker holds; more are passed on."""
+Keys: TypeAlias = dict[str, pa.Array]
 ESTIMATES = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
 
 
@@ -65,6 +78,40 @@ class SummingTask:
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
     knows_rejected: bool = True  # else counts of rejected rows and lost queries are null
     most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
+
+
+class ListedItems:
+    """Counts of items by keys, such as run, cutoff and segment."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, ...], pa.Table] = {}
+
+    def add(self, batch: pa.RecordBatch, kept: BoolArray, keys: dict[tuple[str, ...], Keys]) -> None:
+        """Count the items of kept lists, once for each set of keys."""
+        lists = batch.column("items")
+        rows = pa.array(np.flatnonzero(kept & flags_of(lists.is_valid())))
+        chosen = lists.take(rows)
+        owner = rows.take(pa.array(query_of_rows(list_offsets(chosen))))
+        for names, columns in keys.items():
+            table = pa.table(
+                {**{name: column.take(owner) for name, column in columns.items()}, ITEM: chosen.flatten()}
+            )
+            table = _grouped(table.append_column(LISTED, pa.array(np.ones(table.num_rows, dtype=np.int64))))
+            held = self._held.get(names)
+            self._held[names] = table if held is None else _grouped(pa.concat_tables([held, table]))
+
+    def passed_on(self, *, at_end: bool) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
+        """Hand over what is held, or only what has become too much."""
+        for names in list(self._held):
+            if at_end or self._held[names].num_rows > MOST_HELD:
+                yield names, self._held.pop(names)
+
+
+def _grouped(table: pa.Table) -> pa.Table:
+    """Add up counts of the same keys and item."""
+    keys = [name for name in table.column_names if name != LISTED]
+    grouped = table.group_by(keys, use_threads=False).aggregate([(LISTED, "sum")])
+    return grouped.rename_columns([LISTED if name == f"{LISTED}_sum" else name for name in grouped.column_names])
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:

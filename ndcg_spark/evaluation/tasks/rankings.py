@@ -14,7 +14,6 @@ from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, first_
 from ndcg_spark.core.top_k import repeats
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import ITEM, RANK, RANKED_ITEMS, RELEVANCE, RUN, SCORE, WEIGHT
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     COUNT,
@@ -25,7 +24,16 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     first_tie_groups,
     ideal_order,
 )
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask
+from ndcg_spark.evaluation.tasks.query_rows import (
+    ITEM,
+    RANK,
+    RANKED_ITEMS,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    WEIGHT,
+    RankingTask,
+)
 from ndcg_spark.evaluation.tasks.valid_rows import key_text
 
 SEVERAL_RANKERS = "Does the table hold several rankers?"

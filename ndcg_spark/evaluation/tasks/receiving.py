@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ndcg_spark.core.batches import BatchFunction, batch_function, joined
-from ndcg_spark.evaluation.tasks.column_names import RUN
+from ndcg_spark.core.exchange import from_bytes
 from ndcg_spark.evaluation.tasks.exchange import (
     JUDGMENTS,
     NAMELESS,
@@ -17,15 +17,19 @@ from ndcg_spark.evaluation.tasks.exchange import (
     ROWS,
     RUNS,
     SUMS,
-    from_bytes,
     partials_in,
     partials_of,
 )
 from ndcg_spark.evaluation.tasks.judging import judged_partials
-from ndcg_spark.evaluation.tasks.merging import merged
-from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings, n_entries, without_entries
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    N_REJECTED,
+    PartialRankings,
+    merged,
+    n_entries,
+    without_entries,
+)
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, make_partial_summer
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask, grouped_rows
+from ndcg_spark.evaluation.tasks.query_rows import RUN, RankingTask, grouped_rows
 from ndcg_spark.evaluation.tasks.rankings import rankings_batches
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.evaluation.tasks.valid_rows import runs_of

@@ -25,7 +25,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationPlan
-from ndcg_spark.evaluation.tasks.column_names import (
+from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
     IDEAL_LIST,

@@ -1,30 +1,32 @@
-"""Nights of a metric table added up to weeks, months and rolling weeks, from their states alone."""
+"""Nights of a metric or comparison table added up to weeks, months and rolling weeks, from their states alone."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.expressions import columns_of, raise_if, require_column
 from ndcg_spark.core.streams import refuses_streams
-from ndcg_spark.core.student import t_quantile
+from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.frames.counts import summed_counts, with_counts
 from ndcg_spark.evaluation.frames.summary import (
     CONFIG_HASH,
     CONVENTION,
     SUMMARY_SCHEMA,
     configurations,
     of_one_configuration,
+    summed_counts,
+    with_counts,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
-from ndcg_spark.history.frames.comparison_periods import PERIODS_OF_PAIRS, is_comparison, roll_up_comparisons
-from ndcg_spark.history.frames.nights import METRIC_TABLE, NIGHT, series_rows
-from ndcg_spark.history.frames.periods import HELD, PERIOD, nights_to_add
+from ndcg_spark.history.frames.nights import HELD, METRIC_TABLE, NIGHT, PERIOD, nights_to_add, series_rows
 from ndcg_spark.history.settings import LONGEST_PERIOD, RollUpPlan
 from ndcg_spark.history.tasks.nights import SERIES
+from ndcg_spark.history.tasks.periods import FAMILY, PERIOD_SCHEMA, SERIES_OF_PAIRS, make_decider, make_roller
 
 ROLL_UP_COLUMNS = {
     "period": "string",
@@ -39,6 +41,18 @@ ROLL_UP_COLUMNS = {
     **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name not in SERIES},
 }
 """Columns of the result and their types."""
+PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(PERIOD_SCHEMA)
+_STORED = (
+    *COUNTS_OF_PAIRS[:-1],
+    "seed",
+    "n_replicates",
+    "cluster_by",
+    "unpaired",
+    "note",
+    "difference",
+    "verdict",
+    "state",
+)
 
 
 @refuses_streams
@@ -85,7 +99,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     """
     plan = RollUpPlan() if plan is None else plan
     if is_comparison(metrics):
-        return roll_up_comparisons(metrics, plan)
+        return _roll_up_comparisons(metrics, plan)
     independence = plan.independence or "query_day"
     if independence == "query":
         raise InvalidParameterError(
@@ -137,3 +151,32 @@ def _text(name: str) -> Column:
 
 def _period_text() -> Column:
     return F.concat("period", F.lit(" from "), _text("period_start"), F.lit(" to "), _text("period_end"))
+
+
+def is_comparison(table: DataFrame) -> bool:
+    """Whether a table has differences between runs, and not means."""
+    return "baseline" in table.columns
+
+
+def _roll_up_comparisons(comparisons: DataFrame, plan: RollUpPlan) -> DataFrame:
+    """Add the nights of a comparison table up to ISO weeks, months and rolling seven days. Lazy; see `roll_up`.
+
+    Rows must be of one data set.
+
+    Spark cost: a shuffle of the rows by series and a small one of results, two passes through Python workers, no
+    action; without `as_of` the dates are read once more. Replicates are read only if they may be needed.
+    """
+    require_scipy()
+    for name in ("baseline", *_STORED):
+        require_column(comparisons, name, "column of a comparison table", "comparison table")
+    kept = [*SERIES_OF_PAIRS, *_STORED]
+    if plan.independence in (None, "query") and "replicates" in comparisons.columns:
+        kept.append("replicates")
+    rows = nights_to_add(series_rows(comparisons), kept, plan)
+    by_series = rows.repartition(*columns_of(SERIES_OF_PAIRS)).sortWithinPartitions(
+        *columns_of([*SERIES_OF_PAIRS, NIGHT])
+    )
+    family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(FAMILY)
+    rolled = by_series.mapInArrow(as_shipped(make_roller(plan)), schema=PERIODS_OF_PAIRS).select("*", family)
+    ordered = rolled.repartition(FAMILY).sortWithinPartitions(FAMILY)
+    return ordered.mapInArrow(as_shipped(make_decider(plan)), schema=PERIODS_OF_PAIRS)

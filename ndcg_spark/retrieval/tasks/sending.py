@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.core.batches import BatchFunction, batch_function, joined, plain_texts
+from ndcg_spark.core.exchange import message, to_bytes
 from ndcg_spark.core.hashing import column_hashes, partition_of, sorted_by_hash
-from ndcg_spark.evaluation.tasks.exchange import message, to_bytes
 from ndcg_spark.retrieval.tasks.tables import packed_rows, refuse_widths, width_of
 from ndcg_spark.retrieval.tasks.task import ID, N_ITEMS, N_QUERIES, VECTOR, RetrievalTask
 
@@ -26,7 +26,7 @@ N_BLOCKS = b"n_blocks"
 def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
     """Build the function that sends the rows of a table to the cells.
 
-    From canonical rows to batches of `worker.ranking.exchange.EXCHANGE_SCHEMA`; the partition id is the cell.
+    From canonical rows to batches of `EXCHANGE_SCHEMA`; the partition id is the cell.
     """
     return batch_function(lambda batches: _send(batches, task, of_corpus=of_corpus))
 

@@ -1,0 +1,601 @@
+"""From tables to rankings: how a table is ranked is decided here, once, and what was decided is run.
+
+`choose_ranking` chooses; `Engine` (see docs/architecture.md), `Arrays` and `window.Windows` are the strategies. Where
+(query, item) pairs come several times, `resolve_duplicates` is run before; duplicates among the items that matter are
+looked for where lists are made, at no cost (`tasks/rankings.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.batches import BatchFunction
+from ndcg_spark.core.expressions import MALFORMED, columns_of, key_text, named, raise_if
+from ndcg_spark.core.session_settings import session_here
+from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.task_limit import in_tasks, task_limit
+from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.frames.canonical import (
+    TOPICS_COLUMN,
+    array_rows,
+    judgment_rows,
+    require_carried,
+    run_rows,
+    with_common_keys,
+)
+from ndcg_spark.evaluation.frames.scoring import rankings_schema, score_queries, scoring_task
+from ndcg_spark.evaluation.frames.source import (
+    ParquetSource,
+    Source,
+    SparkSource,
+    choose_source,
+    require_spark_allowed,
+)
+from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summarize, summarize_rankings, summing_task
+from ndcg_spark.evaluation.frames.window import Windows
+from ndcg_spark.evaluation.items.items import (
+    ItemTables,
+    check_item_tables,
+    item_costs,
+    topics_column,
+    with_item_features,
+)
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.tasks.array_rankings import make_array_ranker
+from ndcg_spark.evaluation.tasks.complete_queries import make_complete_sender
+from ndcg_spark.evaluation.tasks.exchange import make_judgment_sender, make_row_sender
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.query_rows import (
+    BAD_ROW,
+    COPIES,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    RankingTask,
+    bad_row_of,
+    canonical_names,
+)
+from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
+from ndcg_spark.evaluation.tasks.receiving import make_merger, make_merging_summer
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_marker, make_valid_rows
+from ndcg_spark.metrics.base import TOPICS
+from ndcg_spark.sources.formats import read_path
+from ndcg_spark.sources.parquet import PART_SIZES, PartSizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How a table is ranked, decided once; nothing of it has run.
+
+    The strategy is `engine`, `window` or `arrays`; the source, which reads the table, `spark` or `parquet`; the
+    reason is for `--explain`; `n_tasks` is as of `task_limit`.
+    """
+
+    strategy: str
+    source: str
+    reason: str
+    steps: Engine | Windows | Arrays
+    tables: ItemTables
+    n_tasks: int | None = None
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether workers were to read objects of a store, and Spark has to."""
+        source = self.steps.source if isinstance(self.steps, Engine) else None
+        return isinstance(source, SparkSource) and source.fell_back
+
+    def costs(self, *, means_only: bool) -> list[str]:
+        """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
+        plan = self.steps.plan
+        found = [self.steps.cost_of_means if means_only and not plan.needs else self.steps.cost]
+        if plan.resolves_duplicates and not isinstance(self.steps, Arrays):  # they tell their own cost
+            tables = "all rows" if self.tables.of_runs else "all rows, and of all judgments,"
+            found.append(
+                f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
+            )
+        return found + item_costs(plan, self.tables)
+
+    def rows(self) -> DataFrame:
+        """Canonical rows of the main table, not checked yet; lazy."""
+        return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
+
+    def rankings(self, *, rejected: bool = False) -> DataFrame:
+        """One row a query; lazy. See `rank_queries`.
+
+        `rejected`: with `n_rejected`, and with rows for queries that lost all their rows, and for rejected rows that
+        have no query. A summary needs them.
+        """
+        found, plan = self.steps.rankings(), self.steps.plan
+        found = with_item_features(found, plan, self.tables) if plan.needs else found
+        if rejected or N_REJECTED not in found.columns:
+            return found
+        return found.where("n_rows > 0 OR n_judged > 0").drop(N_REJECTED)
+
+    def per_query(self, *, rejected: bool = False) -> DataFrame:
+        """Metrics of every query; lazy. See `score_queries`; `rejected` as for `rankings`."""
+        return score_queries(self.rankings(rejected=rejected), self.steps.plan)
+
+    def summary(self, per_query: DataFrame | None = None) -> DataFrame:
+        """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
+        plan = self.steps.plan
+        if per_query is not None:
+            return summarize(per_query, plan, items=self.tables.items, n_tasks=self.n_tasks)
+        if plan.needs:
+            rankings = self.rankings(rejected=True)
+            return summarize_rankings(rankings, plan, items=self.tables.items, n_tasks=self.n_tasks)
+        return self.steps.summary()
+
+
+@refuses_streams
+def rank_queries(
+    data: DataFrame | str | os.PathLike[str],
+    plan: EvaluationPlan,
+    *,
+    judgments: DataFrame | None = None,
+    items: DataFrame | None = None,
+    interactions: DataFrame | None = None,
+    parse_text: bool = False,
+    parse_judgment_text: bool = False,
+) -> DataFrame:
+    """Rank every query: one row per (run, query), with the lists that metrics are computed from.
+
+    Parameters
+    ----------
+    data : DataFrame, str or path
+        A long table, a run, or one row per query with arrays. A string is the path of Parquet files.
+    plan : EvaluationPlan
+    judgments : DataFrame or None
+        Query, item and relevance, if the main table has no relevances.
+    items, interactions : DataFrame or None
+        The item table and the interactions of users, if metrics read them; see `evaluate`.
+    parse_text, parse_judgment_text : bool
+        Whether columns of text are parsed as numbers, as for csv files.
+
+    Returns
+    -------
+    DataFrame
+        Lazy, with the columns
+
+        - `run`, the query columns, segments, `weight`;
+        - `n_rows`, `n_left_out`, `n_items`, `n_judged`, `n_relevant` (bigint);
+        - `ranked`: relevances of the first K items, null for an unjudged item;
+        - `ranks`: their 1-based ranks, if ranks are given;
+        - `scores` and `tied`, under `ties=expected`, `best` or `worst`: the score of each entry of `ranked`, and the
+          number of items it stands for;
+        - `ideal`: the K best judged relevances;
+        - `items`, with metrics that read items: the items of `ranked`; and what is joined to them, see
+          `ndcg_spark.evaluation.items.items.with_item_features`.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+        For what the schemas show. Bad rows raise when an action reaches them.
+
+    Notes
+    -----
+    Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers
+    per query and input partition; windows take three shuffles of all rows; arrays take one pass.
+    """
+    return choose_ranking(
+        data,
+        plan,
+        judgments=judgments,
+        items=items,
+        interactions=interactions,
+        parse_text=parse_text,
+        parse_judgment_text=parse_judgment_text,
+    ).rankings()
+
+
+def choose_ranking(
+    data: DataFrame | str | os.PathLike[str],
+    plan: EvaluationPlan,
+    *,
+    judgments: DataFrame | None = None,
+    items: DataFrame | None = None,
+    interactions: DataFrame | None = None,
+    path: str | None = None,
+    parse_text: bool = False,
+    parse_judgment_text: bool = False,
+    sizes: PartSizes = PART_SIZES,
+) -> Ranking:
+    """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
+
+    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files,
+    which are divided into parts of `sizes`.
+    """
+    if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
+        spark = session_here() if judgments is None else judgments.sparkSession
+        frame = read_path(spark, path)
+    else:
+        frame = data
+    tables = ItemTables(
+        items=items,
+        interactions=interactions,
+        relevances=frame if judgments is None else judgments,
+        of_runs=judgments is None,
+    )
+    check_item_tables(plan, tables)
+    n_tasks = task_limit(frame, judgments)
+    strategy, source, reason, steps = _chosen(
+        *(frame, plan, judgments, path, sizes, n_tasks),
+        parse_text=parse_text,
+        parse_judgment_text=parse_judgment_text,
+    )
+    if TOPICS in plan.needs:
+        judged = _rows_with_topics(plan, tables, parse_text=parse_text if judgments is None else parse_judgment_text)
+        tables = replace(tables, rows_with_topics=judged)
+    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
+
+
+def _chosen(
+    frame: DataFrame,
+    plan: EvaluationPlan,
+    judgments: DataFrame | None,
+    path: str | None,
+    sizes: PartSizes,
+    n_tasks: int | None,
+    *,
+    parse_text: bool,
+    parse_judgment_text: bool,
+) -> tuple[str, str, str, Engine | Windows | Arrays]:
+    """Strategy, source, the reason, and the steps."""
+    relevance = plan.columns.relevance
+    if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
+        _refuse_beside_arrays(plan, judgments)
+        require_carried(plan, frame)
+        require_spark_allowed(plan, f"column {relevance!r} is an array")
+        reason = f"column {relevance!r} is an array: each row is scored where it is"
+        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan), n_tasks=n_tasks)
+    if plan.columns.ideal is not None:
+        raise InvalidParameterError(
+            f"column {relevance!r} is no array of relevances, so nothing reads {plan.columns.ideal!r} "
+            f"({option('ideal')}); leave it out."
+        )
+    if plan.convention.ideal == "unsorted":
+        raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
+    require_carried(plan, frame, *([] if judgments is None else [judgments]))
+    rows = run_rows(frame, plan, judged=judgments is None, parse_text=parse_text)
+    judged, others = None, other_columns(frame, plan)
+    if judgments is not None:
+        judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
+        rows, judged = with_common_keys(rows, judged, plan)
+    if plan.resolves_duplicates:
+        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, n_tasks, others=others)
+        if judged is not None:
+            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan, n_tasks).drop(COPIES, ORDER)
+    if plan.strategy == "window":
+        require_spark_allowed(plan, "strategy=window ranks in Spark")
+        rows = _checked(long_rows(rows, plan), plan)
+        judged = None if judged is None else valid_only(judged, RowRules(plan, True))
+        windows = Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, others=others)
+        return "window", "spark", "the reference was asked for", windows
+    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
+    engine = Engine(plan=plan, source=source, judgments=judged, others=others)
+    return "engine", source.name, source.reason, engine
+
+
+def _refuse_beside_arrays(plan: EvaluationPlan, judgments: DataFrame | None) -> None:
+    """Refuse what a table of arrays cannot be ranked with."""
+    if judgments is not None:
+        raise InvalidParameterError("arrays of relevances need no judgments table.")
+    if len(plan.columns.score) > 1:
+        raise InvalidParameterError(
+            f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
+            "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+            f"({option('run')})."
+        )
+
+
+def _rows_with_topics(plan: EvaluationPlan, tables: ItemTables, *, parse_text: bool) -> DataFrame:
+    """Rows of the table with the relevances, and topics: those rows that are ranked or judge, and no others.
+
+    If nothing is left out, these are all rows, unchecked: ranking refuses bad ones anyway.
+    """
+    frame, topics = tables.relevances, topics_column(plan, tables)
+    chooses = plan.convention.duplicates != "error"
+    if tables.of_runs:
+        rows = run_rows(frame, plan, judged=True, parse_text=parse_text, topics=topics)
+    else:
+        rows = judgment_rows(frame, plan, parse_text=parse_text, topics=topics)
+    if chooses or plan.on_invalid == "reject":
+        rows = long_rows(rows, plan) if tables.of_runs else rows
+        rows = valid_only(rows, RowRules(plan, judgments=not tables.of_runs))
+    return resolve_duplicates(rows, plan) if chooses else rows
+
+
+def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """One row for each score column, which is a run; any other table, and one that is long already, as it is."""
+    scores = canonical_names(plan).scores
+    if len(scores) < 2 or SCORE in rows.columns:
+        return rows
+    pairs = []
+    for name, run in scores.items():
+        of_run = [F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)]
+        if bad_row_of(name) in rows.columns:
+            of_run.append(named(bad_row_of(name)).alias(BAD_ROW))
+        pairs.append(F.struct(*of_run))
+    rest = [name for name in rows.columns if name not in {*scores, *map(bad_row_of, scores)}]
+    return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
+
+
+def _checked(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Valid rows of the main table; rejected ones are marked, so that they are counted."""
+    if plan.on_invalid == "fail":
+        return valid_only(rows, RowRules(plan))
+    kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
+    schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
+    return rows.mapInArrow(as_shipped(make_row_marker(RowRules(plan))), schema=schema)
+
+
+def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
+    """Keep the valid rows: one pass through Python workers."""
+    kept = [one for one in rows.schema if one.name != BAD_ROW]
+    return rows.mapInArrow(as_shipped(make_valid_rows(rules)), schema=T.StructType(kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A source, and the canonical judgments of its queries where they are a table of their own.
+
+    `others`: columns of the main table that the plan does not use, for messages.
+    """
+
+    plan: EvaluationPlan
+    source: Source
+    judgments: DataFrame | None = None
+    others: tuple[str, ...] = ()
+
+    def rankings(self) -> DataFrame:
+        """Rank every query, and count rejected rows; lazy.
+
+        Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches
+        of some thousand; two passes through Python workers. No action.
+        """
+        task = self._task(counts_relevant=True)
+        return self._exchanged(task, None).mapInArrow(as_shipped(make_merger(task)), schema=self.schema())
+
+    def summary(self) -> DataFrame:
+        """Means of all metrics; lazy. Like `summarize_rankings`, but rankings never leave the workers.
+
+        Spark cost: as for `rankings`, and one small shuffle of sums. Complete queries of sorted files are scored
+        where they are read.
+        """
+        task = self._task(counts_relevant=False)
+        columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
+        scoring, summing = scoring_task(columns, self.plan), summing_task(self.plan)
+        send = None
+        if isinstance(self.source, ParquetSource) and self.source.files.bounds:
+            send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
+        merge = make_merging_summer(task, scoring, summing)
+        partial = self._exchanged(task, send).mapInArrow(as_shipped(merge), schema=PARTIAL_SCHEMA)
+        return finished(partial, self.plan.confidence, n_tasks=self.source.n_tasks)
+
+    @property
+    def cost(self) -> str:
+        """What `rankings` cost, for a person."""
+        rows = "all rows"
+        if self._task(counts_relevant=False).cuts_early:
+            rows = "about 2 K numbers a query and input partition, or of its rows where these are fewer"
+        judgments = "" if self.judgments is None else ", and of all judgments"
+        return f"one shuffle of {rows}{judgments}; two passes through Python workers"
+
+    @property
+    def cost_of_means(self) -> str:
+        """What `summary` costs, for a person."""
+        if isinstance(self.source, ParquetSource) and self.source.files.bounds:
+            return f"complete queries are scored where they are read; of the others, {self.cost}"
+        return self.cost
+
+    def schema(self) -> T.StructType:
+        """Columns of rankings; see `ndcg_spark.evaluation.frames.ranking`."""
+        return rankings_schema(self.plan, self.source.rows, self.judgments)
+
+    def _task(self, *, counts_relevant: bool) -> RankingTask:
+        rows, spark = self.source.rows.schema, self.source.rows.sparkSession
+        return RankingTask(
+            plan=self.plan,
+            rows=arrow_schema(rows, spark),
+            judgments=None if self.judgments is None else arrow_schema(self.judgments.schema, spark),
+            n_partitions=self.source.n_partitions,
+            checks_duplicates=self.plan.checks_top_duplicates and ITEM in rows.names,
+            counts_relevant=counts_relevant,
+            others=self.others,
+        )
+
+    def exchanged(self, *, shuffled: bool = True) -> DataFrame:
+        """What crosses the shuffle on the way to `rankings`, before or after it: for measurements. Lazy."""
+        task = self._task(counts_relevant=False)
+        return self._exchanged(task, None) if shuffled else self._sent(task, None)
+
+    def _exchanged(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
+        sent = self._sent(task, send)
+        if self.judgments is not None:
+            sent = sent.unionAll(self.judgments.mapInArrow(as_shipped(make_judgment_sender(task)), schema=EXCHANGE))
+        if isinstance(self.source, SparkSource):
+            # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
+            # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.
+            n_tasks = self.source.n_tasks
+            by_id = F.col("partition_id")
+            return sent.repartition(by_id) if n_tasks is None else sent.repartition(n_tasks, by_id)
+        if hasattr(sent, "repartitionById"):
+            return sent.repartitionById(task.n_partitions, "partition_id")
+        return sent.repartition(task.n_partitions, "partition_id")
+
+    def _sent(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
+        if isinstance(self.source, SparkSource):
+            return self.source.rows.mapInArrow(as_shipped(make_row_sender(task)), schema=EXCHANGE)
+        files = self.source.files
+        n_parts = max(1, len(files.parts))
+        numbers = self.source.rows.sparkSession.range(0, len(files.parts), 1, n_parts)
+        return numbers.mapInArrow(as_shipped(send or make_row_sender(task, files.read)), schema=EXCHANGE)
+
+
+_ONE_ROW = (
+    "a table of arrays has one row for each query of a run. Name what tells the rows apart "
+    f"({option('run')}, {option('query')}), or "
+    "remove all but one."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrays:
+    """The strategy for tables of arrays, given their canonical rows: they are scored where they are."""
+
+    plan: EvaluationPlan
+    rows: DataFrame
+    n_tasks: int | None = None
+
+    @property
+    def cost(self) -> str:
+        """What `rankings` cost, for a person."""
+        shuffle = "no shuffle of rows"
+        if self.plan.check_duplicates == "all":
+            shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
+        return f"{shuffle}; one pass through Python workers"
+
+    @property
+    def cost_of_means(self) -> str:
+        """What `summary` costs, for a person."""
+        return self.cost
+
+    def rankings(self) -> DataFrame:
+        """Cut the arrays of each query to its two lists. Lazy; one pass through Python workers.
+
+        Only `check_duplicates=all` shuffles, the lists: queries that come twice lie in any two partitions.
+        """
+        task = RankingTask(
+            plan=self.plan,
+            rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
+            checks_duplicates=False,  # of lists that are cut; arrays are checked whole
+        )
+        found = self.rows.mapInArrow(
+            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.plan, self.rows, None)
+        )
+        if self.plan.check_duplicates != "all":
+            return found
+        return in_tasks(_refuse_repeats(found, self.plan), self.n_tasks)
+
+    def summary(self) -> DataFrame:
+        """Means of all metrics; lazy."""
+        return summarize_rankings(self.rankings(), self.plan, n_tasks=self.n_tasks)
+
+
+def _refuse_repeats(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+    """Refuse a query that comes twice in a run; lazy."""
+    keys = ["run", *plan.columns.query]
+    n_rows = F.count(F.lit(1)).over(Window.partitionBy(*columns_of(keys)))
+    shown = key_text(keys if plan.columns.run is not None else plan.columns.query, {"run": str(plan.columns.run)})
+    message = ("query ", shown, " comes in ", n_rows.cast("string"), " rows; ", _ONE_ROW)
+    return rankings.withColumn("n_rows", raise_if(F.col("n_rows"), n_rows > 1, *message, kind="bigint"))
+
+
+def resolve_duplicates(
+    rows: DataFrame, plan: EvaluationPlan, n_tasks: int | None = None, *, others: Sequence[str] = ()
+) -> DataFrame:
+    """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
+
+    Rows are valid rows of a run or of judgments, with one score column at most; rejected ones that are marked become
+    one for each query and segments. `best` keeps the best score (of
+    judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
+    ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
+    not depend on row order. `others`: columns of the table that the plan does not use, for messages. Spark cost: one
+    shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
+    """
+    policy = plan.convention.duplicates
+    if ITEM not in rows.columns:
+        return rows
+    if policy == "first" and ORDER not in rows.columns:
+        raise InvalidParameterError(
+            f"duplicates=first needs the order column ({option('order')}) in the judgments too."
+        )
+    names = canonical_names(plan)
+    keys = [name for name in (RUN, *names.query) if name in rows.columns]
+    rest = [name for name in rows.columns if name not in (*keys, ITEM)]
+    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
+    groups = columns_of([*keys, ITEM])
+    if BAD_ROW in rows.columns:
+        segments = columns_of([name for name in names.segments if name in rows.columns])
+        groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
+    found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
+    flat = in_tasks(found, n_tasks).select(
+        *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
+    )
+    if policy != "error":
+        return flat
+    message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
+    text = key_text(keys, names.query)
+    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", plan, others)
+    guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
+    kind = flat.schema[guard].dataType.simpleString()
+    twice = F.col(COPIES) > 1
+    if BAD_ROW in flat.columns:
+        twice &= F.col(BAD_ROW).isNull()
+    return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, f". {advice}", kind=kind))
+
+
+def other_columns(frame: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
+    """Columns that the plan does not use and that may name a ranker. Reads the schema, runs no action."""
+    columns = plan.columns
+    used = {*columns.query, *columns.score, *plan.segment_columns, columns.item, columns.rank, columns.relevance}
+    used |= {columns.run, columns.weight, columns.order, MALFORMED}
+    return tuple(
+        one.name
+        for one in frame.schema
+        if one.name not in used
+        and isinstance(one.dataType, T.StringType | T.IntegralType | T.BooleanType | T.DateType)
+    )
+
+
+def differing_columns(frame: DataFrame, plan: EvaluationPlan, query: str) -> list[str] | None:
+    """Run an action: find columns of the main table in which rows of the same query and item differ.
+
+    The query is given as a message names it: `query_id=7`. The result is those of `other_columns` that differ, for
+    most items first; empty if no item comes twice, None if there is no such query.
+
+    Spark cost: one scan, one small shuffle of the rows of that query.
+    """
+    others, item = other_columns(frame, plan), str(plan.columns.item)
+
+    def differs(name: str) -> Column:
+        """Whether the rows of an item have two values, of which one may be null."""
+        column = named(name)
+        return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
+
+    rows = frame.where(key_text(plan.columns.query, {}) == query)
+    flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
+    columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
+    items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)
+    sums = [F.sum(f"differs_{at}") for at in range(len(others))]
+    n_items, *found = items.agg(F.count(F.lit(1)), *sums).collect()[0]
+    if not n_items:
+        return None
+    return [name for n, name in sorted(zip(found, others, strict=True), key=lambda one: -one[0]) if n]
+
+
+def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
+    """What rows are compared by, all that a row has: of the row that is kept it is the smallest. Nulls come last."""
+    by = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
+    carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]
+    found: list[Column] = []
+    for name in [one for one in (*by, *carried, TOPICS_COLUMN) if one in names]:
+        column = named(name)
+        found += [column.isNull(), _falling(rows, name) if name in (SCORE, RELEVANCE) else column]
+    return found
+
+
+def _falling(rows: DataFrame, name: str) -> Column:
+    """Numbers that fall as those of a column rise; ~x cannot overflow, as -x can."""
+    whole = isinstance(rows.schema[name].dataType, T.IntegralType)
+    return F.bitwise_not(named(name)) if whole else -named(name)
