@@ -1,8 +1,8 @@
-"""Arrow columns to NumPy arrays and back, and errors that survive the way home."""
+"""Arrow columns to NumPy arrays and back, batches as bytes for a shuffle, and errors that survive the way home."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date
 from typing import Any, TypeAlias
@@ -16,6 +16,11 @@ from ndcg_spark.core.top_k import NumberArray
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal, option, text_of
 
 # Bytes become 16 bits, which NumPy sorts faster.
+EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
+"""Rows of a shuffle that carry packed batches, Arrow as bytes; what the kinds are, each sender says.
+
+Spark moves some thousand binary rows, never a row a query.
+"""
 _NARROW = {pa.int8(): np.int16, pa.int16(): np.int16, pa.int32(): np.int32}
 _DAYS_OF_AN_ERA = 146_097
 """Of 400 years, after which the calendar repeats, with its days of the week and so the rules of time zones."""
@@ -167,3 +172,23 @@ def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
 def is_plain(column: pa.Array) -> bool:
     """Whether NumPy has the values as they lie there; it takes them several times as fast."""
     return not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+
+
+def message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
+    """Build rows of the exchange."""
+    columns = [pa.array(list(ids), pa.int32()), pa.repeat(pa.scalar(kind, pa.int32()), len(payloads))]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=EXCHANGE_SCHEMA)
+
+
+def to_bytes(*batches: pa.RecordBatch) -> bytes:
+    """Write batches of one schema as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
+    """Read what `to_bytes` wrote."""
+    return list(pa.ipc.open_stream(payload))

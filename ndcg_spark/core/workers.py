@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.exchange import EXCHANGE_SCHEMA
+from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
 from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, WORKERS_RUN
 from ndcg_spark.core.session_settings import session_time_zone
 

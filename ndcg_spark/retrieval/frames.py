@@ -8,9 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import comparable, named, require_column
+from ndcg_spark.core.expressions import comparable, is_ml_vector, named, require_column, vector_column
 from ndcg_spark.core.streams import refuses_streams
-from ndcg_spark.core.vectors import is_ml_vector, vector_column
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationPlan, whole_k

@@ -21,9 +21,8 @@ from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationPlan
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, make_complete_sender
-from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, make_row_sender
+from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, make_merging_summer, make_row_sender
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.evaluation.tasks.receiving import make_merging_summer
 from ndcg_spark.sources.parquet import PartSizes, identify, parts_of, read_part
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]

@@ -8,12 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.exchange import EXCHANGE_SCHEMA
+from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
 from ndcg_spark.evaluation.settings import EvaluationPlan
-from ndcg_spark.evaluation.tasks.exchange import make_judgment_sender, make_row_sender
+from ndcg_spark.evaluation.tasks.exchange import make_judgment_sender, make_merger, make_row_sender
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, SCORE, RankingTask
-from ndcg_spark.evaluation.tasks.receiving import make_merger
 from support.oracle import Row
 
 QUERY = "query_0"

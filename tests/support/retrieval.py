@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.discounts import discount_table
-from ndcg_spark.core.exchange import EXCHANGE_SCHEMA
+from ndcg_spark.core.batches import EXCHANGE_SCHEMA
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.retrieval.settings import RetrievalPlan

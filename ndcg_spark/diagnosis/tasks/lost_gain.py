@@ -11,9 +11,8 @@ from ndcg_spark.core.batches import BatchFunction, batch_function, float_column,
 from ndcg_spark.core.ragged import BoolArray, FloatArray
 from ndcg_spark.diagnosis.kernels.lost_gain import best_swap, gain_by_rank, retrieved_ideal
 from ndcg_spark.evaluation.settings import SummedMetric
-from ndcg_spark.evaluation.tasks.ranked_lists import read_lists
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_batch
-from ndcg_spark.metrics.kernels.gain_lists import GainLists
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, read_lists, score_batch
+from ndcg_spark.metrics.kernels.lists import GainLists
 from ndcg_spark.metrics.kernels.ties import TieGroups, expected_weights, extreme_groups
 
 LOSSES = ("not_retrieved", "ranked_low", "lost_not_retrieved", "lost_ranked_low", "swap_gain")

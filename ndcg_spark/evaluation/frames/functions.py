@@ -16,7 +16,7 @@ from ndcg_spark.core.expressions import refuse
 from ndcg_spark.errors import one_of
 from ndcg_spark.evaluation.settings import check_cutoffs, cutoff_of
 from ndcg_spark.evaluation.tasks.array_metrics import dcg_series, ndcg_series
-from ndcg_spark.evaluation.tasks.ranked_lists import NO_RELEVANT_VALUE
+from ndcg_spark.evaluation.tasks.scoring import NO_RELEVANT_VALUE
 
 
 def ndcg(

@@ -50,7 +50,12 @@ from ndcg_spark.evaluation.items.items import (
 from ndcg_spark.evaluation.settings import EvaluationPlan
 from ndcg_spark.evaluation.tasks.array_rankings import make_array_ranker
 from ndcg_spark.evaluation.tasks.complete_queries import make_complete_sender
-from ndcg_spark.evaluation.tasks.exchange import make_judgment_sender, make_row_sender
+from ndcg_spark.evaluation.tasks.exchange import (
+    make_judgment_sender,
+    make_merger,
+    make_merging_summer,
+    make_row_sender,
+)
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -66,7 +71,6 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     canonical_names,
 )
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
-from ndcg_spark.evaluation.tasks.receiving import make_merger, make_merging_summer
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_marker, make_valid_rows
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.sources.formats import read_path

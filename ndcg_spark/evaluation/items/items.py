@@ -8,9 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, named, require_column, vector_column
 from ndcg_spark.core.timestamps import utc_date
-from ndcg_spark.core.vectors import vector_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import TOPICS_COLUMN
 from ndcg_spark.evaluation.settings import EvaluationPlan, ItemColumns

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, joined, one_zero
-from ndcg_spark.core.exchange import message, to_bytes
+from ndcg_spark.core.batches import BatchFunction, batch_function, joined, message, one_zero, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk

@@ -1,22 +1,45 @@
-"""Rankings in, metrics of every query out."""
+"""Rankings in, metrics of every query out: batches are read as ragged gains, and scored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.batches import BatchFunction, batch_function, flags_of, float_column, float_values, int_values
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, first_where
-from ndcg_spark.errors import option
+from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import LARGEST_GAIN
+from ndcg_spark.conventions.gains import gain_function
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    batch_function,
+    flags_of,
+    float_column,
+    float_values,
+    int_values,
+    list_offsets,
+    value_at,
+)
+from ndcg_spark.core.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    first_where,
+    lengths_of,
+    query_of_rows,
+    rank_of_rows,
+    segment_sum,
+)
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.items.item_features import known_items, with_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.ranked_lists import read_lists, refuse_query, relevance_lists
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
-from ndcg_spark.metrics.kernels.gain_lists import GainLists
+from ndcg_spark.metrics.kernels.dcg import sort_within_queries
+from ndcg_spark.metrics.kernels.lists import Entries, GainLists, GainRules, RelevanceLists
+from ndcg_spark.metrics.kernels.ties import TieGroups, canonical_order, tie_groups
 from ndcg_spark.metrics.normalized_gain import value_columns
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
@@ -29,6 +52,8 @@ NO_WEIGHT = {
     f"or choose {option('unjudged_query', 'drop')}",
 }
 """Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
+TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
+NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +174,170 @@ def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray
     unknown = first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
     if unknown is not None:
         refuse_query(batch, task.keys, unknown, NO_WEIGHT.get(int(status[unknown]), "has no weight"))
+
+
+def read_lists(
+    batch: pa.RecordBatch,
+    convention: Convention,
+    keys: tuple[str, ...],
+    cutoffs: tuple[int | None, ...],
+    discount: FloatArray | None,
+) -> GainLists:
+    """Read a batch of rankings as gains; `discount` is that of the largest cutoff, None where there is none.
+
+    Refuses an unjudged item under `unjudged=error`, two items on one given rank, and a gain that is not finite.
+    """
+    ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
+    offsets = list_offsets(ranked_column)
+    relevance, judged = float_values(ranked_column.flatten())
+    if convention.unjudged == "error":
+        refuse_query(batch, keys, first_where(~judged, offsets), "has an unjudged item among the first k")
+    gains = _gains(relevance, judged, convention)
+    _refuse_too_large(batch, keys, gains, relevance, offsets)
+    groups, has_gaps = None, "ranks" in batch.schema.names
+    rank, lengths = _given_ranks(batch, keys, offsets) if has_gaps else (rank_of_rows(offsets), lengths_of(offsets))
+    if "tied" in batch.schema.names:
+        groups, gains = _tie_groups(batch, gains, offsets)
+        lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
+    ideal_offsets = list_offsets(ideal_column)
+    best, known = float_values(ideal_column.flatten())
+    ideal = _gains(best, known, convention)
+    _refuse_too_large(batch, keys, ideal, best, ideal_offsets)
+    if convention.ideal != "unsorted":
+        ideal = sort_within_queries(ideal, ideal_offsets)
+    if convention.ideal == "as_many":
+        # Counts of items do not tell how many are left of a condensed list. Both lists are cut at the same K.
+        most = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
+        ideal = np.where(rank_of_rows(ideal_offsets) < most[query_of_rows(ideal_offsets)], ideal, 0.0)
+    if discount is None:
+        longest = (int(lengths.max(initial=0)), int(lengths_of(ideal_offsets).max(initial=0)))
+        discount = discount_table(convention.discount, max(*longest, *(k or 0 for k in cutoffs)))
+    any_judged = int_values(batch.column("n_judged")) > 0
+    rules = GainRules(
+        ties=convention.ties,
+        pad=None if convention.pad_to_k is None else one_gain(convention.pad_to_k, convention),
+        ideal_of_ones=one_gain(1.0, convention) if convention.ideal == "k_ones" else None,
+        no_relevant=NO_RELEVANT_VALUE[convention.no_relevant],
+    )
+    return GainLists(
+        gains, offsets, rank, has_gaps, groups, lengths, ideal, ideal_offsets, any_judged, discount, rules
+    )
+
+
+def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
+    """Tie groups and the gains in an order that does not depend on the order of tied rows."""
+    scores = float_values(batch.column("scores").flatten())[0]
+    counts = int_values(batch.column("tied").flatten())
+    groups = tie_groups(scores, counts, offsets)
+    order = canonical_order(groups, gains)
+    if order is None:
+        return groups, gains
+    return tie_groups(scores, counts[order], offsets), gains[order]
+
+
+def relevance_lists(
+    batch: pa.RecordBatch, lists: GainLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
+) -> RelevanceLists:
+    """Read a batch of rankings as metrics see it; `lists` is the same batch as gains."""
+    counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
+    return RelevanceLists(
+        read=partial(_entries, batch, lists, convention),
+        offsets=lists.offsets,
+        lengths=lists.lengths,
+        at_least={} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)},
+        max_k=max_k,
+        clips=convention.negative == "clip",
+        gains_by_convention=lists,
+    )
+
+
+def _entries(batch: pa.RecordBatch, lists: GainLists, convention: Convention) -> Entries:
+    relevance, judged = float_values(batch.column("ranked").flatten())
+    relevance = np.where(judged, relevance, 0.0)
+    if lists.groups is not None:
+        groups, order = _groups_of_relevances(batch, relevance, lists.offsets, convention)
+        return Entries(relevance[order], judged[order], groups)
+    one = np.ones(len(lists.rank), dtype=np.int64)
+    return Entries(relevance, judged, TieGroups(lists.rank, one, one, np.arange(len(one))))
+
+
+def _groups_of_relevances(
+    batch: pa.RecordBatch, relevance: FloatArray, offsets: IntArray, convention: Convention
+) -> tuple[TieGroups, IntArray]:
+    """Tie groups, and the order of entries in them; the best or worst order leaves only equal items tied."""
+    scores = float_values(batch.column("scores").flatten())[0]
+    counts = int_values(batch.column("tied").flatten())
+    groups = tie_groups(scores, counts, offsets)
+    gains = relevance if convention.ties == "expected" else _gains_of(batch, convention)
+    order = np.lexsort((relevance, gains if convention.ties == "worst" else -gains, groups.group))
+    counts = counts[order]
+    if convention.ties == "expected":
+        return tie_groups(scores, counts, offsets), order
+    ends = np.cumsum(counts)
+    begins = (ends - counts)[np.minimum(offsets[:-1], max(len(counts) - 1, 0))] if len(counts) else ends
+    start = ends - counts - begins[query_of_rows(offsets)] if len(counts) else counts
+    return TieGroups(start, counts, counts, np.arange(len(counts))), order
+
+
+def _gains_of(batch: pa.RecordBatch, convention: Convention) -> FloatArray:
+    return _gains(*float_values(batch.column("ranked").flatten()), convention)
+
+
+def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:
+    rank = int_values(batch.column("ranks").flatten()) - 1
+    twice = np.zeros(len(rank), dtype=np.bool_)
+    twice[1:] = rank[1:] == rank[:-1]
+    filled = lengths_of(offsets) > 0
+    twice[offsets[:-1][filled]] = False
+    refuse_query(batch, keys, first_where(twice, offsets), TWO_ON_ONE_RANK)
+    lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
+    lengths[filled] = rank[offsets[1:][filled] - 1] + 1
+    return rank, lengths
+
+
+def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
+    all_known = known.all()
+    levels = relevance.copy() if all_known else relevance[known]  # a gain function may write to it
+    if convention.negative == "clip":
+        levels = np.maximum(levels, 0.0)
+    found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+    if found.shape != levels.shape:
+        raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
+    if all_known:
+        return found
+    gains = np.zeros(len(relevance))
+    gains[known] = found
+    return gains
+
+
+def _too_large(gains: FloatArray) -> BoolArray:
+    if not len(gains) or (gains.min() >= -LARGEST_GAIN and gains.max() <= LARGEST_GAIN):  # not so if any is NaN
+        return np.zeros(len(gains), dtype=np.bool_)
+    return np.asarray(~(np.abs(gains) <= LARGEST_GAIN))
+
+
+def _refuse_too_large(
+    batch: pa.RecordBatch, keys: tuple[str, ...], gains: FloatArray, relevance: FloatArray, offsets: IntArray
+) -> None:
+    too_large = _too_large(gains)
+    query = first_where(too_large, offsets)
+    if query is not None:
+        what = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
+        refuse_query(batch, keys, query, what)
+
+
+def one_gain(relevance: float, convention: Convention) -> float:
+    """Gain of a single relevance; refused when it is not finite or too large."""
+    level = np.array([relevance], dtype=np.float64)
+    gains = _gains(level, np.ones(1, dtype=np.bool_), convention)
+    if _too_large(gains)[0]:
+        raise InputRefusedError(f"the gain of relevance {relevance:g} is not finite, or above 2^63.")
+    return float(gains[0])
+
+
+def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
+    """Raise with the name of a query, if there is one."""
+    if query is not None:
+        named = [(name, value_at(batch.column(name), query)) for name in keys]
+        shown = ", ".join(f"{name}={value}" for name, value in named if name != "run" or value)
+        raise InputRefusedError(f"query {shown} {what}.")

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, joined, taken
+from ndcg_spark.core.batches import BatchFunction, batch_function, from_bytes, joined, message, taken, to_bytes
 from ndcg_spark.core.distances import pair_scores
 from ndcg_spark.core.entries import entry_columns, list_column
-from ndcg_spark.core.exchange import from_bytes, message, to_bytes
 from ndcg_spark.core.hashing import column_hashes, partition_of, sorted_by_hash
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.retrieval.kernels.screening import Pairs, near_pairs, screen_of

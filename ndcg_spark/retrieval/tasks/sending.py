@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, joined, plain_texts
-from ndcg_spark.core.exchange import message, to_bytes
+from ndcg_spark.core.batches import BatchFunction, batch_function, joined, message, plain_texts, to_bytes
 from ndcg_spark.core.hashing import column_hashes, partition_of, sorted_by_hash
 from ndcg_spark.retrieval.tasks.tables import packed_rows, refuse_widths, width_of
 from ndcg_spark.retrieval.tasks.task import ID, N_ITEMS, N_QUERIES, VECTOR, RetrievalTask
