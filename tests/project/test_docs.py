@@ -38,6 +38,27 @@ def test_the_architecture_names_what_is_there(file, name):
         assert re.search(rf"^\s*({kinds}){name.rpartition('.')[2]}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
+TELLING = [
+    path
+    for pattern in ("scripts/*", "docs/*.md", "*.md", ".ci/*", "pyproject.toml")
+    for path in sorted(DOCS.parent.glob(pattern))
+    if path.is_file()
+]
+
+
+def in_braces(word):
+    """Words that a shell makes of one: `a_{b,c}` is `a_b` and `a_c`."""
+    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
+    return [f"{found[1]}{one}{found[3]}" for one in found[2].split(",")] if found else [word]
+
+
+@pytest.mark.parametrize("path", TELLING, ids=lambda path: path.name)
+def test_tests_that_a_file_names_are_there(path):
+    words = re.findall(r"\btests/[\w/{},.*-]+", path.read_text(encoding="utf-8"))
+    named = {one.rstrip(".") for word in words for one in in_braces(word)}
+    assert sorted(one for one in named if not any(DOCS.parent.glob(f"{one.rstrip('*/')}*"))) == []
+
+
 REASONS = {
     "tables": (("evaluation/tasks/valid_rows.py",), r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
     "judgments": (("core/bad_rows.py", "judgments/frames/*s.py"), r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
