@@ -181,7 +181,7 @@ def write_together(
                 )
                 staged.append(stack.enter_context(closing(one)))
         if json_path not in (None, "-"):
-            # Last: of what is swapped in, it is the one thing that cannot be put back.
+            # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.
             staged.append(stack.enter_context(closing(StagedFile(str(json_path), to_json(outcome)))))
         swap_in(staged)
     written = [{"what": one.what, "reference": one.target.reference} for one in planned]
