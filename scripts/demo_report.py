@@ -129,7 +129,6 @@ def commands(folder: Path, wrong: str) -> list[list[str]]:
         )  # fmt: skip
         tables += ["--comparison", compared, "--diagnosis", diagnosis]
     typed.append(["report", *tables, "--baseline", "thumbnail", "--run-date", last, *page])
-    typed.append(["report", "--metrics", metrics, "--run", "pixels", "--run-date", last, "--format", "text"])
     return typed
 
 

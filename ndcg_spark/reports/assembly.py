@@ -48,7 +48,6 @@ from ndcg_spark.reports.wording import counted, day, listed, metric_name, period
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -83,18 +82,6 @@ class Report:
         from ndcg_spark.reports.figures import figures_of
 
         return figures_of(self.contents)
-
-    def print(self, console: Console | None = None) -> None:
-        """Print a plain form.
-
-        Parameters
-        ----------
-        console : rich.console.Console or None
-            None: standard output.
-        """
-        from ndcg_spark.reports.text import print_report
-
-        print_report(self.contents, console)
 
     def _repr_html_(self) -> str:
         """Show the page in a frame of its own, so that its styles and those of the notebook do not mix."""

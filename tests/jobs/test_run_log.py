@@ -293,10 +293,8 @@ def test_jobs_that_are_about_a_night_are_found_under_it(place: Path, spark, log:
         assert command("roll-up", *metrics, "--output", place / "periods").code == 0
         if log == "runs":
             assert command("flag-changes", *metrics, "--output", place / "flags").code == 0
-            assert (
-                command("report", "--metrics", place / "metrics", "--run-log", reference, "--format", "text").code
-                == 0
-            )
+            page = ("--metrics", place / "metrics", "--output", place / "report.html")
+            assert command("report", *page, "--run-log", reference).code == 0
             assert command("roll-up", *metrics, "--output", place / "in.parquet").code == 2
         table = spark.read.parquet(str(reference)) if log == "runs" else spark.table(log)
         found = table.orderBy("started_at").select("command", "status", "dataset", "run_date").collect()

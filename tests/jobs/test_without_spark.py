@@ -47,7 +47,7 @@ REFUSED = (
 STARTED = (
     ("conventions",), ("metrics",),
     ("mean-ndcg", "--input", "x"), ("compare-runs", "--per-query", "x"),
-    ("report", "--metrics", "m", "--format", "text"), ("roll-up", "--input", "a", "--output", "b"),
+    ("report", "--metrics", "m", "--output", "r.html"), ("roll-up", "--input", "a", "--output", "b"),
 )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from datetime import date, timedelta
 
 import pytest
 import scipy.stats
-from rich.console import Console
 from support.reports import (
     CHANGED,
     COMPARED,
@@ -31,7 +30,7 @@ from ndcg_spark import ReportLimits, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.building import distribution_of, gate_results, mean_of, nights_apart, standings_of, trend_of
-from ndcg_spark.reports.contents import Change, QueryRow
+from ndcg_spark.reports.contents import Change
 from ndcg_spark.reports.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit, way_on
 
 
@@ -510,34 +509,6 @@ def test_a_night_of_too_many_means_is_refused(spark, monkeypatch):
 def test_limits_have_limits(options):
     with pytest.raises(InvalidParameterError, match="must lie between"):
         ReportLimits(**options)
-
-
-# ---------------------------------------------------------------------------------------------------- text
-
-
-def test_the_plain_form(whole):
-    out = io.StringIO()
-    whole.print(Console(file=out, width=100))
-    text = out.getvalue()
-    assert headline(whole.contents)[:40] in text
-    assert "100,120 rows read = 100,000 evaluated + 100 rejected as bad" in text
-    assert "\x1b" not in text
-
-
-def test_the_text_shows_the_lowest_queries_of_each_run_and_says_what_it_leaves_out(whole):
-    rows = tuple(QueryRow(run=run, query=f"{run}{at}", value=at / 100) for run in "abc" for at in range(10))
-    out = io.StringIO()
-    replace(whole, contents=replace(whole.contents, lowest=rows)).print(Console(file=out, width=120))
-    text = out.getvalue()
-    assert ", 10 more on the page" in next(line for line in text.splitlines() if line.startswith("Lowest "))
-    assert {run: sum(f" {run}{at} " in text for at in range(10)) for run in "abc"} == {"a": 7, "b": 7, "c": 6}
-
-
-def test_the_plain_form_takes_names_for_names(spark):
-    rows = metric_rows(runs=["[bold]old[/bold] \x1b[31m", "new"])
-    out = io.StringIO()
-    report(metrics_table(spark, rows)).print(Console(file=out, width=200))
-    assert "[bold]old[/bold] \ufffd[31m" in out.getvalue()
 
 
 # ------------------------------------------------------------------------------------------------- figures

@@ -73,18 +73,17 @@ def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tm
     assert "is not met" in page.read_text(encoding="utf-8")
 
 
-def test_the_plain_form(folder):
+def test_the_headline_is_printed(folder, tmp_path):
     ended = command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison", "--run-date",
-                    "2026-01-31", "--format", "text")  # fmt: skip
+                    "2026-01-31", "--output", tmp_path / "report.html")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, [])
-    assert ended.out.startswith("Ranking quality, shop, 31 January 2026\nnew: NDCG@10 0.4210 [0.4171, 0.4249]")
+    assert ended.out.startswith("new: NDCG@10 0.4210 [0.4171, 0.4249]")
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ((), "name the page to write: --output"),
-        (("--format", "text", "--output", "r.html"), "--format text prints"),
         (("--output", "no/folder/r.html"), "--output 'no/folder/r.html' is no file in a folder that is there"),
         (("--output", "{folder}/metrics"), "is no file in a folder"),
         (("--output", "{folder}/metrics/report.html"), "lies inside --metrics"),

@@ -9,7 +9,7 @@ import click
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import gate_option, operation_options, spark_option, table_to_read
-from ndcg_spark.reports.command.make_report_config import FORMATS, report_config
+from ndcg_spark.reports.command.make_report_config import report_config
 
 GROUPS: dict[str, list[click.Option]] = {
     "Input": [
@@ -48,8 +48,6 @@ GROUPS: dict[str, list[click.Option]] = {
     ],
     "Output": [
         click.Option(["--output"], metavar="FILE", help="HTML file to write; it is one file and loads nothing."),
-        click.Option(["--format"], type=click.Choice(FORMATS), default="html", show_default=True, help="A page, or "
-                     "plain text on standard output."),
     ],
     "Running": [spark_option()],
     "Operations": operation_options(),
@@ -59,7 +57,7 @@ GROUPS: dict[str, list[click.Option]] = {
 
 @click.command("report", cls=GroupedCommand, groups=GROUPS)
 def report(**options: Any) -> int:
-    """Show a night to people: one HTML page of the metric table, or plain text.
+    """Show a night to people: one HTML page of the metric table.
 
     The headline is the worst news of the night. The page has means with their changes, the trend over nights, NDCG
     at each cutoff, and segments to sort and filter; with more tables the distribution of queries, those to look at,

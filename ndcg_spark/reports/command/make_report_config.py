@@ -13,7 +13,6 @@ from typing import Any
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.config import Operations, Source, check_file, operations_of, pairs_of, run_date_of, source_of
 
-FORMATS = ("html", "text")
 TABLES = ("metrics", "per_query", "comparison", "flags")
 
 
@@ -39,7 +38,7 @@ class ReportConfig:
     n_nights: int
     title: str | None
     gates: tuple[str, ...]
-    output: str | None
+    output: str
     spark_settings: dict[str, str]
     operations: Operations
 
@@ -47,15 +46,12 @@ class ReportConfig:
 def report_config(options: dict[str, Any]) -> ReportConfig:
     """Check options and put them in their places. Reads the JSON."""
     output = options["output"]
-    if options["format"] == "html" and output is None:
-        raise InvalidParameterError("name the page to write: --output report.html; --format text prints instead.")
-    if options["format"] == "text" and output is not None:
-        raise InvalidParameterError("--format text prints, and --output is for pages: leave one of them out.")
-    if output is not None:
-        check_file("--output", output)
-        for name in ("summary", "diagnosis"):
-            if options[name] and os.path.realpath(output) == os.path.realpath(options[name]):
-                raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
+    if output is None:
+        raise InvalidParameterError("name the page to write: --output report.html.")
+    check_file("--output", output)
+    for name in ("summary", "diagnosis"):
+        if options[name] and os.path.realpath(output) == os.path.realpath(options[name]):
+            raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
     return ReportConfig(
         sources={name: source_of(options, name) for name in TABLES if options[name] is not None},
         summary=None if options["summary"] is None else _read_json("--summary", options["summary"], "mean-ndcg"),

@@ -28,12 +28,11 @@ def run_report_job(config: ReportConfig) -> int:
 
     Where input or options are refused, nothing has been written.
     """
-    with needed_packages():
+    with needed_packages():  # what is not installed is missed here, before Spark starts
+        import ndcg_spark.reports.figures
+        import ndcg_spark.reports.page  # noqa: F401
         from ndcg_spark.reports.limits import ReportLimits
     limits = ReportLimits(nights=config.n_nights, segments=config.n_segments, queries=config.n_queries)
-    if config.output is not None:
-        import ndcg_spark.reports.figures
-        import ndcg_spark.reports.page  # noqa: F401  # what is not installed is missed here, before Spark starts
     with job_run("report", config, short_lists=True, run_date=config.run_date, dataset=config.dataset or "") as run:
         found = _read(run.spark, config, limits, run.progress)
         _answer(found.contents, config)
@@ -44,8 +43,6 @@ def _answer(contents: Contents, config: ReportConfig) -> None:
     """Print what the page says first, and how the gates did."""
     from ndcg_spark.reports.sentences import headline
 
-    if config.output is None:
-        return  # the plain form has both
     print(printable(headline(contents)))
     for gate in contents.gates:
         print(gate_line({"gate": gate.text, "value": gate.value, "met": gate.met}, gate.run))
@@ -81,11 +78,8 @@ def _read(spark: SparkSession, config: ReportConfig, limits: ReportLimits, progr
             limits=limits,
         )
     progress.note(night=found.contents.run_date, dataset=found.contents.dataset)
-    if config.output is None:
-        found.print()
-    else:
-        with progress.step(f"drawing {config.output}"):
-            write_text("page", config.output, found.html, progress)
+    with progress.step(f"drawing {config.output}"):
+        write_text("page", config.output, found.html, progress)
     return found
 
 
@@ -94,8 +88,6 @@ def _check_output(spark: SparkSession, config: ReportConfig, tables: dict[str, T
     from ndcg_spark.jobs.outputs import refuse_outputs
     from ndcg_spark.tables import reading_of
 
-    if config.output is None:
-        return
     readings = []
     for name, table in tables.items():
         source = config.sources[name]
