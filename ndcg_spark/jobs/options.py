@@ -10,7 +10,7 @@ from ndcg_spark.jobs.logs import log_format_option
 from ndcg_spark.judgments.settings import ON_INVALID
 
 READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
-WRITTEN_FORMATS = "parquet, orc, json, or table; delta or iceberg for a table of that format"
+WRITTEN_FORMATS = "parquet, or table; delta or iceberg for a table of that format"
 
 
 def table_to_read(flag: str, what: str, *, required: bool = True, formats: str = READ_FORMATS) -> list[click.Option]:

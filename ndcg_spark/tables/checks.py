@@ -31,7 +31,7 @@ from ndcg_spark.tables.slices import refuse_stamps
 from ndcg_spark.tables.writing import refusing
 
 _log = logging.getLogger(__name__)
-PATH_FORMATS = ("parquet", "orc", "json")
+PATH_FORMATS = ("parquet",)
 _NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
 _NIGHTS_BELOW = "run_date=*/slice=*"
 _UNREACHED: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
@@ -352,7 +352,5 @@ def _foreign(name: str, reference: str, kind: str | None = None) -> str:
 
 def _grown(spark: SparkSession, slices: Sequence[str], reference: str, kind: str) -> Grown:
     """The columns of all of some slices. Runs a job over their footers, if there are several."""
-    inferred = kind == "json"  # Spark reads the rows to find the types, so one slice has to do
-    looked_into = list(slices[:1] if inferred else slices)
-    found = spark.read.format(kind).option("mergeSchema", "true").load(looked_into).schema
-    return Grown(name=repr(reference), schema=found, way_out="write to a new folder", inferred=inferred)
+    found = spark.read.format(kind).option("mergeSchema", "true").load(list(slices)).schema
+    return Grown(name=repr(reference), schema=found, way_out="write to a new folder")

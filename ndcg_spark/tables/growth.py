@@ -100,15 +100,13 @@ class Grown:
 
     `name` is such as `'./metrics'` or `table 'metrics'`, `way_out` as `write to a new folder`. `schema` has the
     columns of all nights, in the order of the table. Columns that are declared (`in_catalog`) keep their spelling and
-    wider types. Where types are `inferred` from values, as those of json, columns that are null in all rows are not
-    in it.
+    wider types.
     """
 
     name: str
     schema: T.StructType
     way_out: str
     in_catalog: bool = False
-    inferred: bool = False
 
     def growth(self, results: T.StructType, *, grow: bool) -> Growth:
         """Compare the columns with those of results, and refuse what no new column can settle.
@@ -117,13 +115,11 @@ class Grown:
         type or spelling; without `grow` also one that is new or lacking.
         """
         have = [one for one in self.schema if one.name not in PARTITIONS]
-        if self.inferred and not have:
-            return Growth()
         pairs = {one.name: self._alike(one.name, have) for one in results}
         taken = {one.name for one in pairs.values() if one is not None}
         added = tuple(one for one in results if pairs[one.name] is None)
         lacking = tuple(one for one in have if one.name not in taken)
-        self._check_kind(results, [one.name for one in have], is_part=not lacking)
+        self._check_kind(results, [one.name for one in have])
         for one in results:
             self._check_type(pairs[one.name], one)
         for one in lacking:
@@ -132,7 +128,7 @@ class Grown:
                     f"column {one.name!r} of {self.name} must not be null, and these results do not have it; "
                     f"{self.way_out}."
                 )
-        found = Growth(added=() if self.inferred else added, lacking=tuple(one.name for one in lacking))
+        found = Growth(added=added, lacking=tuple(one.name for one in lacking))
         if not grow:
             self._refuse(found)
         return found
@@ -151,20 +147,19 @@ class Grown:
         exact = next((one for one in have if one.name == name), None)
         return exact or next((one for one in have if one.name.lower() == name.lower()), None)
 
-    def _check_kind(self, results: T.StructType, have: list[str], *, is_part: bool) -> None:
+    def _check_kind(self, results: T.StructType, have: list[str]) -> None:
         names = results.fieldNames()
         ours, theirs = kind_of(names), kind_of(have)
         if theirs is not None and (ours is None or theirs.name != ours.name):
             what = "other results" if ours is None else f"rows of a {ours.name}"
             raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {what}; {self.way_out}.")
-        if theirs is None and ours is not None and not (self.inferred and is_part):
+        if theirs is None and ours is not None:
             raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
         if _DATASET not in (one.lower() for one in have):  # no results were ever written to it
             raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
         if ours is None:
             return
-        # Spark sorts the columns of json, so keys are not seen there; but each column of a key has values.
-        keys = ours.keys_in(names), () if self.inferred else ours.keys_in(have)
+        keys = ours.keys_in(names), ours.keys_in(have)
         lowered = [{name.lower() for name in some} for some in keys]
         known = {name.lower() for name in have}
         if (lowered[1] and lowered[0] != lowered[1]) or not lowered[0] <= known:
@@ -189,9 +184,5 @@ class Grown:
             )
 
     def _differ(self, have: T.DataType, want: T.DataType) -> bool:
-        if not self.inferred:
-            wider = _WIDER.get(want.simpleString(), ()) if self.in_catalog else ()
-            return have.simpleString() not in (want.simpleString(), *wider)
-        # Text and whole numbers can be told apart, and these are what keys are made of.
-        texts = isinstance(have, T.StringType), isinstance(want, T.StringType)
-        return isinstance(want, T.StringType | T.IntegralType) and texts[0] != texts[1]
+        wider = _WIDER.get(want.simpleString(), ()) if self.in_catalog else ()
+        return have.simpleString() not in (want.simpleString(), *wider)

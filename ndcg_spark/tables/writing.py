@@ -124,7 +124,7 @@ def stage_partition(
     names.
 
     `reference` is the path of a folder or the name of a catalog table; either is made when it is not there. `kind` is
-    `parquet`, `orc`, `json` for a folder; `table`, `delta`, `iceberg` for a catalog table, the first for one of any
+    `parquet` for a folder; `table`, `delta`, `iceberg` for a catalog table, the first for one of any
     of these providers, of orc or of Hive. None guesses: a reference with a slash is a folder of parquet.
 
     With `grow`, a catalog table that is there gets the columns of the rows that it does not have. They are added

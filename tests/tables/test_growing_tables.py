@@ -18,7 +18,6 @@ from ndcg_spark.history.frames.roll_up import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
 from ndcg_spark.history.tasks.night_flags import FLAG_COLUMNS
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import read_table
-from ndcg_spark.tables import check_output
 from ndcg_spark.tables.growth import Grown, Growth, kind_of
 
 PER_QUERY = ("run", "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant")
@@ -86,28 +85,6 @@ def test_results_of_no_kind_go_into_tables_of_results_only():
         in_catalog(["sessions"]).growth(own, grow=True)
     with pytest.raises(OutputRefusedError, match="table 't' is a run log, and these are other results; name another"):
         in_catalog([*OURS["run log"], "dataset"]).growth(own, grow=True)
-
-
-def test_of_json_only_columns_with_values_are_seen():
-    """So a part of the columns of a kind may be a table of it; a column that it cannot have shows another one."""
-    metrics, names = stored(OURS["metric table"]), {"name": "'./m'", "way_out": "write to a new folder"}
-
-    def in_json(*columns):
-        return Grown(schema=schema(columns), inferred=True, **names)
-
-    assert in_json().growth(metrics, grow=False) == Growth()
-    assert in_json("metric", "value", "dataset").growth(metrics, grow=True) == Growth()
-    for other in (in_json("metric", "price", "dataset"), Grown(schema=schema([]), **names)):
-        with pytest.raises(OutputRefusedError, match=r"'\./m' has other columns than a metric table; write to a new"):
-            other.growth(metrics, grow=True)
-    queries = stored(PER_QUERY)
-    assert in_json(*sorted(PER_QUERY), "dataset").growth(queries, grow=True) == Growth()  # Spark sorts them
-    with pytest.raises(OutputRefusedError, match=r"identified by other columns, and those of .* by 'query_id'"):
-        in_json(*sorted(set(PER_QUERY) - {"query_id"}), "dataset").growth(queries, grow=True)
-    numbers = schema(metrics.fieldNames(), {"value": T.DoubleType(), "n_queries": T.LongType()})
-    with pytest.raises(OutputRefusedError, match=r"'n_queries' is string in '.*' and bigint in these results"):
-        in_json("metric", "value", "n_queries", "dataset").growth(numbers, grow=True)
-    assert in_json("metric", "value", "dataset").growth(numbers, grow=True) == Growth()  # as of NaN, which is a text
 
 
 def test_a_table_that_may_not_grow_is_that_of_the_same_columns():
@@ -230,7 +207,7 @@ def of_a_night(run_date, *, more):
 THREE_NIGHTS = [row for at, one in enumerate(NIGHTS) for row in of_a_night(one, more=at == 1)]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "orc", "table"])
+@pytest.mark.parametrize("kind", ["parquet", "table"])
 def test_a_night_with_a_metric_and_a_segment_more_and_one_with_less(spark, rankings, tmp_path, kind):
     place = "growing_queries" if kind == "table" else tmp_path / "q"
     its = ("--per-query-output", place, "--per-query-format", kind)
@@ -339,23 +316,6 @@ def test_tables_of_a_version_with_fewer_columns_get_them(spark, rankings, tmp_pa
         frame = read_table(spark, str(places[flag])).frame
         counted = frame.groupBy("run_date").agg({column: "count"}).orderBy("run_date").collect()
         assert [row[1] > 0 for row in counted] == [False, True]
-
-
-def test_json_says_nothing_of_columns_that_may_have_been_null(spark, tmp_path):
-    """Types and columns of json are those of its values."""
-    wide = schema(OURS["per-query table"], {"n_items": T.LongType()})
-    rows = spark.createDataFrame([("", "q", *["1"] * 5, 3, "x", "y", None, None)], wide)
-    place = tmp_path / "j" / "run_date=2026-01-30" / "slice=a-12345678"
-    rows.selectExpr("*", "'shop' AS dataset").write.json(str(place))
-    told = []
-    check_output(spark, str(tmp_path / "j"), "json", wide, tell=told.append)
-    check_output(spark, str(tmp_path / "j"), "json", wide, tell=told.append, grow=False)
-    assert told == []
-    with pytest.raises(OutputRefusedError, match="is a per-query table"):
-        check_output(spark, str(tmp_path / "j"), "json", METRIC_SCHEMA)
-    other = T.StructType([wide[0], T.StructField("user_id", T.StringType()), *wide[1:]])
-    with pytest.raises(OutputRefusedError, match="those of these results by 'user_id', 'query_id'"):
-        check_output(spark, str(tmp_path / "j"), "json", other)
 
 
 def test_other_readers_need_to_merge(spark, rankings, tmp_path):

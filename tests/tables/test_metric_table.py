@@ -296,12 +296,3 @@ def test_a_metric_table_with_buckets_is_refused(spark, kept, folder):
         assert spark.table("bucketed_metrics").groupBy("run").count().collect() == []
     finally:
         spark.sql("DROP TABLE bucketed_metrics")
-
-
-@pytest.mark.parametrize("kind", ["json", "orc"])
-def test_the_unnamed_run_reads_back_as_empty_text(spark, kept, folder, kind):
-    path = folder / f"as_{kind}"
-    done(*Place(str(path), path, "").night(folder / "kept.parquet", NIGHTS[0], "shop", "--output-format", kind))
-    table = spark.read.format(kind).option("header", "true").load(str(path))
-    found = table.select("run", "segment_by", "segment").distinct().collect()
-    assert [tuple(row) for row in found] == [("", "", "")]
