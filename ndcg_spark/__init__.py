@@ -12,6 +12,7 @@ from ndcg_spark._version import __version__
 
 if TYPE_CHECKING:
     from ndcg_spark.business.frames import business_link
+    from ndcg_spark.business.settings import LinkPlan
     from ndcg_spark.clicks.frames.estimates import inverse_propensity_estimates, merge_estimates
     from ndcg_spark.clicks.frames.labels import judgments_from_impressions
     from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
     from ndcg_spark.history.frames.night_flags import flag_changes
     from ndcg_spark.history.frames.roll_up import roll_up
-    from ndcg_spark.history.settings import FlagPlan, LinkPlan, RollUpPlan
+    from ndcg_spark.history.settings import FlagPlan, RollUpPlan
     from ndcg_spark.judgments.frames.agreement import rating_agreement, rating_pairs
     from ndcg_spark.judgments.frames.events import judgments_from_events
     from ndcg_spark.judgments.frames.ratings import disputed_items, judgments_from_ratings
@@ -53,7 +54,7 @@ _HOMES = {
     "EventPlan": "judgments.settings",
     "ImpressionColumns": "clicks.settings",
     "FlagPlan": "history.settings",
-    "LinkPlan": "history.settings",
+    "LinkPlan": "business.settings",
     "NdcgEvaluator": "ml",
     "PRESETS": "conventions",
     "PropensityPlan": "clicks.settings",

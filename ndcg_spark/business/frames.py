@@ -8,6 +8,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.business.settings import LinkPlan
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
 from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
 from ndcg_spark.core.streams import refuses_streams
@@ -22,7 +23,6 @@ from ndcg_spark.history.frames.nights import (
     segment_column,
     series_rows,
 )
-from ndcg_spark.history.settings import LinkPlan
 from ndcg_spark.history.tasks.nights import SERIES
 
 CLICKS = "clicks"

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ndcg_spark.business.kernels.association import Correlation, decimal_changes, paired_days, pearson, spearman
 from ndcg_spark.business.kernels.window_change import WindowChange, window_change
+from ndcg_spark.business.settings import LinkPlan
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
-from ndcg_spark.history.settings import LinkPlan
 from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, require_same
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}

@@ -61,7 +61,8 @@ KINDS = (
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.convention", "conventions.forms", "conventions.presets",
-            "conventions.words", "core.redaction", "errors", "metrics.[!k]*", "sources.references", "_version",
+            "conventions.words", "core.flag", "core.redaction", "errors", "metrics.[!k]*", "sources.references",
+            "_version",
         ),
         frozenset(),
     ),

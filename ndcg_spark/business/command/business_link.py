@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from ndcg_spark.business.settings import LinkPlan
 from ndcg_spark.history.command.nights import (
     COMPANIONS,
     MetricRows,
@@ -14,22 +15,20 @@ from ndcg_spark.history.command.nights import (
     metric_table_options,
     row_options,
 )
-from ndcg_spark.history.settings import LinkPlan
 from ndcg_spark.jobs.config import (
     Operations,
     Source,
     Target,
     check_places,
-    night_of,
     operations_of,
     pairs_of,
     source_of,
     target_of,
 )
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import (
-    confidence_option,
     json_option,
     operation_options,
     spark_option,
@@ -37,46 +36,26 @@ from ndcg_spark.jobs.options import (
     table_to_write,
 )
 
-GROUPS: dict[str, list[click.Option]] = {
-    "Input": [
-        *metric_table_options(),
-        *table_to_read("--clicks", "Clicks per night and segment, with the columns run_date, segment_by, segment, "
-                       "impressions, clicks, conversions: a path, a catalog table, or a SQL query."),
-    ],
-    "Rows": [
-        *row_options("all but dcg and idcg"),
-        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night whose metrics and clicks "
-                     "count.  [default: no bound]"),
-        click.Option(["--as-of"], metavar="YYYY-MM-DD", help="Last night that counts; results are "
-                     "stored under it.  [default: the last one of the metric table]"),
-        click.Option(["--min-impressions"], type=int, default=1000, show_default=True, metavar="N", help="Leave out "
-                     "nights with fewer impressions."),
-    ],
-    "Correlations": [
-        click.Option(["--max-lag"], type=int, default=7, show_default=True, metavar="DAYS", help="Also hold the "
-                     "metric against the rate of up to so many nights earlier and later."),
-        confidence_option(),
-    ],
-    "Alarms": [
-        click.Option(["--window"], type=int, default=7, show_default=True, metavar="NIGHTS", help="Nights in each of "
-                     "the two windows that are compared."),
-        click.Option(["--window-days"], type=int, default=28, show_default=True, metavar="DAYS", help="Both windows "
-                     "must lie within so many days."),
-        click.Option(["--min-change"], type=float, default=0.01, show_default=True, metavar="X", help="Relative "
-                     "change from which a mean is up or down."),
-        click.Option(["--noise-limit"], type=float, default=2.447, show_default=True, metavar="X", help="Standard "
-                     "errors that a change must reach to be up or down."),
-        click.Option(["--max-flat"], type=float, default=0.02, show_default=True, metavar="X", help="A mean is flat "
-                     "if its relative change and --noise-limit standard errors add up to at most this."),
-        click.Option(["--fail-on-alarm"], is_flag=True, help="Exit with 3 if there is an alarm."),
-    ],
-    "Output": [
-        *table_to_write("--output", "Table of correlations and alarms to write: a folder or a catalog table."),
-        json_option("results"),
-    ],
-    "Running": [spark_option()],
-    "Operations": operation_options(),
-}  # fmt: skip
+GROUPS = grouped(
+    {
+        "Input": [
+            *metric_table_options(),
+            *table_to_read("--clicks", "Clicks per night and segment, with the columns run_date, segment_by, "
+                           "segment, impressions, clicks, conversions: a path, a catalog table, or a SQL query."),
+        ],
+        "Rows": row_options("all but dcg and idcg"),
+    },
+    options_of(LinkPlan),
+    {
+        "Alarms": [click.Option(["--fail-on-alarm"], is_flag=True, help="Exit with 3 if there is an alarm.")],
+        "Output": [
+            *table_to_write("--output", "Table of correlations and alarms to write: a folder or a catalog table."),
+            json_option("results"),
+        ],
+        "Running": [spark_option()],
+        "Operations": operation_options(),
+    },
+)  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
 
@@ -96,12 +75,10 @@ class LinkConfig:
 
 def link_config(options: dict[str, Any]) -> LinkConfig:
     """Check options and put them in their places."""
-    limits = {one.name: options[one.name] for one in fields(LinkPlan) if one.name not in ("start", "as_of")}
-    start, as_of = night_of("--from", options["start"]), night_of("--as-of", options["as_of"])
     config = LinkConfig(
         rows=metric_rows_of(options, without=COMPANIONS),
         clicks=source_of(options, "clicks"),
-        plan=LinkPlan(start=start, as_of=as_of, **limits),
+        plan=settings_of(LinkPlan, options),
         output=target_of(options, "output"),
         json_path=options["json"],
         fail_on_alarm=options["fail_on_alarm"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark._version import __version__
 from ndcg_spark.business.command.business_link import LinkConfig
 from ndcg_spark.business.command.business_link_report import show_links
+from ndcg_spark.business.settings import LinkPlan
 from ndcg_spark.business.tasks import LINK_COLUMNS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.command.job import EXIT_DONE, EXIT_GATE
@@ -21,7 +22,6 @@ from ndcg_spark.history.command.nights import (
     stamped_results,
     taken_rows,
 )
-from ndcg_spark.history.settings import LinkPlan
 from ndcg_spark.jobs.job_run import job_run
 from ndcg_spark.jobs.progress import Progress
 from ndcg_spark.jobs.report import sort_key, to_json

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ndcg_spark.business.settings import LinkPlan
 from ndcg_spark.business.tasks import FLAT_UP, UP_DOWN
 from ndcg_spark.errors import printable
-from ndcg_spark.history.settings import LinkPlan
 from ndcg_spark.history.tasks.nights import series_name
 from ndcg_spark.jobs.report import MOST_SEGMENTS, show_cells
 

@@ -22,12 +22,12 @@ from ndcg_spark.jobs.config import (
     Target,
     check_places,
     names_of,
-    night_of,
     operations_of,
     pairs_of,
     source_of,
     target_of,
 )
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import (
@@ -39,36 +39,28 @@ from ndcg_spark.jobs.options import (
     table_to_write,
 )
 
-GROUPS: dict[str, list[click.Option]] = {
-    "Input": [
-        *metric_table_options(),
-        *table_to_read("--per-query", "Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
-                       "night that is held against the night before it is compared query by query.", required=False),
-        query_column(),
-    ],
-    "Rows": row_options("all but dcg and idcg"),
-    "Nights": [
-        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night that is judged.  [default: --to]"),
-        click.Option(["--to", "end"], metavar="YYYY-MM-DD", help="Last night that is judged.  [default: the last one "
-                     "of the table]"),
-        click.Option(["--lookback"], type=int, metavar="DAYS", help="Days of history before a night.  "
-                     "[default: all]"),
-    ],
-    "Rule": [
-        click.Option(["--limits"], default="8=5.9,10=5,12=4.5,16=3.9,26=3.3,52=2.9", show_default=True,
-                     metavar="N=Z,...", help="From N earlier nights of the weekday on, flag a value that is more "
-                     "than Z spreads from their median."),
-        click.Option(["--fewest-any-day"], type=int, default=28, show_default=True, metavar="N", help="With fewer "
-                     "nights of the weekday, take nights of all weekdays if there are so many."),
-        click.Option(["--fail-on-flag"], is_flag=True, help="Exit with 3 if a night is flagged."),
-    ],
-    "Output": [
-        *table_to_write("--output", "Table of the nights judged to write: a folder or a catalog table."),
-        json_option("flags"),
-    ],
-    "Running": [spark_option()],
-    "Operations": operation_options(),
-}  # fmt: skip
+GROUPS = grouped(
+    {
+        "Input": [
+            *metric_table_options(),
+            *table_to_read("--per-query", "Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
+                           "night that is held against the night before it is compared query by query.",
+                           required=False),
+            query_column(),
+        ],
+        "Rows": row_options("all but dcg and idcg"),
+    },
+    options_of(FlagPlan),
+    {
+        "Rule": [click.Option(["--fail-on-flag"], is_flag=True, help="Exit with 3 if a night is flagged.")],
+        "Output": [
+            *table_to_write("--output", "Table of the nights judged to write: a folder or a catalog table."),
+            json_option("flags"),
+        ],
+        "Running": [spark_option()],
+        "Operations": operation_options(),
+    },
+)  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
 
@@ -91,18 +83,11 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
     """Check options and put them in their places."""
     if options["query_col"] != "query_id" and options["per_query"] is None:
         raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
-    plan = FlagPlan(
-        start=night_of("--from", options["start"]),
-        end=night_of("--to", options["end"]),
-        lookback=options["lookback"],
-        limits=_limits(options["limits"]),
-        fewest_any_day=options["fewest_any_day"],
-    )
     config = FlagConfig(
         rows=metric_rows_of(options, without=COMPANIONS),
         per_query=None if options["per_query"] is None else source_of(options, "per_query"),
         query=tuple(names_of(options["query_col"])),
-        plan=plan,
+        plan=settings_of(FlagPlan, options),
         output=target_of(options, "output"),
         json_path=options["json"],
         fail_on_flag=options["fail_on_flag"],
@@ -113,14 +98,6 @@ def flag_config(options: dict[str, Any]) -> FlagConfig:
     places = [(flag, source.reference) for flag, source in read if source is not None]
     check_places(places, [("--output", config.output)], config.json_path)
     return config
-
-
-def _limits(text: str) -> tuple[tuple[int, float], ...]:
-    pairs = pairs_of([one.strip() for one in text.split(",")])
-    try:
-        return tuple((int(nights), float(limit)) for nights, limit in pairs.items())
-    except ValueError:
-        raise InvalidParameterError(f"--limits must be as 8=5.9,26=3.3; got {text!r}.") from None
 
 
 @click.command("flag-changes", short_help="Nights that are far from what was usual.", cls=GroupedCommand,

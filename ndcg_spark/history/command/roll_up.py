@@ -8,21 +8,19 @@ from typing import Any
 import click
 
 from ndcg_spark.history.command.nights import MetricRows, metric_rows_of, row_options
-from ndcg_spark.history.settings import INDEPENDENCE, PERIODS, RollUpPlan
+from ndcg_spark.history.settings import RollUpPlan
 from ndcg_spark.jobs.config import (
     Operations,
     Target,
     check_places,
-    names_of,
-    night_of,
     operations_of,
     pairs_of,
     target_of,
 )
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import (
-    confidence_option,
     json_option,
     operation_options,
     spark_option,
@@ -30,36 +28,22 @@ from ndcg_spark.jobs.options import (
     table_to_write,
 )
 
-GROUPS: dict[str, list[click.Option]] = {
-    "Input": table_to_read("--input", "Metric table or comparison table, as mean-ndcg and compare-runs --output "
-                           "write them: a path or a catalog table."),
-    "Rows": row_options("all"),
-    "Periods": [
-        click.Option(["--periods"], default=",".join(PERIODS), show_default=True, metavar="P,...", help="Periods to "
-                     "compute: ISO weeks, months, and the seven days up to each night."),
-        click.Option(["--from", "start"], metavar="YYYY-MM-DD", help="First night that is new or has changed: "
-                     "periods before it stay as they are.  [default: the first one]"),
-        click.Option(["--to", "end"], metavar="YYYY-MM-DD", help="Last night that is new or has changed.  [default: "
-                     "the last one]"),
-        click.Option(["--as-of"], metavar="YYYY-MM-DD", help="Last night that is known; later ones are ignored.  "
-                     "[default: the last one of the table]"),
-    ],
-    "Intervals": [
-        click.Option(["--independence"], type=click.Choice(INDEPENDENCE), help="What the intervals assume to be "
-                     "independent: queries of all days; queries, whatever each does from day to day (comparisons "
-                     "with replicates); or whole days (needs scipy).  [default: query where replicates are stored, "
-                     "else query_day]"),
-        confidence_option(),
-        click.Option(["--margin"], type=float, default=0.0, show_default=True, metavar="X", help="Of comparisons: a "
-                     "run is not worse if its interval lies above -X."),
-    ],
-    "Output": [
-        *table_to_write("--output", "Table of periods to write: a folder or a catalog table."),
-        json_option("periods"),
-    ],
-    "Running": [spark_option()],
-    "Operations": operation_options(),
-}  # fmt: skip
+GROUPS = grouped(
+    {
+        "Input": table_to_read("--input", "Metric table or comparison table, as mean-ndcg and compare-runs --output "
+                               "write them: a path or a catalog table."),
+        "Rows": row_options("all"),
+    },
+    options_of(RollUpPlan),
+    {
+        "Output": [
+            *table_to_write("--output", "Table of periods to write: a folder or a catalog table."),
+            json_option("periods"),
+        ],
+        "Running": [spark_option()],
+        "Operations": operation_options(),
+    },
+)  # fmt: skip
 """Options by the group under which `--help` lists them."""
 
 
@@ -77,18 +61,9 @@ class RollUpConfig:
 
 def roll_up_config(options: dict[str, Any]) -> RollUpConfig:
     """Check options and put them in their places."""
-    plan = RollUpPlan(
-        periods=names_of(options["periods"]),
-        start=night_of("--from", options["start"]),
-        end=night_of("--to", options["end"]),
-        as_of=night_of("--as-of", options["as_of"]),
-        independence=options["independence"],
-        confidence=options["confidence"],
-        margin=options["margin"],
-    )
     config = RollUpConfig(
         rows=metric_rows_of(options),
-        plan=plan,
+        plan=settings_of(RollUpPlan, options),
         output=target_of(options, "output"),
         json_path=options["json"],
         spark_settings=pairs_of(options["conf"]),

@@ -1,0 +1,86 @@
+"""How a metric is held against clicks, night by night: without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import date
+from typing import Annotated
+
+from ndcg_spark.core.flag import Flag
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.history.settings import check_confidence, check_nights
+
+MAX_LAG = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPlan:
+    """Everything that determines the link between a metric and clicks, except the data.
+
+    Parameters
+    ----------
+    start
+        First night whose metrics and clicks count.
+    as_of
+        Last night that counts; results are stored under it.
+
+        None: no bound; then the windows of the alarms end with the last night of each series.
+    min_impressions
+        Leave out nights with fewer impressions.
+    max_lag
+        Also hold the metric against the rate of up to so many nights earlier and later.
+    confidence
+        Level of the confidence intervals.
+    window
+        Nights in each of the two windows that are compared.
+    window_days
+        Both windows must lie within so many days up to the last night.
+    min_change
+        Relative change from which a mean is up or down.
+    noise_limit
+        Standard errors that a change must reach to be up or down.
+
+        They are also added to it before it is called flat. The default is the 97.5 % quantile of Student's t with 6
+        degrees of freedom, for windows of 7 nights.
+    max_flat
+        A mean is flat if its relative change and `noise_limit` standard errors add up to at most this.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+
+    start: Annotated[date | None, Flag(group="Rows", name="from start", shown="no bound")] = None
+    as_of: Annotated[date | None, Flag(shown="the last one of the metric table")] = None
+    min_impressions: Annotated[int, Flag(metavar="N")] = 1000
+    max_lag: Annotated[int, Flag(group="Correlations", metavar="DAYS")] = 7
+    confidence: Annotated[float, Flag(metavar="X")] = 0.95
+    window: Annotated[int, Flag(group="Alarms", metavar="NIGHTS")] = 7
+    window_days: Annotated[int, Flag(metavar="DAYS")] = 28
+    min_change: Annotated[float, Flag(metavar="X")] = 0.01
+    noise_limit: Annotated[float, Flag(metavar="X")] = 2.447
+    max_flat: Annotated[float, Flag(metavar="X")] = 0.02
+
+    def __post_init__(self) -> None:
+        check_nights(self.start, self.as_of)
+        if self.min_impressions < 0:
+            raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 0.")
+        if not 0 <= self.max_lag <= MAX_LAG:
+            raise InvalidParameterError(f"{option('max_lag', str(self.max_lag))} must lie between 0 and {MAX_LAG}.")
+        check_confidence(self.confidence)
+        if self.window < 2:
+            raise InvalidParameterError(f"window must be at least 2 nights; got {self.window}.")
+        if self.window_days < 2 * self.window:
+            raise InvalidParameterError(
+                f"{option('window_days', str(self.window_days))} must be at least {2 * self.window}, for two windows "
+                f"of {self.window}."
+            )
+        for name in ("min_change", "noise_limit", "max_flat"):
+            if not getattr(self, name) >= 0:
+                raise InvalidParameterError(f"{option(name, str(getattr(self, name)))} must be at least 0.")
+
+    @property
+    def text(self) -> str:
+        """All choices but the nights, as text that is stored beside the numbers."""
+        names = [one.name for one in fields(self) if one.name not in ("start", "as_of")]
+        return ",".join(f"{name}={getattr(self, name):g}" for name in names)

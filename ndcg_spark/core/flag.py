@@ -1,0 +1,84 @@
+"""What a command line needs to know of a field of settings, beyond its type, its default and its sentence.
+
+Workers import settings, and help is shown before Spark loads: the standard library does for all of it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ndcg_spark.errors import one_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """How a field is asked for, where that does not follow from the field itself.
+
+    `name` is the flag, and behind it the parameter, where they are not those of the field: `from start`. `group` is
+    the title in help under which it stands, as do the fields after it. `shown` is told as the default. `read` makes a
+    value of a text, and `text` a text of the default.
+    """
+
+    name: str = ""
+    group: str = ""
+    metavar: str = ""
+    shown: str = ""
+    read: Callable[[str], Any] | None = None
+    text: Callable[[Any], str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A field of a settings class as it is asked for; `kind` is its type, without None if it is `optional`."""
+
+    field: str
+    kind: Any
+    optional: bool
+    default: Any
+    group: str
+    flag: Flag
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is MISSING
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Values that it takes, each or several of them; none where they are not listed."""
+        kind = get_args(self.kind)[0] if get_origin(self.kind) is tuple else self.kind
+        return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def settings_in(cls: type) -> Iterator[Setting]:
+    """List the fields of a settings class, in their order."""
+    hints, group = get_type_hints(cls, include_extras=True), ""
+    for one in fields(cls):
+        kind, flag = hints[one.name], Flag()
+        if get_origin(kind) is Annotated:
+            kind, *extras = get_args(kind)
+            flag = next((extra for extra in extras if isinstance(extra, Flag)), flag)
+        inner = [its for its in get_args(kind) if its is not types.NoneType]
+        optional = get_origin(kind) in (Union, types.UnionType) and len(inner) == 1
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        group = flag.group or group
+        yield Setting(
+            field=one.name,
+            kind=inner[0] if optional else kind,
+            optional=optional,
+            default=default,
+            group=group,
+            flag=flag,
+        )
+
+
+def check_choices(settings: Any) -> None:
+    """Raise `InvalidParameterError` for a field whose type lists its values, and that has another."""
+    for one in settings_in(type(settings)):
+        value = getattr(settings, one.field)
+        if one.choices and not (value is None and one.optional):
+            for its in value if get_origin(one.kind) is tuple else (value,):
+                one_of(one.field, its, one.choices)

@@ -1,0 +1,120 @@
+"""Options of the command line from the fields of settings classes, and settings from what was given.
+
+A setting stands once, as a field: its type, default, docstring and `Flag` are all that a flag needs. Help shows the
+first paragraph of the field's entry; what it has in backticks is a flag if it is a field, else plain text.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from typing import Any, TypeVar, get_origin
+
+import click
+
+from ndcg_spark.core.flag import Setting, settings_in
+from ndcg_spark.jobs.flags import flag_of
+
+S = TypeVar("S")
+_ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
+_TITLE = re.compile(r"(\w[\w ]*)\n-+\n", re.MULTILINE)
+
+
+def options_of(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
+    """Build the options of the fields of a settings class, by the title of help that they stand under."""
+    sentences, found = sentences_of(settings), dict[str, list[click.Option]]()
+    spelling = {one.field: _flag(one) for one in settings_in(settings)}
+    for one in settings_in(settings):
+        if one.field not in without:
+            found.setdefault(one.group, []).append(_option(one, sentences.get(one.field, ""), spelling))
+    return found
+
+
+def grouped(*parts: Mapping[str, Sequence[click.Option]]) -> dict[str, list[click.Option]]:
+    """Put options together by their titles, which come in the order in which they are first met."""
+    found: dict[str, list[click.Option]] = {}
+    for part in parts:
+        for title, options in part.items():
+            found.setdefault(title, []).extend(options)
+    return found
+
+
+def settings_of(settings: type[S], given: Mapping[str, Any], **more: Any) -> S:
+    """Make settings of what the options of `options_of` were given; `more` are fields that have no option."""
+    values = {}
+    for one in settings_in(settings):
+        if one.field in more:
+            values[one.field] = more[one.field]
+        elif parameter_of(one) in given:
+            values[one.field] = _value(one, given[parameter_of(one)])
+    return settings(**values)
+
+
+def parameter_of(setting: Setting) -> str:
+    """Name of the parameter of a setting, under which configuration files and the run log have it, too."""
+    names = setting.flag.name.split()
+    return names[1] if len(names) > 1 else _flag(setting).removeprefix("--").replace("-", "_")
+
+
+def sentences_of(settings: type) -> dict[str, str]:
+    """The first paragraph of the entry of each field in a docstring of numpydoc; python -OO has none."""
+    text = inspect.cleandoc(settings.__doc__ or "")
+    pieces = _TITLE.split(text)
+    entries = dict(zip(pieces[1::2], pieces[2::2], strict=True)).get("Parameters", "")
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in entries.splitlines():
+        head = _ENTRY.fullmatch(line)
+        if head is not None:
+            names = head[1].split(", ")
+            found |= {name: [] for name in names}
+        for name in names if head is None else ():
+            found[name].append(line.strip())
+    return {name: "\n".join(lines).strip().partition("\n\n")[0].replace("\n", " ") for name, lines in found.items()}
+
+
+def _flag(setting: Setting) -> str:
+    return f"--{setting.flag.name.split()[0]}" if setting.flag.name else flag_of(setting.field)
+
+
+def _option(setting: Setting, sentence: str, spelling: Mapping[str, str]) -> click.Option:
+    kind, flag = setting.kind, setting.flag
+    more: dict[str, Any] = {}
+    if kind is bool:
+        more["is_flag"] = True
+    elif setting.choices and get_origin(kind) is not tuple:
+        more["type"] = click.Choice(setting.choices)
+    elif kind in (int, float) and flag.read is None:
+        more["type"] = kind
+    if setting.is_required:
+        more["required"] = True
+    elif setting.default is not None and kind is not bool:
+        more["default"] = _text(setting)
+        more["show_default"] = not flag.shown
+    if flag.metavar or (kind is date and flag.read is None):
+        more["metavar"] = flag.metavar or "YYYY-MM-DD"
+    told = f"{sentence}  [default: {flag.shown}]" if flag.shown else sentence
+    help_text = re.sub(r"`(\w+)`", lambda found: spelling.get(found[1], found[1]), told)
+    return click.Option([_flag(setting), parameter_of(setting)], help=help_text, **more)
+
+
+def _text(setting: Setting) -> Any:
+    """The default as the command line has it."""
+    if setting.flag.text is not None:
+        return setting.flag.text(setting.default)
+    return ",".join(setting.default) if get_origin(setting.kind) is tuple else setting.default
+
+
+def _value(setting: Setting, given: Any) -> Any:
+    """Make the value of a field of what its option was given."""
+    from ndcg_spark.jobs.config import names_of, night_of
+
+    if given is None:
+        return None
+    if setting.flag.read is not None:
+        return setting.flag.read(given)
+    if get_origin(setting.kind) is tuple:
+        return names_of(given)
+    return night_of(_flag(setting), given) if setting.kind is date else given
