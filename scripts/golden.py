@@ -22,6 +22,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from support.main_job import Ended, command
 
 import ndcg_spark
 from ndcg_spark.business.command.business_link import link_config
-from ndcg_spark.clicks.command.position_bias_config import propensity_plan, weight_plan
+from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
 from ndcg_spark.commands import cli
 from ndcg_spark.comparison.api import comparison_plan
 from ndcg_spark.comparison.command.compare_config import compare_config
@@ -44,7 +45,8 @@ from ndcg_spark.history.command.flag_changes import flag_config
 from ndcg_spark.history.command.roll_up import roll_up_config
 from ndcg_spark.jobs.config import job_config
 from ndcg_spark.jobs.config_file import keys_of
-from ndcg_spark.judgments.command.judgments_config import event_plan, rating_plan
+from ndcg_spark.jobs.fields import settings_of
+from ndcg_spark.judgments.settings import EventPlan, RatingPlan
 from ndcg_spark.reports.command.make_report_config import report_config
 from ndcg_spark.retrieval.command.retrieve_config import retrieve_config
 from ndcg_spark.tables import slice_name
@@ -114,11 +116,11 @@ SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "compare-runs": compare_config,
     "diagnose nights": nights_config,
     "diagnose runs": runs_config,
-    "build-judgments events": event_plan,
-    "build-judgments annotators": rating_plan,
-    "position-bias propensities": propensity_plan,
-    "position-bias judgments": weight_plan,
-    "position-bias estimates": weight_plan,
+    "build-judgments events": partial(settings_of, EventPlan),
+    "build-judgments annotators": partial(settings_of, RatingPlan),
+    "position-bias propensities": partial(settings_of, PropensityPlan),
+    "position-bias judgments": partial(settings_of, WeightPlan),
+    "position-bias estimates": partial(settings_of, WeightPlan),
     "report": report_config,
     "business-link": link_config,
     "roll-up": roll_up_config,

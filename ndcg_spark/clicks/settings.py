@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias, get_args
 
-from ndcg_spark.errors import InvalidParameterError, one_of, option
-from ndcg_spark.judgments.settings import ON_INVALID, check_keys
+from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.settings import read_segment_sets
+from ndcg_spark.judgments.settings import check_keys
 
-METHODS = ("pbm", "randomized", "pairs")
-FITS = ("worker", "distributed")
-PROPENSITIES_OF = ("position", "action")
+Method: TypeAlias = Literal["pbm", "randomized", "pairs"]
+PropensityOf: TypeAlias = Literal["position", "action"]
+PROPENSITIES_OF: tuple[PropensityOf, ...] = get_args(PropensityOf)
 MAX_POSITION = 1_000_000
 MAX_POSITIONS = 10_000
 """Different positions of a log; what a worker returns has a number for each."""
 MAX_CELLS = 8_000_000
-"""Counts of patterns that one worker holds to fit a click model; they take about half a gigabyte."""
+"""Counts of patterns that a click model is fitted to, of a sample if there are more; they take half a gigabyte."""
 MAX_CLICK = 1e6
 MAX_WEIGHT = 1e9
 """Sums of 2^31 products of such clicks and weights, and of their squares, fit into limbs from 2^32 on."""
@@ -32,23 +36,28 @@ class ImpressionColumns:
 
     Parameters
     ----------
-    query : tuple of str
-        One or more columns that together identify a query.
-    item : str
-    position : str
-        Where the item was shown, from 1: as logged, not the rank that is evaluated now. Not needed with `propensity`.
-    click : str
-        1 for a click and 0 for none, a boolean, or a gain.
-    propensity : str or None
-        Probability that the impression was examined, or shown (see `WeightPlan.propensity_of`), above 0, up to 1;
+    query
+        Columns that identify a query.
+    item
+        Column that identifies an item.
+    position
+        Column with the position at which the item was shown, from 1.
+
+        As logged, not the rank that is evaluated now. Not needed with `propensity`.
+    click
+        Column that is 1 if the item was clicked, else 0; labels and estimates also take a gain.
+    propensity
+        Column of the impressions with the propensity of each; the position is then not read.
+
+        The probability that the impression was examined, or shown (see `WeightPlan.propensity_of`), above 0, up to 1.
         None: it follows from the position.
     """
 
-    query: tuple[str, ...] = ("query_id",)
+    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = ("query_id",)
     item: str = "item_id"
     position: str = "position"
     click: str = "click"
-    propensity: str | None = None
+    propensity: Annotated[str | None, Flag(group="Propensities")] = None
 
     def __post_init__(self) -> None:
         check_keys(self.query, self.item, IMPRESSION_RESERVED)
@@ -60,20 +69,20 @@ class PropensityPlan:
 
     Parameters
     ----------
-    columns : ImpressionColumns
-    method : str
-        `pbm`: EM for a position-based click model, from any log in which items change their positions.
-        `randomized`: click-through at the position over that at the first, from traffic whose order was shuffled.
-        `pairs`: the same of the (query, item) that were shown at both positions.
-    tolerance : float
-        `pbm` has converged when no propensity moves by this much in a step.
-    max_iter : int
-        Steps after which `pbm` ends in any case.
-    fit : str
-        Where `pbm` and `pairs` hold their counts. `worker`: one Python worker, which takes up to 8,000,000 counts.
-        `distributed`: all workers, with a Spark job for each step of EM.
-    on_invalid : str
-        `fail`: a bad row stops the action; `reject`: it is left out.
+    columns
+        Names of the columns of the impressions.
+    method
+        A position-based click model fitted by EM (`pbm`); click-through of traffic whose order was shuffled
+        (`randomized`); or click-through of items shown at both positions (`pairs`).
+
+        `pbm` takes any log in which items change their positions. The others divide the click-through at a position
+        by that at the first, `pairs` of the (query, item) that were shown at both.
+    tolerance
+        EM has converged when no propensity moves by this much in a step.
+    max_iter
+        Steps after which EM ends in any case.
+    on_invalid
+        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
 
     Raises
     ------
@@ -81,16 +90,13 @@ class PropensityPlan:
     """
 
     columns: ImpressionColumns = field(default_factory=ImpressionColumns)
-    method: str = "pbm"
-    tolerance: float = 1e-6
-    max_iter: int = 1000
-    fit: str = "worker"
-    on_invalid: str = "fail"
+    method: Annotated[Method, Flag(group="Method")] = "pbm"
+    tolerance: Annotated[float, Flag(metavar="X")] = 1e-6
+    max_iter: Annotated[int, Flag(metavar="N")] = 1000
+    on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        one_of("method", self.method, METHODS)
-        one_of("fit", self.fit, FITS)
-        one_of("on_invalid", self.on_invalid, ON_INVALID)
+        check_choices(self)
         if not 0 < self.tolerance < 1:
             raise InvalidParameterError(f"tolerance must lie between 0 and 1; got {self.tolerance:g}.")
         if self.max_iter < 1:
@@ -103,24 +109,29 @@ class WeightPlan:
 
     Parameters
     ----------
-    columns : ImpressionColumns
-        With `propensity`, unless propensities follow from the position.
-    power : float or None
-        Propensity of a position: 1 / position^power. None: a column or a table says it.
-    clip : float or None
-        Largest weight; None is no limit. It lowers the variance and adds a bias.
-    run : str or None
-        Column that tells several rankers apart in estimates.
-    segment_sets : tuple of tuple of str
+    columns
+        Names of the columns of the impressions, with `propensity`, unless propensities follow from the position.
+    power
+        Propensity of a position: 1 / position^X.
+
+        None: a column or a table says it.
+    clip
+        Largest weight, 1 / propensity; it lowers the variance and adds a bias.
+    propensity_of
+        What the propensity column holds: the probability that the position was examined (`position`), or that the
+        logging policy showed this item (`action`). SNIPS needs the latter.
+
+        Propensities of a table or of a power are always of positions. Labels do not depend on it.
+    run
+        Column that tells several rankers apart.
+    segment_sets
+        Also estimate by A, and by B and C together.
+
         Columns of the impressions to group estimates by, beside the overall ones.
-    confidence : float
-        Level of the intervals of estimates.
-    propensity_of : str
-        What a propensity column holds. `position`: the probability that the position was examined; estimates then
-        have no SNIPS. `action`: the logged probability that this item was shown. Propensities of a table or of a
-        power are always of positions. Labels do not depend on it.
-    on_invalid : str
-        `fail`: a bad row stops the action; `reject`: it is left out.
+    confidence
+        Level of the confidence intervals.
+    on_invalid
+        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
 
     Raises
     ------
@@ -128,17 +139,19 @@ class WeightPlan:
     """
 
     columns: ImpressionColumns = field(default_factory=ImpressionColumns)
-    power: float | None = None
-    clip: float | None = None
-    run: str | None = None
-    segment_sets: tuple[tuple[str, ...], ...] = ()
-    confidence: float = 0.95
-    propensity_of: str = "position"
-    on_invalid: str = "fail"
+    power: Annotated[float | None, Flag(group="Propensities", metavar="X")] = None
+    clip: Annotated[float | None, Flag(metavar="M", shown="no limit")] = None
+    propensity_of: PropensityOf = "position"
+    run: Annotated[str | None, Flag(group="Columns")] = None
+    segment_sets: Annotated[
+        tuple[tuple[str, ...], ...],
+        Flag(name="segments", metavar="A,B+C", read=read_segment_sets),
+    ] = ()
+    confidence: Annotated[float, Flag(group="Estimates", metavar="X")] = 0.95
+    on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        one_of("on_invalid", self.on_invalid, ON_INVALID)
-        one_of("propensity_of", self.propensity_of, PROPENSITIES_OF)
+        check_choices(self)
         if self.power is not None and not 0 <= self.power < math.inf:
             raise InvalidParameterError(f"power must be a number of at least 0; got {self.power:g}.")
         if self.clip is not None and not 1 <= self.clip <= MAX_WEIGHT:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ndcg_spark.errors import one_of
@@ -17,9 +17,9 @@ from ndcg_spark.errors import one_of
 class Flag:
     """How a field is asked for, where that does not follow from the field itself.
 
-    `name` is the flag, and behind it the parameter, where they are not those of the field: `from start`. `group` is
-    the title in help under which it stands, as do the fields after it. `shown` is told as the default. `read` makes a
-    value of a text, and `text` a text of the default.
+    `name` is another name for the field, `segments`; or the flag, and behind it the parameter: `from start`. `group`
+    is the title in help under which it stands, as do the fields after it. `shown` is told as the default. `read`
+    makes a value of a text, and `text` a text of the default.
     """
 
     name: str = ""
@@ -40,6 +40,11 @@ class Setting:
     default: Any
     group: str
     flag: Flag
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is a settings class itself, whose fields have flags of their own."""
+        return is_dataclass(self.kind) and self.flag.read is None
 
     @property
     def is_required(self) -> bool:

@@ -513,6 +513,11 @@ def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...
     return sets
 
 
+def read_segment_sets(text: str) -> tuple[tuple[str, ...], ...]:
+    """Read segment sets from one text: `country,country+device`."""
+    return segment_sets_of([one.strip() for one in text.split(",")] if text else ())
+
+
 def whole_k(k: object, *, or_else: str = "") -> int:
     """Read a cutoff that is a number: a whole one from 1 on, which neither 2.0 nor True is."""
     try:

@@ -9,25 +9,34 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import Any, TypeVar, get_origin
 
 import click
 
 from ndcg_spark.core.flag import Setting, settings_in
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.flags import flag_of
 
 S = TypeVar("S")
 _ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
+_METAVARS = {date: "YYYY-MM-DD", datetime: "TIME"}
 _TITLE = re.compile(r"(\w[\w ]*)\n-+\n", re.MULTILINE)
 
 
 def options_of(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
-    """Build the options of the fields of a settings class, by the title of help that they stand under."""
+    """Build the options of the fields of a settings class, by the title of help that they stand under.
+
+    `without` are fields that get none, also of the settings within.
+    """
     sentences, found = sentences_of(settings), dict[str, list[click.Option]]()
     spelling = {one.field: _flag(one) for one in settings_in(settings)}
     for one in settings_in(settings):
-        if one.field not in without:
+        if one.field in without:
+            continue
+        if one.is_nested:
+            found = grouped(found, options_of(one.kind, without=without))
+        else:
             found.setdefault(one.group, []).append(_option(one, sentences.get(one.field, ""), spelling))
     return found
 
@@ -43,11 +52,13 @@ def grouped(*parts: Mapping[str, Sequence[click.Option]]) -> dict[str, list[clic
 
 def settings_of(settings: type[S], given: Mapping[str, Any], **more: Any) -> S:
     """Make settings of what the options of `options_of` were given; `more` are fields that have no option."""
-    values = {}
+    values = dict(more)
     for one in settings_in(settings):
         if one.field in more:
-            values[one.field] = more[one.field]
-        elif parameter_of(one) in given:
+            continue
+        if one.is_nested:
+            values[one.field] = settings_of(one.kind, given)
+        elif given.get(parameter_of(one)) is not None:
             values[one.field] = _value(one, given[parameter_of(one)])
     return settings(**values)
 
@@ -76,7 +87,8 @@ def sentences_of(settings: type) -> dict[str, str]:
 
 
 def _flag(setting: Setting) -> str:
-    return f"--{setting.flag.name.split()[0]}" if setting.flag.name else flag_of(setting.field)
+    names = setting.flag.name.split()
+    return f"--{names[0]}" if len(names) > 1 else flag_of(names[0] if names else setting.field)
 
 
 def _option(setting: Setting, sentence: str, spelling: Mapping[str, str]) -> click.Option:
@@ -90,11 +102,12 @@ def _option(setting: Setting, sentence: str, spelling: Mapping[str, str]) -> cli
         more["type"] = kind
     if setting.is_required:
         more["required"] = True
-    elif setting.default is not None and kind is not bool:
+    elif setting.default not in (None, ()) and kind is not bool:
         more["default"] = _text(setting)
         more["show_default"] = not flag.shown
-    if flag.metavar or (kind is date and flag.read is None):
-        more["metavar"] = flag.metavar or "YYYY-MM-DD"
+    metavar = flag.metavar or _METAVARS.get(kind, "") or ("NAME" if _flag(setting).endswith("-col") else "")
+    if metavar:
+        more["metavar"] = metavar
     told = f"{sentence}  [default: {flag.shown}]" if flag.shown else sentence
     help_text = re.sub(r"`(\w+)`", lambda found: spelling.get(found[1], found[1]), told)
     return click.Option([_flag(setting), parameter_of(setting)], help=help_text, **more)
@@ -111,10 +124,18 @@ def _value(setting: Setting, given: Any) -> Any:
     """Make the value of a field of what its option was given."""
     from ndcg_spark.jobs.config import names_of, night_of
 
-    if given is None:
-        return None
     if setting.flag.read is not None:
         return setting.flag.read(given)
     if get_origin(setting.kind) is tuple:
         return names_of(given)
+    if setting.kind is datetime:
+        return instant_of(_flag(setting), given)
     return night_of(_flag(setting), given) if setting.kind is date else given
+
+
+def instant_of(flag: str, text: str) -> datetime:
+    """Read the time that an option names: a date, or a time of day in ISO 8601."""
+    try:
+        return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+    except ValueError:
+        raise InvalidParameterError(f"{flag} must be as 2026-01-31 or 2026-01-31T18:00:00Z; got {text!r}.") from None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ndcg_spark.core.choices import ON_INVALID
 from ndcg_spark.jobs.config import GROW, STRICT
 from ndcg_spark.jobs.config_file import config_options
 from ndcg_spark.jobs.logs import log_format_option
-from ndcg_spark.judgments.settings import ON_INVALID
 
 READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
 WRITTEN_FORMATS = "parquet, or table; delta or iceberg for a table of that format"
@@ -64,6 +64,13 @@ def bad_row_options() -> list[click.Option]:
         click.Option(["--on-invalid"], type=click.Choice(ON_INVALID), default="fail", show_default=True,
                      help="What a bad row does: stop the job before anything is written, or be left out and "
                      "counted."),
+        *reject_options(),
+    ]  # fmt: skip
+
+
+def reject_options() -> list[click.Option]:
+    """Build the options about rows that are left out as bad."""
+    return [
         *table_to_write("--rejects", "Table of the rejected rows and their reasons to write."),
         click.Option(["--max-reject-fraction"], type=float, metavar="X", help="Stop the job if a larger share of the "
                      "rows is bad."),

@@ -6,18 +6,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from typing import Annotated, Literal, TypeAlias
 
-from ndcg_spark.errors import InvalidParameterError, one_of, option
+from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.settings import refuse_marks
 
-EVENT_RULES = ("best", "sum", "last")
-NEGATIVE_RULES = ("override", "latest")
-DEDUP_RULES = ("none", "event_id", "time")
-RATING_RULES = ("mean", "median", "majority")
-TIE_RULES = ("lower", "higher", "null")
-ON_INVALID = ("fail", "reject")
+EventRule: TypeAlias = Literal["best", "sum", "last"]
+NegativeRule: TypeAlias = Literal["override", "latest"]
+DedupRule: TypeAlias = Literal["none", "event_id", "time"]
+RatingRule: TypeAlias = Literal["mean", "median", "majority"]
+TieRule: TypeAlias = Literal["lower", "higher", "null"]
 GRADES = {"view": 1.0, "cart": 2.0, "purchase": 3.0}
-IMPRESSION = "impression"
 MAX_SECONDS = 10_000_000_000
 """Three centuries; as microseconds they fit into 64 bits."""
 MAX_GRADE = 1e6
@@ -42,20 +43,21 @@ class EventColumns:
 
     Parameters
     ----------
-    query : tuple of str
-        One or more columns that together identify a query.
-    item : str
-    event : str
-        What happened, as text.
-    ts : str
-        When it happened: a timestamp. One without time zone is UTC.
-    event_id : str
-        Needed by `dedup=event_id` alone.
-    user : str
-        Needed by `dedup=time` alone.
+    query
+        Columns that identify a query.
+    item
+        Column that identifies an item.
+    event
+        Column that says what happened.
+    ts
+        Column that says when: a timestamp; without time zone it is UTC.
+    event_id
+        Column that identifies an event, for `dedup` by event_id.
+    user
+        Column that identifies a user, for `dedup` by time.
     """
 
-    query: tuple[str, ...] = ("query_id",)
+    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = ("query_id",)
     item: str = "item_id"
     event: str = "event"
     ts: str = "ts"
@@ -66,40 +68,66 @@ class EventColumns:
         check_keys(self.query, self.item, EVENT_RESERVED)
 
 
+def read_grades(text: str) -> dict[str, float]:
+    """Read the grades of `EventPlan` from text."""
+    pairs = [one.strip().partition("=") for one in text.split(",")]
+    if len({event for event, _, _ in pairs}) < len(pairs):
+        raise InvalidParameterError(f"{option('grades')} names an event twice: {text!r}.")
+    try:
+        return {event.strip(): float(grade) for event, _, grade in pairs}
+    except ValueError:
+        raise InvalidParameterError(f"{option('grades')} must be as view=1,cart=2; got {text!r}.") from None
+
+
+def grades_text(grades: Mapping[str, float]) -> str:
+    """Write grades as `read_grades` reads them."""
+    return ",".join(f"{event}={grade:g}" for event, grade in grades.items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPlan:
     """Everything that determines judgments made from an event log, except the events.
 
     Parameters
     ----------
-    columns : EventColumns
-    grades : mapping from event to grade
-        What each event says about an item. A grade below 0 makes a negative event.
-    impression : str
-        The event of an item that was shown. It has no grade.
-    rule : str
-        How the graded events of a (query, item) become its relevance. `best`: the highest value. `sum`: the sum of
-        the values, at most `cap`. `last`: the value of the latest event; of several at that time, the highest.
-    cap : float or None
-        Largest relevance under `rule=sum`. None is the highest grade.
-    start, as_of : datetime or None
-        The window: events at or after `start` and before `as_of`. Without time zone: UTC. None is no bound.
-    half_life : float or None
-        Days in which the value of an event halves: value = grade * 0.5^(age / half_life), with the age at `as_of`.
-        None: the value is the grade. Negative events keep their grade.
-    min_impressions : int
-        An item without graded events has relevance 0 if it was shown so often, else it stays unjudged.
-    negative : str
-        What a negative event does. `override`: its grade is the relevance. `latest`: the same, unless an event of
-        a positive grade follows. The latest negative event counts; of several at that time, the lowest.
-    dedup : str
-        Which repeated events count once. `none`. `event_id`: rows of a (query, item) with one event id; the
-        earliest time and the highest grade count. `time`: the same event of a user on a (query, item) within one
-        interval of `dedup_seconds`, counted from 1970; the earliest counts.
-    dedup_seconds : int or None
-        Needed by `dedup=time` alone.
-    on_invalid : str
-        `fail`: a bad row stops the action; `reject`: it is left out.
+    columns
+        Names of the columns of the events.
+    grades
+        Grade of each event; a grade below 0 makes a negative event. Other events are bad rows.
+    impression
+        Event of an item that was shown; it has no grade.
+    rule
+        How the events of an item are combined: the highest value (`best`), their `sum`, up to `cap`, or the value of
+        the latest (`last`).
+
+        Of several latest events at one time, the highest counts.
+    cap
+        Largest relevance if values are summed up.
+    half_life
+        Days in which the value of an event halves, counted back from `as_of`, which it needs.
+
+        value = grade * 0.5^(age / half_life). Negative events keep their grade.
+    min_impressions
+        An item shown at least so often and never acted on has relevance 0; shown less often it is unjudged.
+    negative
+        Whether a negative event always sets the relevance (`override`), or only if nothing positive follows
+        (`latest`).
+
+        The latest negative event counts; of several at that time, the lowest.
+    start
+        Begin of the window: 2026-01-31 or 2026-01-31T18:00:00Z, UTC.
+    as_of
+        End of the window, itself outside; ages are taken here.
+    dedup
+        Which repeated events count once: those with one event id (`event_id`), or the same event of a user on an item
+        within `dedup_seconds` (`time`).
+
+        Of rows with one event id, the earliest time and the highest grade count. Intervals of `dedup_seconds` are
+        counted from 1970; the earliest event of each counts.
+    dedup_seconds
+        Length of the intervals of `dedup` by time.
+    on_invalid
+        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
 
     Raises
     ------
@@ -107,24 +135,24 @@ class EventPlan:
     """
 
     columns: EventColumns = field(default_factory=EventColumns)
-    grades: Mapping[str, float] = field(default_factory=lambda: dict(GRADES))
-    impression: str = IMPRESSION
-    rule: str = "best"
-    cap: float | None = None
-    start: datetime | None = None
-    as_of: datetime | None = None
-    half_life: float | None = None
-    min_impressions: int = 1
-    negative: str = "override"
-    dedup: str = "none"
-    dedup_seconds: int | None = None
-    on_invalid: str = "fail"
+    grades: Annotated[
+        Mapping[str, float],
+        Flag(group="Grades", metavar="EVENT=GRADE,...", read=read_grades, text=grades_text),
+    ] = field(default_factory=lambda: dict(GRADES))
+    impression: Annotated[str, Flag(metavar="EVENT")] = "impression"
+    rule: EventRule = "best"
+    cap: Annotated[float | None, Flag(metavar="X", shown="the highest grade")] = None
+    half_life: Annotated[float | None, Flag(metavar="DAYS", shown="no decay")] = None
+    min_impressions: Annotated[int, Flag(metavar="N")] = 1
+    negative: NegativeRule = "override"
+    start: Annotated[datetime | None, Flag(group="Events that count", name="from start", shown="no bound")] = None
+    as_of: Annotated[datetime | None, Flag(shown="no bound")] = None
+    dedup: DedupRule = "none"
+    dedup_seconds: Annotated[int | None, Flag(metavar="N")] = None
+    on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        one_of("rule", self.rule, EVENT_RULES)
-        one_of("negative", self.negative, NEGATIVE_RULES)
-        one_of("dedup", self.dedup, DEDUP_RULES)
-        one_of("on_invalid", self.on_invalid, ON_INVALID)
+        check_choices(self)
         self._check_grades()
         self._check_window()
         if self.cap is not None and self.rule != "sum":
@@ -207,22 +235,23 @@ class RatingColumns:
 
     Parameters
     ----------
-    query : tuple of str
-        One or more columns that together identify a query.
-    item : str
-    annotator : str
-        Who rated.
-    relevance : str
-        The rating, a number; null: the annotator did not rate the item.
-    weight : str or None
-        Weight of the rating, at least 0. None: every rating weighs 1.
+    query
+        Columns that identify a query.
+    item
+        Column that identifies an item.
+    annotator
+        Column that says who rated.
+    relevance
+        Ratings; a null is no rating.
+    weight
+        Weight of a rating, at least 0.
     """
 
-    query: tuple[str, ...] = ("query_id",)
+    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = ("query_id",)
     item: str = "item_id"
     annotator: str = "annotator"
     relevance: str = "relevance"
-    weight: str | None = None
+    weight: Annotated[str | None, Flag(shown="all weigh 1")] = None
 
     def __post_init__(self) -> None:
         check_keys(self.query, self.item, RATING_RESERVED)
@@ -235,18 +264,18 @@ class RatingPlan:
 
     Parameters
     ----------
-    columns : RatingColumns
-    rule : str
-        `mean`: the weighted mean. `median`: the mean of lower and upper weighted median. `majority`: the grade with
-        the largest sum of weights.
-    tie : str
-        Under `rule=majority`, of several grades with the largest sum of weights: the `lower`, the `higher`, or
-        `null`, no relevance.
-    dispute_range : float
-        An item is in dispute if its highest and lowest rating are so far apart, or if no grade has more than half
-        of the weight.
-    on_invalid : str
-        `fail`: a bad row stops the action; `reject`: it is left out.
+    columns
+        Names of the columns of the ratings.
+    rule
+        How the ratings of an item are combined, by weight: their `mean`, `median` (the mean of lower and upper), or
+        the grade with the most weight (`majority`).
+    tie
+        Which of several grades with the most weight counts if the `majority` decides; `null` leaves the item
+        unjudged.
+    dispute_range
+        An item is in dispute if its ratings lie so far apart, or if no grade has more than half of the weight.
+    on_invalid
+        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
 
     Raises
     ------
@@ -254,15 +283,13 @@ class RatingPlan:
     """
 
     columns: RatingColumns = field(default_factory=RatingColumns)
-    rule: str = "mean"
-    tie: str = "lower"
-    dispute_range: float = 2.0
-    on_invalid: str = "fail"
+    rule: Annotated[RatingRule, Flag(group="Grades")] = "mean"
+    tie: TieRule = "lower"
+    dispute_range: Annotated[float, Flag(metavar="X")] = 2.0
+    on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        one_of("rule", self.rule, RATING_RULES)
-        one_of("tie", self.tie, TIE_RULES)
-        one_of("on_invalid", self.on_invalid, ON_INVALID)
+        check_choices(self)
         if not 0 < self.dispute_range < math.inf:
             raise InvalidParameterError(
                 f"{option('dispute_range', f'{self.dispute_range:g}')} must be a number above 0."

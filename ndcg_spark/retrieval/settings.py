@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from typing import Annotated, Literal, TypeAlias
 
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.errors import InvalidParameterError
 
-METRICS = ("cosine", "inner", "euclidean", "hamming")
-ZERO_VECTORS = ("bad", "zero")
+Metric: TypeAlias = Literal["cosine", "inner", "euclidean", "hamming"]
+ZeroVector: TypeAlias = Literal["bad", "zero"]
 MAX_PARTS = 4096
 
 
@@ -19,51 +21,54 @@ class RetrievalPlan:
 
     Parameters
     ----------
-    metric : str
-        What items are ranked by; the score is higher for a better item. `cosine`: cosine similarity; `inner`: inner
-        product; `euclidean`: minus the sum of squared differences; `hamming`: minus the number of bits that differ.
-    query : str
+    metric
+        What items are ranked by: `cosine`, `inner` product, squared distance (`euclidean`), or bits that differ
+        (`hamming`).
+
+        The score is higher for a better item: minus the sum of squared differences, or minus the number of bits.
+    query
         Column of the query table that identifies a query.
-    item : str
+    item
         Column of the corpus that identifies an item.
-    vector : str or None
-        Column of both tables with the vector or code. None: `code` for `hamming`, else `vector`.
-    labels : str or None
-        Column of both tables that decides relevance: an array of 0 and 1 (relevance is the number of shared labels),
-        or a single value (relevance is 1 for the same value, else 0). None: relevance is not known.
-    same : str or None
-        Column of both tables that must agree, such as the tenant; None retrieves from the whole corpus.
-    exclude_self : bool
+    vector
+        Vectors, or codes, in both tables.
+    labels
+        Labels in both tables: an array of 0 and 1 (relevance is the number of shared labels), or a value (1 where it
+        is the same). With it, the retrieval is evaluated.
+    same
+        Retrieve only items that agree with the query in this column, such as the tenant.
+    exclude_self
         Leave out the item whose identifier is that of the query.
-    zero_vector : str
-        A vector of zeros under `cosine`: a `bad` row, or one whose cosine with every other is `zero`.
-    run : str
-        Name of the ranker in results.
-    parts : int
-        Stripes that the corpus is divided into. Stripes are searched in parallel, and each keeps its own K best.
-    block_bytes : int
+    zero_vector
+        A vector of zeros under cosine: a `bad` row, or one whose cosine with every other is `zero`.
+    run
+        Name of the ranker in all results.
+    parts
+        Stripes of the corpus that are searched in parallel; one or two for each core.
+
+        Each stripe keeps its own K best.
+    block_bytes
         Size of the block of the corpus that a worker holds at once.
-    held_pairs : int
+    held_pairs
         About how many (query, item) pairs a worker holds as candidates. Together with K it decides how many queries
         are searched at once.
     """
 
-    metric: str = "cosine"
-    query: str = "query_id"
+    metric: Annotated[Metric, Flag(group="Retrieval")] = "cosine"
+    query: Annotated[str, Flag(group="Columns")] = "query_id"
     item: str = "item_id"
-    vector: str | None = None
+    vector: Annotated[str | None, Flag(shown="code under hamming, else vector")] = None
     labels: str | None = None
-    same: str | None = None
+    same: Annotated[str | None, Flag(group="Retrieval")] = None
     exclude_self: bool = False
-    zero_vector: str = "bad"
-    run: str = ""
-    parts: int = 4
+    zero_vector: ZeroVector = "bad"
+    run: Annotated[str, Flag(group="Output", name="run run", metavar="NAME")] = ""
+    parts: Annotated[int, Flag(group="Running", metavar="N")] = 4
     block_bytes: int = 2**25
     held_pairs: int = 2**21
 
     def __post_init__(self) -> None:
-        one_of("metric", self.metric, METRICS)
-        one_of("zero_vector", self.zero_vector, ZERO_VECTORS)
+        check_choices(self)
         if not 1 <= self.parts <= MAX_PARTS:
             raise InvalidParameterError(f"parts must lie between 1 and {MAX_PARTS}; got {self.parts}.")
         for name, value in (("block_bytes", self.block_bytes), ("held_pairs", self.held_pairs)):

@@ -1,26 +1,23 @@
-"""Patterns of clicks in one worker and in blocks: the same sums, whatever the batches and blocks."""
+"""Patterns of clicks in a worker: the same bits whatever the batches, of all patterns or of a sample."""
 
 from __future__ import annotations
 
+import hashlib
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from support.clicks import simulation
 
-from ndcg_spark.clicks.kernels.click_model import fit_click_model
-from ndcg_spark.clicks.settings import MAX_POSITIONS, PropensityPlan
-from ndcg_spark.clicks.tasks.click_cells import (
-    known_positions,
-    make_advancer,
-    make_fitter,
-    make_packer,
-    make_stepper,
-    make_totaller,
-    step_sums,
-    totals_of_blocks,
-)
+from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensityPlan
+from ndcg_spark.clicks.tasks.click_cells import known_positions, make_fitter
 from ndcg_spark.errors import InputRefusedError
 
 CELL = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])
+
+
+def hash_of(pattern):
+    return int.from_bytes(hashlib.sha256(repr(pattern).encode()).digest()[:8], "little", signed=True)
 
 
 def batches(rows_per_batch):
@@ -32,42 +29,63 @@ def batches(rows_per_batch):
         rows[pattern].append(tuple(cell))
     for begin in range(0, len(rows), rows_per_batch):
         its = rows[begin : begin + rows_per_batch]
-        arrays = [pa.array(its, pa.list_(CELL)), pa.array([1] * len(its), pa.int64())]
-        yield pa.RecordBatch.from_arrays(arrays, names=["cells", "pairs"])
+        hashes = [hash_of(tuple(one)) for one in its]
+        arrays = [pa.array(its, pa.list_(CELL)), pa.array([1] * len(its), pa.int64()), pa.array(hashes, pa.int64())]
+        yield pa.RecordBatch.from_arrays(arrays, names=["cells", "pairs", "hash"])
 
 
 def rows_of(found):
     return [row for batch in found for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("rows_per_batch", [7, 1000])
-def test_blocks_find_the_bits_of_one_worker(rows_per_batch):
-    (expected,) = rows_of(make_fitter(PropensityPlan(max_iter=7))(batches(1000)))
-    blocks = list(make_packer(block_cells=100)(batches(rows_per_batch)))
-    assert len(blocks) > 10 or rows_per_batch == 1000
-    positions = known_positions([k for row in rows_of(blocks) for k in row["positions"]])
-    totals, n_patterns, _ = totals_of_blocks(rows_of(make_totaller(positions, pairs=False)(iter(blocks))), 5)
-    n_shown = int(totals.shown.sum())
-    assert (n_shown, n_patterns, totals.linked.all()) == (60000, 300, True)
-    steps = []
-
-    def step(examined):
-        nonlocal blocks
-        if len(steps) == 3:  # store the state, then go on from it
-            blocks = list(make_advancer(positions, n_shown, list(steps))(iter(blocks)))
-            steps.clear()
-        steps.append(examined)
-        return step_sums(rows_of(make_stepper(positions, n_shown, list(steps))(iter(blocks))), 5)
-
-    model = fit_click_model(totals, step, max_iter=7)
-    assert model.log_likelihood.tolist() == expected["log_likelihood"]
-    assert model.ratio.tolist() == [one["ratio"] for one in expected["positions"]]
+def fitted(method="pbm", *, rows_per_batch=1000, of=None, limit=MAX_CELLS):
+    fit = make_fitter(PropensityPlan(method=method, max_iter=7), limit=limit)
+    (row,) = rows_of(fit(batches(rows_per_batch) if of is None else iter(of)))
+    return row
 
 
-def test_no_pattern_is_no_block():
-    assert list(make_packer()(iter([]))) == []
+@pytest.mark.parametrize("method", ["pbm", "pairs", "randomized"])
+def test_batches_do_not_change_a_bit(method):
+    assert fitted(method, rows_per_batch=7) == fitted(method)
+    assert (fitted(method)["n_patterns"], fitted(method)["n_fitted"]) == (300, 300)
+
+
+def test_a_sample_is_fitted_where_there_are_too_many_counts():
+    """Whatever the order; counts are those of the whole log, and a position that the sample lacks has no chain."""
+    whole, sample = fitted(), fitted(limit=700)
+    assert 0 < sample["n_fitted"] < 150 < whole["n_fitted"] == sample["n_patterns"] == 300
+    assert fitted(limit=700, rows_per_batch=7) == sample
+    assert fitted(limit=700, of=list(batches(20))[::-1]) == sample
+    for method in ("pairs", "randomized"):
+        assert fitted(method, limit=700) == fitted(method)
+    counts = [[(one["n_impressions"], one["n_clicks"]) for one in its["positions"]] for its in (whole, sample)]
+    assert counts[0] == counts[1]
+    near = [one["ratio"] for one in sample["positions"]]
+    assert near == pytest.approx([one["ratio"] for one in whole["positions"]], rel=0.2)
+    assert near != [one["ratio"] for one in whole["positions"]]
+    one = fitted(limit=5)
+    assert one["n_fitted"] <= 1
+    assert sum(its["n_impressions"] for its in one["positions"]) == 60000
+
+
+def test_frequent_patterns_are_in_every_sample_and_rare_ones_stand_for_others():
+    """Of 4,096 patterns that 1 pair has, and one that a million have; a pattern shows positions 1 and 2, say."""
+    rare = [[(1, n + 2, 1), (2, n + 2, 0)] for n in range(4096)]
+    often = [(1, 1, 1), (2, 1, 1)]
+    cells = pa.array([*rare, often], pa.list_(CELL))
+    pairs = pa.array([1] * 4096 + [1_000_000], pa.int64())
+    numbers = np.random.default_rng(7).integers(-(2**63), 2**63 - 1, len(cells))
+    batch = pa.RecordBatch.from_arrays([cells, pairs, pa.array(numbers)], names=["cells", "pairs", "hash"])
+    row = fitted(of=[batch], limit=2048)
+    sizes = [sum(n % 2**64 < 2 ** (64 - level) for n in numbers[:-1].tolist()) for level in range(8)]
+    assert row["n_fitted"] == 1 + next(n for n in sizes if 2 * n + 2 <= 2048)  # of the highest level that fits
+    # The frequent pattern alone has as many clicks at the second position as at the first.
+    assert [one["ratio"] for one in row["positions"]] == pytest.approx([1, 1], abs=0.01)
+
+
+def test_no_pattern_is_no_position():
     (row,) = rows_of(make_fitter(PropensityPlan())(iter([])))
-    assert (row["positions"], row["n_patterns"]) == ([], 0)
+    assert (row["positions"], row["n_patterns"], row["n_fitted"]) == ([], 0, 0)
 
 
 def test_too_many_positions():

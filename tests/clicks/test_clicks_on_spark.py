@@ -7,7 +7,6 @@ from functools import reduce
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +26,6 @@ from ndcg_spark import (
     propensity_table,
 )
 from ndcg_spark.clicks.frames.impressions import checked_impressions, weighted_impressions
-from ndcg_spark.clicks.tasks.click_cells import held_counts
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 NEAR = {"abs": 1e-12, "rel": 0}
@@ -251,10 +249,9 @@ def test_propensities_of_shuffled_traffic(log):
     assert [found[k] for k in (1, 2, 5)] == pytest.approx([1, 0.481260647359, 0.189097103918], **NEAR)
 
 
-@pytest.mark.parametrize("where", ["worker", "distributed"])
-def test_propensities_of_items_at_two_positions(log, where):
+def test_propensities_of_items_at_two_positions(log):
     """ultr-bias-toolkit 0.0.5."""
-    found = propensities_of(fit(log, method="pairs", fit=where))
+    found = propensities_of(fit(log, method="pairs"))
     assert [found[k] for k in (1, 2, 5)] == pytest.approx([1, 0.477104599911, 0.194416208472], **NEAR)
 
 
@@ -326,13 +323,6 @@ def test_partitions_and_order_do_not_change_a_bit(spark, small, of_one_partition
     assert of_one_partition["em"]["n_iterations"] == 200
 
 
-@pytest.mark.parametrize("method", ["pbm", "pairs"])
-def test_all_workers_find_the_bits_of_one(log, method):
-    """In six steps the state is stored once."""
-    options = {"method": method, "max_iter": 6}
-    assert fit(log.repartition(3), fit="distributed", **options) == fit(log, **options)
-
-
 # ----------------------------------------------------------------------------------------------- what can be told
 
 
@@ -382,7 +372,6 @@ def test_keys_may_have_the_names_of_counts(spark):
 def test_nothing_is_a_fit_without_positions(spark):
     nothing = impressions(spark, [])
     assert [row["positions"] for row in fit_propensities(nothing).collect()] in ([], [[]])
-    assert fit(nothing, fit="distributed")["positions"] == []
     assert judgments_from_impressions(nothing, WeightPlan(power=1)).collect() == []
     assert inverse_propensity_estimates(nothing, WeightPlan(power=1)).collect() == []
 
@@ -491,22 +480,12 @@ def test_a_click_model_needs_clicks(spark):
             fit(rows, method=method)
 
 
-def test_a_log_that_one_worker_cannot_hold():
-    cell = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])
-    cells = pa.array([[(1, 3, 1), (2, 3, 0)]] * 3, pa.list_(cell))
-    batch = pa.RecordBatch.from_arrays([cells, pa.array([1, 1, 1])], names=["cells", "pairs"])
-    assert len(held_counts([batch], limit=6).cells.position) == 6
-    with pytest.raises(InputRefusedError, match=r"more than 5 different counts.*fit=distributed"):
-        held_counts([batch], limit=5)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"method": "em"}, "method"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"max_iter": 0}, "max_iter"),
-        ({"fit": "driver"}, "fit"),
         ({"on_invalid": "skip"}, "on_invalid"),
     ],
 )

@@ -119,11 +119,10 @@ def test_estimates(four, tmp_path):
 
 
 @pytest.mark.usefixtures("spark")
-def test_methods_and_places(log, tmp_path):
-    for options in (("--method", "pairs"), ("--method", "pairs", "--fit", "distributed")):
-        ended = position_bias("propensities", "--input", log, *options, "--json", "-")
-        assert ended.json["positions"][1]["propensity"] == pytest.approx(0.477104599911, abs=1e-12)
-        assert "log-likelihood" not in ended.out.splitlines()[0]
+def test_methods(log):
+    ended = position_bias("propensities", "--input", log, "--method", "pairs", "--json", "-")
+    assert ended.json["positions"][1]["propensity"] == pytest.approx(0.477104599911, abs=1e-12)
+    assert "log-likelihood" not in ended.out.splitlines()[0]
     explored = f"SELECT * FROM parquet.`{log}` WHERE explored"
     ended = position_bias("propensities", "--input", explored, "--method", "randomized", "--json", "-")
     assert ended.json["positions"][4]["propensity"] == pytest.approx(0.189097103918, abs=1e-12)
@@ -162,7 +161,7 @@ def test_csv(folder):
 def test_explain_runs_nothing(four, tmp_path):
     written = ("--output", tmp_path / "out", "--explain")
     for options in (
-        ("propensities", "--fit", "distributed"),
+        ("propensities",),
         ("judgments", "--power", 1),
         ("estimates", "--propensity-col", "p"),
     ):

@@ -151,8 +151,7 @@ def test_a_refusal_is_one_line_of_the_same_class(seen, case, message):
 def test_clicks(seen):
     """Labels by hand: propensity 3/6, (6 + 2 * 3) / 20; A = 6 + 2 * 3; positions have no SNIPS."""
     fitted = seen["clicks"]["fitted"]
-    assert fitted["distributed"] == fitted["worker"]
-    assert fitted["worker"][0]["n_iterations"] == 6
+    assert fitted[0]["n_iterations"] == 6
     assert seen["clicks"]["labels"] == {"a": 0.6}
     assert seen["clicks"]["estimate"] == [12.0, None]
 

@@ -60,15 +60,13 @@ def raised(action: Callable[[], object]) -> list[str]:
 
 
 def clicks(log: DataFrame) -> dict[str, Any]:
-    """A click model in one worker and in all of them, corrected labels, an estimate."""
-    fitted = {
-        where: fit_propensities(log, PropensityPlan(fit=where, max_iter=6)) for where in ("worker", "distributed")
-    }
+    """A click model, corrected labels, an estimate."""
+    fitted = fit_propensities(log, PropensityPlan(max_iter=6))
     table = propensity_table(fit_propensities(log, PropensityPlan(method="pairs")))
     labels = judgments_from_impressions(log, WeightPlan(), table)
     (estimate,) = inverse_propensity_estimates(log, WeightPlan(power=1)).collect()
     return {
-        "fitted": {where: [row.asDict(recursive=True) for row in its.collect()] for where, its in fitted.items()},
+        "fitted": [row.asDict(recursive=True) for row in fitted.collect()],
         "labels": {row["item_id"]: row["relevance"] for row in labels.collect()},
         "estimate": [estimate["ips"], estimate["snips"]],
     }

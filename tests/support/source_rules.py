@@ -38,9 +38,8 @@ ROOMS = (
 AGAINST_THE_ORDER = frozenset({
     ("jobs.accounts", "evaluation.command.duplicates"), ("jobs.accounts", "evaluation.frames.checks"),
     ("jobs.config", "evaluation.gates"), ("jobs.config", "evaluation.settings"),
-    ("jobs.options", "judgments.settings"), ("jobs.outputs", "evaluation.command.inputs"),
-    ("jobs.outputs", "evaluation.command.metric_table"), ("jobs.report", "evaluation.settings"),
-    ("jobs.report", "history.settings"),
+    ("jobs.outputs", "evaluation.command.inputs"), ("jobs.outputs", "evaluation.command.metric_table"),
+    ("jobs.report", "evaluation.settings"), ("jobs.report", "history.settings"),
 })  # fmt: skip
 """What `jobs` imports of rooms above it, until a job is data: the module there, and the one above."""
 
@@ -61,8 +60,8 @@ KINDS = (
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.convention", "conventions.forms", "conventions.presets",
-            "conventions.words", "core.flag", "core.redaction", "errors", "metrics.[!k]*", "sources.references",
-            "_version",
+            "conventions.words", "core.choices", "core.flag", "core.redaction", "errors", "metrics.[!k]*",
+            "sources.references", "_version",
         ),
         frozenset(),
     ),

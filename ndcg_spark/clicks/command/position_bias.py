@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from ndcg_spark.clicks.command.position_bias_config import position_bias_config, propensity_plan, weight_plan
-from ndcg_spark.clicks.settings import FITS, METHODS, PROPENSITIES_OF, PropensityPlan, WeightPlan
+from ndcg_spark.clicks.command.position_bias_config import position_bias_config
+from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import (
     allow_empty_option,
-    bad_row_options,
-    confidence_option,
     explain_option,
-    item_column,
     json_option,
     operation_options,
-    query_column,
+    reject_options,
     slice_options,
     spark_option,
     table_to_read,
@@ -26,99 +25,47 @@ from ndcg_spark.jobs.options import (
 )
 
 Groups = dict[str, list[click.Option]]
+_PROPENSITIES = table_to_read("--propensities", "Table with columns position and propensity, such as `position-bias "
+                              "propensities` writes.", required=False)  # fmt: skip
 
 
-def _input() -> list[click.Option]:
-    return table_to_read("--input", "Log of impressions, one row per item shown: a path, a catalog table, or a SQL "
-                         "query.")  # fmt: skip
+def _groups(settings: Groups, what: str, shown: str, *, propensities: Sequence[click.Option] = ()) -> Groups:
+    """Put options of settings between those that all three commands have; `what` is written, and `shown` as JSON."""
+    log = "Log of impressions, one row per item shown: a path, a catalog table, or a SQL query."
+    output = [*table_to_write("--output", what), *slice_options(), json_option(shown), allow_empty_option()]
+    rest = [title for title in settings if title not in ("Columns", "Propensities", "Checks")]
+    return grouped(
+        {"Input": table_to_read("--input", log), "Columns": []},
+        {"Propensities": propensities} if propensities else {},
+        {title: [] for title in rest} | {"Output": output},
+        settings,
+        {
+            "Checks": reject_options(),
+            "Running": [explain_option(), spark_option()],
+            "Operations": operation_options(),
+        },
+    )
 
 
-def _columns() -> list[click.Option]:
-    return [
-        query_column(),
-        item_column(),
-        click.Option(["--position-col"], default="position", show_default=True, metavar="NAME", help="Column with "
-                     "the position at which the item was shown, from 1."),
-        click.Option(["--click-col"], default="click", show_default=True, metavar="NAME", help="Column that is 1 if "
-                     "the item was clicked, else 0; labels and estimates also take a gain."),
-    ]  # fmt: skip
-
-
-def _propensities() -> list[click.Option]:
-    return [
-        *table_to_read("--propensities", "Table with columns position and propensity, such as `position-bias "
-                       "propensities` writes.", required=False),
-        click.Option(["--propensity-col"], metavar="NAME", help="Column of the input with the propensity of each "
-                     "impression; the position is then not read."),
-        click.Option(["--power"], type=float, metavar="X", help="Propensity of a position: 1 / position^X."),
-        click.Option(["--clip"], type=float, metavar="M", help="Largest weight, 1 / propensity; it lowers the "
-                     "variance and adds a bias.  [default: no limit]"),
-    ]  # fmt: skip
-
-
-def _output(what: str, shown: str) -> list[click.Option]:
-    return [*table_to_write("--output", what), *slice_options(), json_option(shown), allow_empty_option()]
-
-
-def _running() -> list[click.Option]:
-    return [explain_option(), spark_option()]
-
-
-PROPENSITY_GROUPS: Groups = {
-    "Input": _input(),
-    "Columns": _columns(),
-    "Method": [
-        click.Option(["--method"], type=click.Choice(METHODS), default="pbm", show_default=True, help="A "
-                     "position-based click model fitted by EM; click-through of traffic whose order was shuffled; or "
-                     "click-through of items shown at both positions."),
-        click.Option(["--tolerance"], type=float, default=1e-6, show_default=True, metavar="X", help="EM has "
-                     "converged when no propensity moves by this much in a step."),
-        click.Option(["--max-iter"], type=int, default=1000, show_default=True, metavar="N", help="Steps after which "
-                     "EM ends in any case."),
-        click.Option(["--fit"], type=click.Choice(FITS), default="worker", show_default=True, help="Where counts are "
-                     "held: in one Python worker, up to 8,000,000 of them, or in all workers, with a Spark job for "
-                     "each step of EM."),
-    ],
-    "Output": _output("Table of propensities to write: a folder or a catalog table.", "propensities and likelihoods"),
-    "Checks": bad_row_options(),
-    "Running": _running(),
-    "Operations": operation_options(),
-}  # fmt: skip
+PROPENSITY_GROUPS = _groups(
+    options_of(PropensityPlan, without={"propensity"}),
+    "Table of propensities to write: a folder or a catalog table.",
+    "propensities and likelihoods",
+)
 """Options of `position-bias propensities` by the group under which `--help` lists them."""
-JUDGMENT_GROUPS: Groups = {
-    "Input": _input(),
-    "Columns": _columns(),
-    "Propensities": _propensities(),
-    "Output": _output("Judgments table to write: a folder or a catalog table.", "counts"),
-    "Checks": bad_row_options(),
-    "Running": _running(),
-    "Operations": operation_options(),
-}
+JUDGMENT_GROUPS = _groups(
+    options_of(WeightPlan, without={"run", "segment_sets", "confidence", "propensity_of"}),
+    "Judgments table to write: a folder or a catalog table.",
+    "counts",
+    propensities=_PROPENSITIES,
+)
 """Options of `position-bias judgments`."""
-ESTIMATE_GROUPS: Groups = {
-    "Input": _input(),
-    "Columns": [
-        *_columns(),
-        click.Option(["--run-col"], metavar="NAME", help="Column that tells several rankers apart."),
-        click.Option(["--segment-cols"], metavar="A,B+C", help="Also estimate by A, and by B and C together."),
-    ],
-    "Propensities": [
-        *_propensities(),
-        click.Option(
-            ["--propensity-of"],
-            type=click.Choice(PROPENSITIES_OF),
-            default="position",
-            show_default=True,
-            help="What --propensity-col holds: the probability that the position was examined, or that the "
-            "logging policy showed this item. SNIPS needs the latter.",
-        ),
-    ],
-    "Estimates": [confidence_option()],
-    "Output": _output("Table of estimates to write: a folder or a catalog table.", "estimates"),
-    "Checks": bad_row_options(),
-    "Running": _running(),
-    "Operations": operation_options(),
-}
+ESTIMATE_GROUPS = _groups(
+    options_of(WeightPlan),
+    "Table of estimates to write: a folder or a catalog table.",
+    "estimates",
+    propensities=_PROPENSITIES,
+)
 """Options of `position-bias estimates`."""
 
 
@@ -141,7 +88,7 @@ def propensities(**options: Any) -> int:
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """
-    return _run("propensities", options, propensity_plan(options))
+    return _run("propensities", options, settings_of(PropensityPlan, options))
 
 
 @position_bias.command(
@@ -155,7 +102,7 @@ def judgments(**options: Any) -> int:
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """
-    return _run("judgments", options, weight_plan(options))
+    return _run("judgments", options, settings_of(WeightPlan, options))
 
 
 @position_bias.command(
@@ -170,7 +117,7 @@ def estimates(**options: Any) -> int:
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """
-    return _run("estimates", options, weight_plan(options))
+    return _run("estimates", options, settings_of(WeightPlan, options))
 
 
 def _run(makes: str, options: dict[str, Any], plan: PropensityPlan | WeightPlan) -> int:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from ndcg_spark.clicks.settings import ImpressionColumns, PropensityPlan, WeightPlan
-from ndcg_spark.evaluation.settings import segment_sets_of
+from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
 from ndcg_spark.jobs.config import (
     Operations,
     Source,
     Target,
     check_places,
     dataset_of,
-    names_of,
     operations_of,
     pairs_of,
     reject_fraction_of,
@@ -80,33 +78,3 @@ def position_bias_config(
     read = [(flag, source.reference) for flag, source in config.sources]
     check_places(read, [("--output", config.output), ("--rejects", config.rejects)], config.json_path)
     return config
-
-
-def propensity_plan(options: dict[str, Any]) -> PropensityPlan:
-    """Read how propensities are estimated."""
-    same = ("method", "tolerance", "max_iter", "fit", "on_invalid")
-    return PropensityPlan(columns=_columns(options), **{name: options[name] for name in same})
-
-
-def weight_plan(options: dict[str, Any]) -> WeightPlan:
-    """Read how clicks are weighted."""
-    more = {name: options[name] for name in ("confidence", "propensity_of") if name in options}
-    return WeightPlan(
-        columns=_columns(options),
-        power=options["power"],
-        clip=options["clip"],
-        run=options.get("run_col"),
-        segment_sets=segment_sets_of(names_of(options.get("segment_cols"))),
-        on_invalid=options["on_invalid"],
-        **more,
-    )
-
-
-def _columns(options: dict[str, Any]) -> ImpressionColumns:
-    return ImpressionColumns(
-        query=names_of(options["query_col"]),
-        item=options["item_col"],
-        position=options["position_col"],
-        click=options["click_col"],
-        propensity=options.get("propensity_col"),
-    )

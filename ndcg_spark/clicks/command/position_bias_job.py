@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark._version import __version__
@@ -39,7 +39,7 @@ class ImpressionInputs:
         return f"{self.table.name}{weighted}"
 
     def made(self) -> DataFrame:
-        """What the job makes, lazy: a fit, judgments or estimates. A distributed fit runs actions here."""
+        """What the job makes, lazy: a fit, judgments or estimates."""
         from ndcg_spark.clicks.frames.estimates import inverse_propensity_estimates
         from ndcg_spark.clicks.frames.labels import judgments_from_impressions
         from ndcg_spark.clicks.frames.propensities import fit_propensities
@@ -70,7 +70,7 @@ class ImpressionInputs:
 
 def run_position_bias_job(config: PositionBiasConfig) -> int:
     """Run the job: 0 done. Where input or options are refused, nothing has been written."""
-    # Blocks of a distributed fit are some megabytes: Spark has to weigh what it hands to Python.
+    # A pattern may have thousands of positions: Spark has to weigh what it hands to Python.
     with job_run(
         f"position-bias {config.makes}",
         config,
@@ -211,10 +211,7 @@ def _check_outputs(spark: SparkSession, inputs: ImpressionInputs, progress: Prog
     from ndcg_spark.tables import reading_of
 
     config = inputs.config
-    # A distributed fit runs jobs; one in a worker has the same columns.
-    plan = config.plan
-    lazy = replace(config, plan=replace(plan, fit="worker") if isinstance(plan, PropensityPlan) else plan)
-    made = replace(inputs, config=lazy).made()  # finds missing columns and wrong types
+    made = inputs.made()  # finds missing columns and wrong types
     schema = _written(made, config.makes).schema
     if config.output is None and config.rejects is None and config.json_path in (None, "-"):
         return

@@ -58,6 +58,11 @@ def _propensities(outcome: dict[str, Any]) -> list[str]:
     if trace:
         end = "converged" if outcome["converged"] else "not converged"
         lines.append(f"EM: {end} after {outcome['n_iterations']:,} steps")
+    if outcome["n_fitted"] < outcome["n_patterns"]:
+        lines.append(
+            f"EM: fitted to a sample of {outcome['n_fitted']:,} of {outcome['n_patterns']:,} different counts of "
+            "(query, item), which has all frequent ones"
+        )
     return lines
 
 
@@ -113,8 +118,6 @@ def explanation(name: str, config: PositionBiasConfig) -> str:
                 f"EM           until no propensity moves by {plan.tolerance:g}, at most {plan.max_iter:,} steps"
             )
         cost = "three shuffles of counts, one task in a Python worker"
-        if plan.fit == "distributed" and plan.method != "randomized":
-            cost = "three shuffles of counts, kept by Spark; a job for each step"
     else:
         source = plan.columns.propensity or (
             f"1 / position^{plan.power:g}" if config.propensities is None else config.propensities.reference

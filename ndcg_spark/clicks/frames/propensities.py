@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.clicks.frames.impressions import counted_impressions
-from ndcg_spark.clicks.kernels.click_model import StepSums, fit_click_model
-from ndcg_spark.clicks.settings import MAX_POSITIONS, PropensityPlan
+from ndcg_spark.clicks.settings import PropensityPlan
 from ndcg_spark.clicks.tasks.click_cells import (
+    FIT_SCHEMA,
+    HASH,
     PAIRS,
     PATTERN,
-    fit_row,
-    known_positions,
-    make_advancer,
     make_fitter,
-    make_packer,
-    make_stepper,
-    make_totaller,
-    step_sums,
-    totals_of_blocks,
 )
 from ndcg_spark.core.bad_rows import without_bad_rows
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.core.workers import as_shipped
 
-_FIT = (
-    "method string, positions array<struct<position:bigint,propensity:double,ratio:double,reason:string,"
-    "n_impressions:bigint,n_clicks:bigint>>, n_patterns bigint, n_iterations bigint, converged boolean, "
-    "log_likelihood array<double>"
-)
-_BLOCK = "payload binary, attractive binary, positions array<bigint>"
-_TOTALS = "shown array<bigint>, clicked array<bigint>, chain array<bigint>, n_patterns bigint, sums array<bigint>"
-_STEP = "seen array<bigint>, log_likelihood bigint"
+FIT: T.StructType = from_arrow_schema(FIT_SCHEMA)
 _SHOWN_AT, _CLICKED, _TIMES, _CLICKS = "shown at", "was clicked", "times shown", "times clicked"
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
-_STORED_EVERY = 4
-"""Steps of EM that are taken anew in each job before the state is stored. To store it costs about as much as two."""
 
 
 @refuses_streams
@@ -53,7 +37,7 @@ def fit_propensities(
     impressions : DataFrame
         One row per item shown: query, item, position from 1, and whether it was clicked (0 or 1).
     plan : PropensityPlan or None
-        None is `PropensityPlan()`: EM for a position-based click model, in one worker.
+        None is `PropensityPlan()`: EM for a position-based click model.
     parse_text : bool
         Whether numbers may be text.
 
@@ -61,24 +45,24 @@ def fit_propensities(
     -------
     DataFrame
         One row: `method`; `positions`, see `propensity_table`; `n_patterns` (bigint), the different vectors of
-        counts of a (query, item); and of `pbm` also `n_iterations`, `converged`, and `log_likelihood`
-        (array<double>) at the start and after each iteration. The bits do not depend on partitions or on `plan.fit`.
+        counts of a (query, item); `n_fitted` (bigint), those of them that were fitted; and of `pbm` also
+        `n_iterations`, `converged`, and `log_likelihood` (array<double>) at the start and after each iteration. The
+        bits do not depend on partitions.
+
+        `pbm` is fitted to all patterns, or to a sample by hash where these have more than 8,000,000 counts of
+        impressions and clicks. It keeps patterns that are frequent, and some of the rare ones, each of which then
+        stands for several. `n_impressions` and `n_clicks` are of the whole log.
 
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a bad row under `on_invalid=fail`, and for a log with more different counts than one
-        worker holds.
+        The action raises for a bad row under `on_invalid=fail`.
 
     Notes
     -----
-    Spark cost under `fit=worker`: lazy; a shuffle of counts by (query, item, position), of those by (query, item),
-    and of different vectors of counts, all of them combined before the shuffle; then one task with one pass through a
-    Python worker, which takes up to half a gigabyte for 8,000,000 counts.
-
-    Under `fit=distributed` this function itself runs jobs: three, and one for each step of EM, which returns one
-    number for each position and block of 1,000,000 counts. Blocks are kept by `localCheckpoint`, or by `persist`
-    where a session has no checkpoints, until the result is garbage.
+    Spark cost: lazy; a shuffle of counts by (query, item, position), of those by (query, item), and of different
+    vectors of counts, all of them combined before the shuffle; then one task with one pass through a Python worker,
+    which takes up to half a gigabyte.
 
     References
     ----------
@@ -92,9 +76,7 @@ def fit_propensities(
     """
     plan = PropensityPlan() if plan is None else plan
     patterns = click_patterns(impressions, plan, parse_text=parse_text)
-    if plan.fit == "worker" or plan.method == "randomized":
-        return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(plan)), schema=_FIT)
-    return _Distributed(patterns, plan).fitted()
+    return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(plan)), schema=FIT)
 
 
 def propensity_table(fitted: DataFrame) -> DataFrame:
@@ -120,8 +102,8 @@ def propensity_table(fitted: DataFrame) -> DataFrame:
 def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: bool) -> DataFrame:
     """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
-    Gives `cells` and `pairs`, see `clicks/tasks/click_cells.py`. With `method=randomized` all pairs are one, as it
-    needs nothing but counts by position.
+    Gives `cells`, `pairs` and `hash`, see `clicks/tasks/click_cells.py`. With `method=randomized` all pairs are one,
+    as it needs nothing but counts by position.
     """
     found = counted_impressions(impressions, plan, parse_text=parse_text)
     keys = [*plan.columns.query, plan.columns.item]
@@ -135,50 +117,4 @@ def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: 
     counts = rows.groupBy(*columns_of([*keys, _SHOWN_AT])).agg(*counted)
     one = F.struct(named(_SHOWN_AT).alias("position"), named(_TIMES).alias("shown"), named(_CLICKS).alias("clicked"))
     pairs = counts.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(one)).alias(PATTERN))
-    return pairs.groupBy(PATTERN).agg(F.count(F.lit(1)).alias(PAIRS))
-
-
-class _Distributed:
-    """A fit whose counts are held by all workers. Everything here runs actions."""
-
-    def __init__(self, patterns: DataFrame, plan: PropensityPlan) -> None:
-        self._plan, self._session = plan, patterns.sparkSession
-        self._blocks = _stored(patterns.mapInArrow(as_shipped(make_packer()), schema=_BLOCK))
-        listed = self._blocks.select(F.explode("positions").alias("position")).distinct().limit(MAX_POSITIONS + 1)
-        self._positions: list[int] = known_positions([row["position"] for row in listed.collect()])
-        self._n_shown = 0
-        self._steps: list[FloatArray] = []
-
-    def fitted(self) -> DataFrame:
-        """Fit, and put the result in a row."""
-        totaller = make_totaller(self._positions, pairs=self._plan.method == "pairs")
-        rows = self._blocks.mapInArrow(as_shipped(totaller), schema=_TOTALS).collect()
-        totals, n_patterns, sums = totals_of_blocks(rows, len(self._positions))
-        self._n_shown = int(totals.shown.sum())
-        model = None
-        if self._plan.method == "pbm":
-            plan = self._plan
-            model = fit_click_model(totals, self._step, tolerance=plan.tolerance, max_iter=plan.max_iter)
-        row = fit_row(self._plan.method, self._positions, totals, n_patterns, model, sums)
-        listed = [tuple(its.values()) for its in row["positions"]]
-        return self._session.createDataFrame([tuple({**row, "positions": listed}.values())], _FIT)
-
-    def _step(self, examined: FloatArray) -> StepSums:
-        """Take a step in a job; it begins where the state was stored last."""
-        if len(self._steps) == _STORED_EVERY:
-            advance = make_advancer(self._positions, self._n_shown, self._steps)
-            self._blocks, self._steps = _stored(self._blocks.mapInArrow(as_shipped(advance), schema=_BLOCK)), []
-        self._steps = [*self._steps, examined]
-        step = make_stepper(self._positions, self._n_shown, self._steps)
-        rows = self._blocks.mapInArrow(as_shipped(step), schema=_STEP).collect()
-        return step_sums(rows, len(self._positions))
-
-
-def _stored(frame: DataFrame) -> DataFrame:
-    """Compute a frame now and keep its rows, so that what follows does not compute it anew."""
-    try:
-        return frame.localCheckpoint()
-    except (AttributeError, PySparkNotImplementedError):  # Spark Connect has had checkpoints since 4.0
-        frame.persist()
-        frame.count()
-        return frame
+    return pairs.groupBy(PATTERN).agg(F.count(F.lit(1)).alias(PAIRS)).withColumn(HASH, F.xxhash64(PATTERN))

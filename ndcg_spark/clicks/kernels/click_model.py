@@ -5,7 +5,7 @@ for positions that a chain of shared items links to it.
 
 Pairs of query and item with the same counts at the same positions have the same g at every step, so they are one
 *pattern* with a number of pairs. Sums over patterns are whole numbers of a fixed unit: they add up to the same bits
-whatever the order of patterns, and whichever worker holds them.
+whatever the order of patterns.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Cells(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What a fit must know of all cells beforehand. Totals of parts of the cells add up with `add_totals`.
+    """What a fit must know of all cells beforehand.
 
     Parameters
     ----------
@@ -230,16 +230,14 @@ def _counts_by(position: IntArray, counts: FloatArray, n_positions: int) -> IntA
 
 
 class Expectation:
-    """Steps of EM over the cells that one worker holds; it keeps the attractiveness g of their patterns.
+    """Steps of EM over cells; it keeps the attractiveness g of their patterns, which begins at 0.5.
 
     Parameters
     ----------
     cells : Cells
     n_positions : int
     n_shown : int
-        Impressions of all cells, of all workers: it decides the unit of sums.
-    attractive : float64, shape (n_patterns,), or None
-        g; None starts at 0.5.
+        Impressions of all cells: it decides the unit of sums.
     block_cells : int
         Cells that are computed at once; any number gives the same sums.
     """
@@ -249,14 +247,13 @@ class Expectation:
         cells: Cells,
         n_positions: int,
         n_shown: int,
-        attractive: FloatArray | None = None,
         *,
         block_cells: int = BLOCK_CELLS,
     ) -> None:
         self._blocks = list(_blocks(cells, block_cells))
         self._n_positions = n_positions
         self._per_unit, self._per_log_unit = 1 / sum_unit(n_shown), 1 / log_unit(n_shown)
-        self.attractive = np.full(len(cells.pairs), 0.5) if attractive is None else attractive.copy()
+        self.attractive = np.full(len(cells.pairs), 0.5)
 
     def step(self, examined: FloatArray) -> StepSums:
         """Take one step of EM: changes g, and returns the sums that the new t follows from.
@@ -329,7 +326,7 @@ def fit_click_model(
     totals : Totals
         Of all cells.
     step : function from t to StepSums
-        `Expectation.step`, or the sum of those of several workers.
+        `Expectation.step`.
     tolerance : float
         Above 0. EM takes small steps: a step of this size does not mean that the limit is as near.
     max_iter : int

@@ -1,9 +1,8 @@
-"""Patterns of impressions and clicks to propensities: in one worker, or a step at a time in all of them."""
+"""Patterns of impressions and clicks to propensities, in one worker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,7 @@ from ndcg_spark.clicks.kernels.click_model import (
     Cells,
     ClickModel,
     Expectation,
-    StepSums,
     Totals,
-    add_totals,
     fit_click_model,
     pair_propensities,
     pair_sums,
@@ -25,13 +22,11 @@ from ndcg_spark.clicks.kernels.click_model import (
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensityPlan
 from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
-from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of, query_of_rows
-from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.errors import InputRefusedError
 
-BLOCK_CELLS = 1_000_000
-"""Counts that are packed into one row, some tens of megabytes."""
-PATTERN, PAIRS = "cells", "pairs"
-"""List of struct<position, shown, clicked>, sorted; and how many (query, item) have it."""
+PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
+"""List of struct<position, shown, clicked>, sorted; how many (query, item) have it; and 64 bits made of it."""
 POSITION_TYPE = pa.struct(
     [
         ("position", pa.int64()),
@@ -47,6 +42,7 @@ FIT_SCHEMA = pa.schema(
         ("method", pa.string()),
         ("positions", pa.list_(POSITION_TYPE)),
         ("n_patterns", pa.int64()),
+        ("n_fitted", pa.int64()),
         ("n_iterations", pa.int64()),
         ("converged", pa.bool_()),
         ("log_likelihood", pa.list_(pa.float64())),
@@ -61,51 +57,110 @@ class Counts(NamedTuple):
     positions: list[int]
 
 
-def make_fitter(plan: PropensityPlan) -> BatchFunction:
-    """Build the function from all patterns to one row of `FIT_SCHEMA`; it holds them, up to `MAX_CELLS` counts."""
-    return batch_function(lambda batches: _fitted(batches, plan))
+def make_fitter(plan: PropensityPlan, *, limit: int = MAX_CELLS) -> BatchFunction:
+    """Build the function from all patterns to one row of `FIT_SCHEMA`.
+
+    EM takes many steps and holds its patterns: all, or a sample of them with `limit` counts at most. What the other
+    methods need is added up batch by batch.
+    """
+
+    def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        patterns = _Patterns(plan.method, limit)
+        for batch in batches:
+            patterns.add(batch)
+        yield pa.RecordBatch.from_pylist([patterns.fitted(plan)], schema=FIT_SCHEMA)
+
+    return batch_function(fit)
 
 
-def _fitted(batches: Iterator[pa.RecordBatch], plan: PropensityPlan) -> Iterator[pa.RecordBatch]:
-    counts = held_counts(batches, limit=MAX_CELLS)
-    n_positions = len(counts.positions)
-    totals = totals_of(counts.cells, n_positions)
-    model, sums = None, np.zeros((0, 2, N_LIMBS), dtype=np.int64)
-    if plan.method == "pbm":
-        expectation = Expectation(counts.cells, n_positions, int(totals.shown.sum()))
-        model = fit_click_model(totals, expectation.step, tolerance=plan.tolerance, max_iter=plan.max_iter)
-    elif plan.method == "pairs":
-        sums = pair_sums(counts.cells, n_positions)
-    row = fit_row(plan.method, counts.positions, totals, len(counts.cells.pairs), model, sums)
-    yield pa.RecordBatch.from_pylist([row], schema=FIT_SCHEMA)
+class _Patterns:
+    """What is known of the patterns of a log: counts of all of them, and for EM the patterns themselves.
+
+    Where these have too many counts, a pattern of n (query, item) stays if its hash, as a number below 1, is below
+    n / 2^level, and stands for 2^level of them if n is less. So frequent patterns always stay, sums over the sample
+    are those of all patterns on average, and the sample does not depend on the order of patterns.
+    """
+
+    def __init__(self, method: str, limit: int) -> None:
+        self._method, self._limit, self._level = method, limit, 0
+        self._held: list[pa.RecordBatch] = []
+        self._n_cells = self.n_patterns = 0
+        self._counts: dict[int, IntArray] = {}
+        self._sums: dict[int, IntArray] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count patterns, and hold what EM needs of them."""
+        counts = counts_in([batch])
+        self.n_patterns += batch.num_rows
+        totals = totals_of(counts.cells, len(counts.positions))
+        _add(self._counts, counts.positions, np.stack([totals.shown, totals.clicked], axis=1))
+        if self._method == "pairs":
+            _add(self._sums, counts.positions, pair_sums(counts.cells, len(counts.positions)))
+        if self._method == "pbm":
+            self._hold([batch.select([PATTERN, PAIRS, HASH])])
+
+    def _hold(self, batches: list[pa.RecordBatch]) -> None:
+        kept = [one.filter(pa.array(_is_sampled(one, self._level))) for one in batches] if self._level else batches
+        self._n_cells += sum(len(batch.column(PATTERN).flatten()) for batch in kept)
+        self._held += kept
+        if self._n_cells > self._limit:
+            held, self._held, self._n_cells = self._held, [], 0
+            self._level += 1
+            self._hold(held)
+
+    def fitted(self, plan: PropensityPlan) -> dict[str, Any]:
+        """Fit, and describe the result as a row of `FIT_SCHEMA`."""
+        positions = known_positions(self._counts)
+        shown, clicked = _at(self._counts, positions, (2,)).T
+        totals, n_fitted = Totals(shown, clicked, np.arange(len(positions))), self.n_patterns
+        model, sums = None, _at(self._sums, positions, (2, N_LIMBS))
+        if plan.method == "pbm":
+            cells = counts_in(self._held, positions).cells
+            n_fitted = len(cells.pairs)
+            cells = cells._replace(pairs=np.maximum(cells.pairs, 2.0**self._level))
+            its = totals_of(cells, len(positions))
+            expectation = Expectation(cells, len(positions), int(its.shown.sum()))
+            model = fit_click_model(its, expectation.step, tolerance=plan.tolerance, max_iter=plan.max_iter)
+        return fit_row(plan.method, positions, totals, (self.n_patterns, n_fitted), model, sums)
 
 
-def held_counts(batches: Iterable[pa.RecordBatch], *, limit: int | None) -> Counts:
-    """Put patterns of batches with `cells` and `pairs` behind each other; refuse more than `limit` cells."""
+def _is_sampled(batch: pa.RecordBatch, level: int) -> BoolArray:
+    number = (int_values(batch.column(HASH)).view(np.uint64) >> np.uint64(11)) * 2.0**-53
+    return np.asarray(number * 2.0**level < int_values(batch.column(PAIRS)))
+
+
+def _add(sums: dict[int, IntArray], positions: Sequence[int], values: IntArray) -> None:
+    for position, its in zip(positions, values, strict=True):
+        sums[position] = sums[position] + its if position in sums else its
+
+
+def _at(sums: dict[int, IntArray], positions: Sequence[int], shape: tuple[int, ...]) -> IntArray:
+    """Sums by position, zeros where there are none."""
+    found = np.zeros((len(positions), *shape), dtype=np.int64)
+    for at, position in enumerate(positions):
+        found[at] = sums.get(position, 0)
+    return found
+
+
+def counts_in(batches: Sequence[pa.RecordBatch], positions: Sequence[int] | None = None) -> Counts:
+    """Put patterns of batches with `cells` and `pairs` behind each other; their positions are found if not given."""
     # Columns are put together one after the other, so that only one of them is there twice.
     lengths: list[Any] = []
     pairs: list[Any] = []
     columns: dict[str, list[Any]] = {"position": [], "shown": [], "clicked": []}
-    found, n_cells = {1}, 0
     for batch in batches:
         patterns = batch.column(PATTERN)
         flat = patterns.flatten()
-        n_cells += len(flat)
-        if limit is not None and n_cells > limit:
-            raise InputRefusedError(
-                f"the log has more than {limit:,} different counts of impressions and clicks, too many for one "
-                f"worker; {option('fit', 'distributed')} holds them in all workers."
-            )
         lengths.append(np.diff(list_offsets(patterns)))
         pairs.append(int_values(batch.column(PAIRS)))
         for at, parts in enumerate(columns.values()):
             parts.append(int_values(flat.field(at)).astype(np.int32 if at == 0 else np.float64))
-        found.update(np.unique(columns["position"][-1]).tolist())
-    positions = known_positions(list(found))
+    position = _joined(columns.pop("position"))
+    known = known_positions(np.unique(position).tolist()) if positions is None else list(positions)
+    number = np.searchsorted(np.array(known, dtype=np.int32), position)
     shown, clicked = (_joined(columns.pop(name)).astype(np.float64, copy=False) for name in ("shown", "clicked"))
-    number = np.searchsorted(np.array(positions, dtype=np.int32), _joined(columns.pop("position")))
     pattern = query_of_rows(offsets_of(_joined(lengths)))
-    return Counts(Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), positions)
+    return Counts(Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), known)
 
 
 def known_positions(position: Iterable[int]) -> list[int]:
@@ -124,13 +179,14 @@ def fit_row(
     method: str,
     positions: list[int],
     totals: Totals,
-    n_patterns: int,
+    n_patterns: tuple[int, int],
     model: ClickModel | None,
     sums: IntArray,
 ) -> dict[str, Any]:
     """Describe a fit as a row of `FIT_SCHEMA`.
 
-    `model` is that of `pbm`; `sums`, of shape (n_positions, 2, N_LIMBS), are those of `pairs`, and ignored otherwise.
+    `n_patterns` are all, and those that were fitted. `model` is that of `pbm`; `sums`, of shape (n_positions, 2,
+    N_LIMBS), are those of `pairs`, and ignored otherwise.
     """
     if model is not None:
         ratio = model.ratio
@@ -153,7 +209,8 @@ def fit_row(
     return {
         "method": method,
         "positions": listed,
-        "n_patterns": n_patterns,
+        "n_patterns": n_patterns[0],
+        "n_fitted": n_patterns[1],
         "n_iterations": None if model is None else max(len(model.log_likelihood) - 1, 0),
         "converged": None if model is None else model.converged,
         "log_likelihood": None if model is None else model.log_likelihood.tolist(),
@@ -171,139 +228,3 @@ def _reason(ratio: float | None, totals: Totals, at: int, method: str) -> str | 
     if not totals.clicked[0]:
         return "first_not_clicked"
     return {"pbm": "no_chain", "pairs": "no_pairs"}[method]
-
-
-# ------------------------------------------------------------------------------------------------ in all workers
-
-
-BLOCK_SCHEMA = pa.schema([("payload", pa.binary()), ("attractive", pa.binary()), ("positions", pa.list_(pa.int64()))])
-"""A block of patterns: its arrays, the attractiveness of each pattern (null: not begun), and its positions."""
-
-
-def make_packer(*, block_cells: int = BLOCK_CELLS) -> BatchFunction:
-    """Build the function from patterns to rows of `BLOCK_SCHEMA`, of about `block_cells` counts."""
-
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held, n_cells = [], 0
-        for batch in batches:
-            held.append(batch)
-            n_cells += len(batch.column(PATTERN).flatten())
-            if n_cells >= block_cells:
-                yield _block(held)
-                held, n_cells = [], 0
-        if n_cells:
-            yield _block(held)
-
-    return batch_function(pack)
-
-
-def _block(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    counts = held_counts(batches, limit=None)
-    row = {"payload": _packed(counts), "attractive": None, "positions": counts.positions}
-    return pa.RecordBatch.from_pylist([row], schema=BLOCK_SCHEMA)
-
-
-def _packed(counts: Counts) -> bytes:
-    cells = counts.cells
-    lengths = np.bincount(cells.pattern, minlength=len(cells.pairs))
-    arrays = (lengths, np.array(counts.positions)[cells.position], cells.shown, cells.clicked, cells.pairs)
-    numbers = np.concatenate([np.array([len(cells.pairs)]), *arrays]).astype(np.int64)
-    return bytes(numbers.tobytes())
-
-
-def _unpacked(payload: Any, positions: list[int]) -> Cells:
-    numbers = np.frombuffer(payload.as_buffer(), dtype=np.int64)
-    n_patterns, lengths = int(numbers[0]), numbers[1 : numbers[0] + 1]
-    n_cells = int(lengths.sum())
-    bounds = np.cumsum([1 + n_patterns, n_cells, n_cells, n_cells, n_patterns]).tolist()
-    position, shown, clicked, pairs = (numbers[begin:end] for begin, end in pairwise(bounds))
-    counts = (its.astype(np.float64) for its in (shown, clicked, pairs))
-    return Cells(query_of_rows(offsets_of(lengths)), np.searchsorted(positions, position), *counts)
-
-
-TOTALS_SCHEMA = pa.schema(
-    [
-        ("shown", pa.list_(pa.int64())),
-        ("clicked", pa.list_(pa.int64())),
-        ("chain", pa.list_(pa.int64())),
-        ("n_patterns", pa.int64()),
-        ("sums", pa.list_(pa.int64())),
-    ]
-)
-
-
-def make_totaller(positions: list[int], *, pairs: bool) -> BatchFunction:
-    """Build the function from packed blocks to a row of `TOTALS_SCHEMA` each; `sums` are those of `pair_sums`."""
-
-    def total(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for payload in batch.column("payload"):
-                cells = _unpacked(payload, positions)
-                found = totals_of(cells, len(positions))
-                row: dict[str, Any] = {name: getattr(found, name).tolist() for name in found._fields}
-                row["n_patterns"] = len(cells.pairs)
-                row["sums"] = pair_sums(cells, len(positions)).ravel().tolist() if pairs else None
-                yield pa.RecordBatch.from_pylist([row], schema=TOTALS_SCHEMA)
-
-    return batch_function(total)
-
-
-def totals_of_blocks(rows: Sequence[Any], n_positions: int) -> tuple[Totals, int, IntArray]:
-    """Add up rows of `TOTALS_SCHEMA`: totals, number of patterns, and sums of pairs (zeros if not asked for)."""
-    nothing = np.zeros(n_positions, dtype=np.int64)
-    totals = Totals(nothing, nothing, np.arange(n_positions))
-    sums = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
-    for row in rows:
-        totals = add_totals(totals, Totals(*(np.array(row[name], dtype=np.int64) for name in Totals._fields)))
-        if row["sums"] is not None:
-            sums += np.array(row["sums"], dtype=np.int64).reshape(sums.shape)
-    return totals, sum(row["n_patterns"] for row in rows), sums
-
-
-STEP_SCHEMA = pa.schema([("seen", pa.list_(pa.int64())), ("log_likelihood", pa.int64())])
-
-
-def make_stepper(positions: list[int], n_shown: int, steps: list[FloatArray]) -> BatchFunction:
-    """Build the function that takes steps of EM over packed blocks, and tells the sums of the last of them."""
-
-    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for expectation, _, _ in _expectations(batches, positions, n_shown):
-            for examined in steps:
-                found = expectation.step(examined)
-            row = {"seen": found.seen.tolist(), "log_likelihood": found.log_likelihood}
-            yield pa.RecordBatch.from_pylist([row], schema=STEP_SCHEMA)
-
-    return batch_function(step)
-
-
-def step_sums(rows: Sequence[Any], n_positions: int) -> StepSums:
-    """Add up rows of `STEP_SCHEMA`."""
-    seen = np.zeros(n_positions, dtype=np.int64)
-    for row in rows:
-        seen += np.array(row["seen"], dtype=np.int64)
-    return StepSums(seen, sum(row["log_likelihood"] for row in rows))
-
-
-def make_advancer(positions: list[int], n_shown: int, steps: list[FloatArray]) -> BatchFunction:
-    """Build the function that takes steps of EM over packed blocks, and stores the attractiveness in them."""
-
-    def advance(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for expectation, batch, at in _expectations(batches, positions, n_shown):
-            for examined in steps:
-                expectation.step(examined)
-            attractive = pa.array([expectation.attractive.tobytes()], pa.binary())
-            columns = {name: batch.column(name).slice(at, 1) for name in batch.schema.names}
-            columns["attractive"] = attractive
-            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-    return batch_function(advance)
-
-
-def _expectations(
-    batches: Iterator[pa.RecordBatch], positions: list[int], n_shown: int
-) -> Iterator[tuple[Expectation, pa.RecordBatch, int]]:
-    for batch in batches:
-        for at, (payload, stored) in enumerate(zip(batch.column("payload"), batch.column("attractive"), strict=True)):
-            attractive = np.frombuffer(stored.as_buffer(), dtype=np.float64) if stored.is_valid else None
-            cells = _unpacked(payload, positions)
-            yield Expectation(cells, len(positions), n_shown, attractive), batch, at

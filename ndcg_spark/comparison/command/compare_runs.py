@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from ndcg_spark.comparison.command.compare_config import compare_config
 from ndcg_spark.comparison.settings import LIFT_INTERVALS, UNPAIRED
+from ndcg_spark.core.choices import ON_INVALID
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.command.mean_ndcg import GROUPS as OF_EVALUATION
 from ndcg_spark.jobs.groups import GroupedCommand
@@ -24,7 +25,6 @@ from ndcg_spark.jobs.options import (
     table_to_read,
     table_to_write,
 )
-from ndcg_spark.judgments.settings import ON_INVALID
 
 
 def of_evaluation(*groups: str, without: frozenset[str] = frozenset()) -> list[click.Option]:

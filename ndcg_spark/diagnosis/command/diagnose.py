@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from ndcg_spark.comparison.command.compare_runs import OF_RANKINGS, of_evaluation
+from ndcg_spark.core.choices import ON_INVALID
 from ndcg_spark.diagnosis.command.diagnose_config import nights_config, runs_config
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import explain_option, json_option, operation_options, spark_option, table_to_read
-from ndcg_spark.judgments.settings import ON_INVALID
 
 Groups = dict[str, list[click.Option]]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
-from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.config import (
     Operations,
     Source,
     Target,
     check_places,
     dataset_of,
-    names_of,
     operations_of,
     pairs_of,
     reject_fraction_of,
@@ -21,7 +19,7 @@ from ndcg_spark.jobs.config import (
     source_of,
     target_of,
 )
-from ndcg_spark.judgments.settings import EventColumns, EventPlan, RatingColumns, RatingPlan
+from ndcg_spark.judgments.settings import EventPlan, RatingPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,57 +62,3 @@ def judgments_config(options: dict[str, Any], plan: EventPlan | RatingPlan) -> J
     written = [("--output", config.output), ("--disputes", config.disputes), ("--rejects", config.rejects)]
     check_places([("--input", source.reference)], written, config.json_path)
     return config
-
-
-def event_plan(options: dict[str, Any]) -> EventPlan:
-    """Read how judgments are made from events."""
-    columns = EventColumns(
-        query=names_of(options["query_col"]),
-        item=options["item_col"],
-        event=options["event_col"],
-        ts=options["ts_col"],
-        event_id=options["event_id_col"],
-        user=options["user_col"],
-    )
-    same = ("impression", "rule", "cap", "half_life", "min_impressions", "negative", "dedup", "dedup_seconds")
-    return EventPlan(
-        columns=columns,
-        grades=_grades(options["grades"]),
-        start=_instant("--from", options["start"]),
-        as_of=_instant("--as-of", options["as_of"]),
-        on_invalid=options["on_invalid"],
-        **{name: options[name] for name in same},
-    )
-
-
-def rating_plan(options: dict[str, Any]) -> RatingPlan:
-    """Read how judgments are made from ratings."""
-    columns = RatingColumns(
-        query=names_of(options["query_col"]),
-        item=options["item_col"],
-        annotator=options["annotator_col"],
-        relevance=options["relevance_col"],
-        weight=options["weight_col"],
-    )
-    same = ("rule", "tie", "dispute_range", "on_invalid")
-    return RatingPlan(columns=columns, **{name: options[name] for name in same})
-
-
-def _grades(text: str) -> dict[str, float]:
-    pairs = [one.strip() for one in text.split(",")]
-    grades = pairs_of(pairs)
-    if len(grades) < len(pairs):
-        raise InvalidParameterError(f"--grades names an event twice: {text!r}.")
-    try:
-        return {event.strip(): float(grade) for event, grade in grades.items()}
-    except ValueError:
-        raise InvalidParameterError(f"--grades must be as view=1,cart=2; got {text!r}.") from None
-
-
-def _instant(flag: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
-    except ValueError:
-        raise InvalidParameterError(f"{flag} must be as 2026-01-31 or 2026-01-31T18:00:00Z; got {text!r}.") from None

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ndcg_spark.jobs.fields import grouped, options_of
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import (
@@ -19,65 +20,51 @@ from ndcg_spark.jobs.options import (
     table_to_write,
 )
 from ndcg_spark.retrieval.command.retrieve_config import retrieve_config
-from ndcg_spark.retrieval.settings import METRICS, ZERO_VECTORS
+from ndcg_spark.retrieval.settings import RetrievalPlan
 
-GROUPS: dict[str, list[click.Option]] = {
-    "Input": [
-        *table_to_read("--queries", "Query table: a path, a catalog table, or a SQL query."),
-        *table_to_read("--corpus", "Table of all items, as --queries."),
-    ],
-    "Columns": [
-        click.Option(["--query-col"], default="query_id", show_default=True, metavar="NAME", help="Column that "
-                     "identifies a query."),
-        click.Option(["--item-col"], default="item_id", show_default=True, metavar="NAME", help="Column of the "
-                     "corpus that identifies an item."),
-        click.Option(["--vector-col"], metavar="NAME", help="Vectors, or codes, in both tables.  [default: code "
-                     "under hamming, else vector]"),
-        click.Option(["--labels-col"], metavar="NAME", help="Labels in both tables: an array of 0 and 1 (relevance "
-                     "is the number of shared labels), or a value (1 where it is the same). With it, the retrieval "
-                     "is evaluated."),
-        click.Option(["--segment-cols"], metavar="A,B+C", help="Columns of the queries: also compute means by A, and "
-                     "by B and C together."),
-        click.Option(["--weight-col"], metavar="NAME", help="Column of the queries: their weight in the means."),
-    ],
-    "Retrieval": [
-        click.Option(["--metric"], type=click.Choice(METRICS), default="cosine", show_default=True, help="What items "
-                     "are ranked by: cosine, inner product, squared Euclidean distance, or bits that differ."),
-        click.Option(["--k"], metavar="1,10,100", help="Cutoffs, evaluated in one pass; the largest is the number of "
-                     "items retrieved. `all` evaluates whole lists.  [default: 10; with --metrics, names without @ "
-                     "use the whole list]"),
-        click.Option(["--metrics"], metavar="ndcg@10,ap,...", help="Metrics to compute in the same pass, such as "
-                     "ndcg@10,acg@100,wap@100,ap_r; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
-        click.Option(["--same-col"], metavar="NAME", help="Retrieve only items that agree with the query in this "
-                     "column, such as the tenant."),
-        click.Option(["--exclude-self"], is_flag=True, help="Leave out the item whose identifier is that of the "
-                     "query."),
-        click.Option(["--zero-vector"], type=click.Choice(ZERO_VECTORS), default="bad", show_default=True, help="A "
-                     "vector of zeros under cosine: a bad row, or one whose cosine is zero."),
-        click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Rules of the "
-                     "evaluation: a name that `ndcg-spark conventions` lists, and changes, as "
-                     "'default;ties=item_asc'."),
-        confidence_option(),
-    ],
-    "Output": [
-        *table_to_write("--rankings-output", "Table of the items found to write: query, item, score, rank, and "
-                        "relevance where there are labels."),
-        *table_to_write("--judgments-output", "Table of the relevant items of each query in the whole corpus to "
-                        "write; it can be large."),
-        *table_to_write("--output", "Metric table to write: a folder or a catalog table."),
-        *table_to_write("--per-query-output", "Table of the metrics of every query to write."),
-        click.Option(["--run"], default="", metavar="NAME", help="Name of the ranker in all results."),
-        *slice_options("--queries"),
-        json_option(),
-        gate_option(),
-    ],
-    "Running": [
-        click.Option(["--parts"], type=int, default=4, show_default=True, metavar="N", help="Stripes of the corpus "
-                     "that are searched in parallel; one or two for each core."),
-        spark_option(),
-    ],
-    "Operations": operation_options(),
-}  # fmt: skip
+_OF_QUERIES = [
+    click.Option(["--segment-cols"], metavar="A,B+C", help="Columns of the queries: also compute means by A, and by "
+                 "B and C together."),
+    click.Option(["--weight-col"], metavar="NAME", help="Column of the queries: their weight in the means."),
+]  # fmt: skip
+_EVALUATION = [
+    click.Option(["--k"], metavar="1,10,100", help="Cutoffs, evaluated in one pass; the largest is the number of "
+                 "items retrieved. `all` evaluates whole lists.  [default: 10; with --metrics, names without @ use "
+                 "the whole list]"),
+    click.Option(["--metrics"], metavar="ndcg@10,ap,...", help="Metrics to compute in the same pass, such as "
+                 "ndcg@10,acg@100,wap@100,ap_r; `ndcg-spark metrics` lists them.  [default: ndcg at each k]"),
+    click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Rules of the "
+                 "evaluation: a name that `ndcg-spark conventions` lists, and changes, as "
+                 "'default;ties=item_asc'."),
+    confidence_option(),
+]  # fmt: skip
+_TABLES = [
+    *table_to_write("--rankings-output", "Table of the items found to write: query, item, score, rank, and relevance "
+                    "where there are labels."),
+    *table_to_write("--judgments-output", "Table of the relevant items of each query in the whole corpus to write; "
+                    "it can be large."),
+    *table_to_write("--output", "Metric table to write: a folder or a catalog table."),
+    *table_to_write("--per-query-output", "Table of the metrics of every query to write."),
+]  # fmt: skip
+GROUPS = grouped(
+    {
+        "Input": [
+            *table_to_read("--queries", "Query table: a path, a catalog table, or a SQL query."),
+            *table_to_read("--corpus", "Table of all items, as --queries."),
+        ],
+        "Columns": [],
+        "Retrieval": [],
+        "Output": _TABLES,
+    },
+    options_of(RetrievalPlan, without={"block_bytes", "held_pairs"}),
+    {
+        "Columns": _OF_QUERIES,
+        "Retrieval": _EVALUATION,
+        "Output": [*slice_options("--queries"), json_option(), gate_option()],
+        "Running": [spark_option()],
+        "Operations": operation_options(),
+    },
+)
 """Options by the group under which `--help` lists them."""
 
 

@@ -24,6 +24,7 @@ from ndcg_spark.jobs.config import (
     source_of,
     target_of,
 )
+from ndcg_spark.jobs.fields import settings_of
 from ndcg_spark.retrieval.settings import RetrievalPlan
 
 OUTPUTS = ("rankings", "judgments", "per_query", "metrics")
@@ -77,21 +78,9 @@ def retrieve_config(options: dict[str, Any]) -> RetrieveConfig:
         segment_sets=segment_sets_of(names_of(options["segment_cols"])),
         confidence=options["confidence"],
     )
-    plan = RetrievalPlan(
-        metric=options["metric"],
-        query=options["query_col"],
-        item=options["item_col"],
-        vector=options["vector_col"],
-        labels=options["labels_col"],
-        same=options["same_col"],
-        exclude_self=options["exclude_self"],
-        zero_vector=options["zero_vector"],
-        run=options["run"],
-        parts=options["parts"],
-    )
     config = RetrieveConfig(
         **sources,
-        plan=plan,
+        plan=settings_of(RetrievalPlan, options),
         evaluation=evaluation,
         targets={output: target for output, target in found.items() if target is not None},
         run_date=run_date_of(options["run_date"]),

@@ -1,0 +1,9 @@
+"""Choices that settings of several rooms have."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+OnInvalid: TypeAlias = Literal["fail", "reject"]
+"""What a bad row does: stop the action, or be left out and counted."""
+ON_INVALID: tuple[OnInvalid, ...] = get_args(OnInvalid)
