@@ -6,22 +6,21 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.conventions.forms import DiscountFunction, GainFunction, check_discount, check_gain
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.core.flag import Flag, check_choices, settings_in
+from ndcg_spark.errors import InvalidParameterError
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "ties": ("expected", "item_asc", "item_desc", "input_order", "best", "worst"),
-    "score_precision": ("double", "float32"),
-    "ideal": ("judged", "retrieved", "k_ones", "as_many", "unsorted"),
-    "unjudged": ("zero", "condensed", "error"),
-    "negative": ("keep", "clip", "error"),
-    "no_relevant": ("zero", "one", "skip", "error"),
-    "missing_query": ("zero", "drop"),
-    "unjudged_query": ("drop", "zero"),
-    "duplicates": ("error", "best", "first"),
-}
-"""The values of every choice that has a fixed list; the first is the default."""
+Ties: TypeAlias = Literal["expected", "item_asc", "item_desc", "input_order", "best", "worst"]
+ScorePrecision: TypeAlias = Literal["double", "float32"]
+Ideal: TypeAlias = Literal["judged", "retrieved", "k_ones", "as_many", "unsorted"]
+Unjudged: TypeAlias = Literal["zero", "condensed", "error"]
+Negative: TypeAlias = Literal["keep", "clip", "error"]
+NoRelevant: TypeAlias = Literal["zero", "one", "skip", "error"]
+MissingQuery: TypeAlias = Literal["zero", "drop"]
+UnjudgedQuery: TypeAlias = Literal["drop", "zero"]
+Duplicates: TypeAlias = Literal["error", "best", "first"]
 
 TIE_GROUP_RULES = ("expected", "best", "worst")
 """Tie rules that treat all items of one score together, and so need no item column."""
@@ -33,38 +32,50 @@ class Convention:
 
     Parameters
     ----------
-    name : str
+    name
         Name of the preset it started from; it does not change a number.
-    gain : str or callable
-        `exponential` (2^rel - 1), `linear` (rel) or `binary` (1 if rel > 0), each also with a level below which the
-        gain is 0 (`linear:2`); `power:P`; `table:LEVEL=GAIN,...`; or a NumPy function of float64 relevances that does
-        not fall as relevance grows.
-    discount : str or callable
-        `log2`, `ln`, `log:B`, `reciprocal`, `table:D1,D2,...`, or a NumPy function of float64 ranks.
-    ties : str
-        Order of items with equal scores: `expected` (average over all orders), `item_asc`, `item_desc` (strings by
-        UTF-8 bytes, numbers by value), `input_order` (by an order column), `best` and `worst` (by gain).
-        Items that tie here, too, are ordered by relevance, the lowest first.
-    score_precision : str
-        `double`, or `float32`: scores are rounded to float32 before they are compared.
-    ideal : str
-        `judged`: all judged items; `retrieved`: only those of the list; `k_ones`: k items of relevance 1;
-        `as_many`: the best judged items, no more than the ranking has, from which `unjudged=condensed` removes
-        items; `unsorted`: judged items in the order of their array, as MLlib takes them.
-    unjudged : str
-        `zero`: gain 0; `condensed`: removed before ranking; `error`: refused among the first k.
-    negative : str
-        `keep`, `clip` to 0 before the gain, `error`: a bad row.
-    no_relevant : str
-        NDCG of a query whose IDCG is 0 or less: `zero`, `one`, `skip` (left out of the mean), `error`.
-    missing_query : str
-        A judged query with nothing retrieved: `zero` or `drop`.
-    unjudged_query : str
-        A query with no judgment at all: `drop` or `zero`.
-    duplicates : str
+    gain
+        How a relevance becomes a gain: `exponential` (2^rel - 1), `linear`, or `binary`, each also as NAME:LEVEL with
+        gain 0 below that level; power:P; or table:LEVEL=GAIN,... for a gain by level.
+
+        In Python also a NumPy function of float64 relevances that does not fall as relevance grows.
+    discount
+        How the weight of a rank falls: `log2`, `ln`, log:BASE, or `reciprocal` (1 / rank); or table:D1,D2,... for a
+        weight by rank.
+
+        In Python also a NumPy function of float64 ranks.
+    ties
+        Order of items with equal scores: `expected` (average of all), `item_asc`, `item_desc`, `input_order` (by an
+        order column), `best`, `worst`.
+
+        Items are ordered as strings by UTF-8 bytes, or as numbers by value; `best` and `worst` go by gain. Items that
+        tie here, too, are ordered by relevance, the lowest first.
+    score_precision
+        Precision in which scores are compared: `double`, `float32`.
+    ideal
+        Items of the ideal list: `judged` (the best judged items), `retrieved` (judged items of the list), `k_ones` (k
+        of relevance 1), `as_many` (the best judged items, no more than are ranked), `unsorted` (judged items in the
+        order of their array).
+
+        From those of `as_many`, `unjudged=condensed` removes items. MLlib takes them `unsorted`.
+    unjudged
+        Items without judgment: `zero` (gain 0), `condensed` (removed before ranking), `error` (refused among the
+        first k).
+    negative
+        Relevances below 0: `keep`, `clip` (to 0, before the gain), `error` (bad rows).
+    no_relevant
+        NDCG of a query with nothing relevant, whose IDCG is 0 or less: `zero`, `one`, `skip` (left out of the mean),
+        `error`.
+    missing_query
+        Judged queries that the run misses: `zero` (NDCG 0), `drop`.
+    unjudged_query
+        Queries of the run without any judgment: `drop`, `zero` (NDCG 0).
+    duplicates
         An item that comes twice in a query: `error`, `best` (the best score counts), `first` (by the order column).
-    pad_to_k : float or None
-        Relevance of each item that a list shorter than k misses; None adds none.
+    pad_to_k
+        Relevance of the items that a list shorter than k misses; off for none.
+
+        In Python, None is none.
 
     Examples
     --------
@@ -78,22 +89,21 @@ class Convention:
     """
 
     name: str = "default"
-    gain: str | GainFunction = "exponential"
-    discount: str | DiscountFunction = "log2"
-    ties: str = "expected"
-    score_precision: str = "double"
-    ideal: str = "judged"
-    unjudged: str = "zero"
-    negative: str = "keep"
-    no_relevant: str = "zero"
-    missing_query: str = "zero"
-    unjudged_query: str = "drop"
-    duplicates: str = "error"
-    pad_to_k: float | None = None
+    gain: Annotated[str | GainFunction, Flag(group="Metric", metavar="G")] = "exponential"
+    discount: Annotated[str | DiscountFunction, Flag(metavar="D")] = "log2"
+    ties: Ties = "expected"
+    score_precision: ScorePrecision = "double"
+    ideal: Ideal = "judged"
+    unjudged: Unjudged = "zero"
+    negative: Negative = "keep"
+    no_relevant: NoRelevant = "zero"
+    missing_query: MissingQuery = "zero"
+    unjudged_query: UnjudgedQuery = "drop"
+    duplicates: Duplicates = "error"
+    pad_to_k: Annotated[float | None, Flag(metavar="REL")] = None
 
     def __post_init__(self) -> None:
-        for choice, allowed in CHOICES.items():
-            one_of(choice, getattr(self, choice), allowed)
+        check_choices(self)
         check_gain(self.gain)
         check_discount(self.discount, 0)
         if self.pad_to_k is not None:
@@ -213,3 +223,5 @@ def _printed(value: object) -> str:
 
 
 _CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")
+CHOICES: dict[str, tuple[str, ...]] = {one.field: one.choices for one in settings_in(Convention) if one.choices}
+"""The values of every choice that has a fixed list; the first is the default."""

@@ -12,8 +12,11 @@ from ndcg_spark.errors import InvalidParameterError
 if TYPE_CHECKING:
     from ndcg_spark.core.ragged import FloatArray
 
-GainFunction: TypeAlias = "Callable[[FloatArray], FloatArray]"
-DiscountFunction: TypeAlias = "Callable[[FloatArray], FloatArray]"
+if TYPE_CHECKING:
+    GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
+    DiscountFunction: TypeAlias = Callable[[FloatArray], FloatArray]
+else:  # what settings are told at run time, where NumPy may not be there
+    GainFunction = DiscountFunction = Callable
 
 GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table:LEVEL=GAIN,..."
 DISCOUNT_FORMS = "log2, ln, log:BASE, reciprocal, table:D1,D2,..."

@@ -58,8 +58,18 @@ class Setting:
         return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def settings_in(cls: type) -> Iterator[Setting]:
+_READ: dict[type, tuple[Setting, ...]] = {}
+"""Settings classes whose fields were listed before: type hints take a millisecond to resolve."""
+
+
+def settings_in(cls: type) -> tuple[Setting, ...]:
     """List the fields of a settings class, in their order."""
+    if cls not in _READ:
+        _READ[cls] = tuple(_settings_in(cls))
+    return _READ[cls]
+
+
+def _settings_in(cls: type) -> Iterator[Setting]:
     hints, group = get_type_hints(cls, include_extras=True), ""
     for one in fields(cls):
         kind, flag = hints[one.name], Flag()

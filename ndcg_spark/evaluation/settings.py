@@ -9,16 +9,20 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
+from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
-from ndcg_spark.errors import InvalidParameterError, one_of, option
+from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
 
-STRATEGIES = ("auto", "engine", "window")
-SOURCES = ("auto", "spark", "parquet")
-DUPLICATE_CHECKS = ("top", "all", "none")
+Strategy: TypeAlias = Literal["auto", "engine", "window"]
+Source: TypeAlias = Literal["auto", "spark", "parquet"]
+NullScore: TypeAlias = Literal["bad", "unretrieved"]
+DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MAX_WEIGHT = 1e18
@@ -52,37 +56,72 @@ class SummedMetric:
         return self.cutoffs is None or k in self.cutoffs
 
 
+def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Parse segment sets: each a column, or columns joined by `+`.
+
+    Parameters
+    ----------
+    segments : str or sequence of str
+        A text is one set.
+
+    Returns
+    -------
+    tuple of tuple of str
+
+    Examples
+    --------
+    >>> segment_sets_of(["country", "country+device"])
+    (('country',), ('country', 'device'))
+    """
+    listed = [segments] if isinstance(segments, str) else list(segments)
+    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
+    repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
+    if repeats or not all(name for names in sets for name in names):
+        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
+    return sets
+
+
+def read_segment_sets(text: str) -> tuple[tuple[str, ...], ...]:
+    """Read segment sets from one text: `country,country+device`."""
+    return segment_sets_of([one.strip() for one in text.split(",")] if text else ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Names of the columns of the input.
 
     Parameters
     ----------
-    query : tuple of str
-        One or more columns that together identify a query.
-    item : str or None
+    query
+        Columns that identify a query.
+    item
+        Column that identifies an item.
+
         None if no rule needs items.
-    score : tuple of str
-        Scores, higher is better. Several columns are evaluated as one run each, named after the column.
-    rank : str or None
-        1-based ranks, used instead of scores.
-    relevance : str
-        A column of the judgments table if there is one, else of the input. If it is an array, the input has one row
-        per query.
-    ideal : str or None
-        With an array of relevances: the array of all judged relevances of the query.
-    run : str or None
-        Column that names the ranker; None if there is only one.
-    weight : str or None
+    score
+        Scores, higher is better; several columns are evaluated as one run each.
+
+        Runs are named after their columns.
+    rank
+        Ranks from 1, used instead of scores.
+    relevance
+        Relevances; an array column means one row per query, in rank order.
+
+        A column of the judgments table if there is one, else of the input.
+    ideal
+        With arrays: all judged relevances of the query.
+    run
+        Column that names the ranker, if the input has several.
+    weight
         Weight of a query in the means; constant within a query.
-    order : str or None
-        Position of a row in its source, for `ties=input_order` and `duplicates=first`.
+    order
+        Position of a row in its source, for ties by input_order and duplicates by first.
     """
 
-    query: tuple[str, ...] = ("query_id",)
+    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = ("query_id",)
     item: str | None = "item_id"
-    score: tuple[str, ...] = ("score",)
-    rank: str | None = None
+    score: Annotated[tuple[str, ...], Flag(metavar="A,B")] = ("score",)
+    rank: Annotated[str | None, Flag(shown="rank, if the input has no score")] = None
     relevance: str = "relevance"
     ideal: str | None = None
     run: str | None = None
@@ -115,24 +154,29 @@ class ItemColumns:
 
     Parameters
     ----------
-    vector : str
-        Of the item table: an array of numbers, or a `pyspark.ml` vector.
-    categories : str
-        Of the item table: an array, or one category.
-    first_seen : str
-        Of the item table: a date or timestamp; null for an item never seen.
-    topics : str
-        Of the table with the relevances: an array, or one topic.
-    user : str or None
-        Of the interactions table, and for `first_new` a query or segment column of the rankings, too. None: the query
-        column.
+    vector
+        Column of the item table with an array of numbers, for ild and ils.
+
+        Or with vectors of `pyspark.ml`.
+    categories
+        Column of the item table with an array of categories, or with one category.
+    first_seen
+        Column of the item table with a date, for first_appearance, or null for an item that was never seen.
+
+        Ages are counted on the day `EvaluationPlan.as_of`, or of the command's night. It may be a timestamp.
+    topics
+        Column beside the relevances with an array of topics, or with one topic, for alpha_ndcg.
+    user
+        Column that identifies a user: of the interactions, and for first_new of the input.
+
+        There it is a query or segment column.
     """
 
-    vector: str = "vector"
+    vector: Annotated[str, Flag(group="Columns")] = "vector"
     categories: str = "categories"
     first_seen: str = "first_seen"
     topics: str = "topics"
-    user: str | None = None
+    user: Annotated[str | None, Flag(shown="the query column")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,43 +185,55 @@ class EvaluationPlan:
 
     Parameters
     ----------
-    columns : Columns
-    convention : Convention
-    cutoffs : tuple of int or None
+    columns
+        Names of the columns of the input.
+    convention
+        Named set of the rules below, each of which can be changed; `ndcg-spark conventions` lists them.
+    cutoffs
         Increasing; None (the whole list) comes last.
-    metrics : tuple of MetricAt
+    metrics
         Metrics, each at one of the cutoffs. Empty: `ndcg`, `dcg` and `idcg` at all of them.
-    segment_sets : tuple of tuple of str
+    segment_sets
+        Also compute means by A, and by B and C together.
+
         Sets of columns to group means by. The overall mean is always computed.
-    strategy : str
-        How items are ranked. `engine`: by Python workers, for any table. `window`: by window functions of Spark, a
-        plain reference that is several times slower. `auto`: the engine. All give the same numbers. Arrays of
-        relevances are in rank order already and are scored as they are.
-    source : str
-        Who reads Parquet files that are given by their path. `parquet`: Python workers; `spark`: Spark; `auto`:
-        workers where they can. A DataFrame is always read by Spark.
-    on_invalid : str
-        `fail`: a bad row stops the evaluation; `reject`: it is left out.
-    null_score : str
-        `bad`: a row without score is a bad row; `unretrieved`: it is a judged item that the run did not retrieve.
-    check_duplicates : str
-        Where `duplicates=error` looks for items that come twice. `top`: among the first k + 1 items and in the ideal
-        list. `all`: in all rows, which takes one more shuffle. `none`: nowhere, which is faster; for tables that
-        cannot have duplicates. In a table of arrays, only `all` finds a query that comes in two rows: else both
-        count.
-    confidence : float
+    strategy
+        How items are ranked: by the `engine`, or by `window` functions, a slow reference with the same results;
+        `auto` is the engine.
+
+        The engine is Python workers, for any table. Arrays of relevances are in rank order already and are scored as
+        they are.
+    source
+        Who reads Parquet files given by their path: `spark`, or Python workers (`parquet`, faster); `auto`: workers
+        where they can.
+
+        A DataFrame is always read by Spark.
+    on_invalid
+        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
+    null_score
+        Whether a row without score is `bad`, or a judged item that was not retrieved (`unretrieved`).
+    check_duplicates
+        Where to look for items that come twice: at the `top` of the lists, in `all` rows (one more shuffle; of
+        arrays, also for queries that come twice), or nowhere (`none`, faster).
+
+        Under `duplicates=error` alone. The top is the first k + 1 items, and the ideal list. In a table of arrays,
+        only `all` finds a query that comes in two rows: else both count.
+    confidence
         Level of the confidence intervals.
-    sample : float
-        Share of the queries to evaluate, above 0 and up to 1. A hash of the query decides, so the sample is the same
-        on every night, and in run and judgments. Intervals are about the mean of all queries.
-    tie_bounds : bool
-        Also compute `ndcg_best` and `ndcg_worst`, NDCG with tied items in the best and in the worst order, and
-        `tied_share`, the share of the first k ranks that belongs to the tie group reaching beyond rank k. It is 0 if
-        no group does, and 1 if all k ranks tie with later ones, as under a constant scorer. Needs `ties=expected`,
-        `best` or `worst`.
-    item_columns : ItemColumns
-        For metrics that need more of an item than its relevance.
-    as_of : date or None
+    sample
+        Evaluate this share of the queries, chosen by hash.
+
+        Above 0 and up to 1. The sample is the same on every night, and in run and judgments. Intervals are about the
+        mean of all queries.
+    tie_bounds
+        Also compute NDCG with ties in the best and in the worst order, and the tied share at k.
+
+        `ndcg_best`, `ndcg_worst`, and `tied_share`, the share of the first k ranks that belongs to the tie group
+        reaching beyond rank k. It is 0 if no group does, and 1 if all k ranks tie with later ones, as under a
+        constant scorer. Needs `ties=expected`, `best` or `worst`.
+    item_columns
+        Names of columns, for metrics that need more of an item than its relevance.
+    as_of
         The day on which `first_appearance` counts the age of items.
 
     Examples
@@ -188,28 +244,29 @@ class EvaluationPlan:
     """
 
     columns: Columns = field(default_factory=Columns)
-    convention: Convention = field(default_factory=Convention)
+    convention: Annotated[Convention, Flag(group="Metric", metavar="NAME", read=Convention.parse, text=str)] = field(
+        default_factory=Convention
+    )
     cutoffs: tuple[int | None, ...] = (10,)
     metrics: tuple[MetricAt, ...] = ()
-    segment_sets: tuple[tuple[str, ...], ...] = ()
-    strategy: str = "auto"
-    source: str = "auto"
-    on_invalid: str = "fail"
-    null_score: str = "bad"
-    check_duplicates: str = "top"
-    confidence: float = 0.95
-    sample: float = 1.0
-    tie_bounds: bool = False
+    segment_sets: Annotated[
+        tuple[tuple[str, ...], ...],
+        Flag(group="Columns", name="segments", metavar="A,B+C", read=read_segment_sets),
+    ] = ()
+    strategy: Annotated[Strategy, Flag(group="Running")] = "auto"
+    source: Source = "auto"
+    on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
+    null_score: NullScore = "bad"
+    check_duplicates: DuplicateCheck = "top"
+    confidence: Annotated[float, Flag(group="Metric", metavar="X")] = 0.95
+    sample: Annotated[float, Flag(group="Input", metavar="X", shown="all")] = 1.0
+    tie_bounds: Annotated[bool, Flag(group="Metric")] = False
     item_columns: ItemColumns = field(default_factory=ItemColumns)
     as_of: date | None = None
 
     def __post_init__(self) -> None:
         check_cutoffs(self.cutoffs)
-        one_of("strategy", self.strategy, STRATEGIES)
-        one_of("source", self.source, SOURCES)
-        one_of("on_invalid", self.on_invalid, ("fail", "reject"))
-        one_of("null_score", self.null_score, ("bad", "unretrieved"))
-        one_of("check_duplicates", self.check_duplicates, DUPLICATE_CHECKS)
+        check_choices(self)
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         if not 0 < self.sample <= 1:
@@ -486,36 +543,6 @@ def split_metrics(names: str | Sequence[str]) -> list[str]:
     """Split texts at the commas between metrics, not at those within their parentheses."""
     texts = [names] if isinstance(names, str) else list(names)
     return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
-
-
-def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Parse segment sets: each a column, or columns joined by `+`.
-
-    Parameters
-    ----------
-    segments : str or sequence of str
-        A text is one set.
-
-    Returns
-    -------
-    tuple of tuple of str
-
-    Examples
-    --------
-    >>> segment_sets_of(["country", "country+device"])
-    (('country',), ('country', 'device'))
-    """
-    listed = [segments] if isinstance(segments, str) else list(segments)
-    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
-    repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
-    if repeats or not all(name for names in sets for name in names):
-        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
-    return sets
-
-
-def read_segment_sets(text: str) -> tuple[tuple[str, ...], ...]:
-    """Read segment sets from one text: `country,country+device`."""
-    return segment_sets_of([one.strip() for one in text.split(",")] if text else ())
 
 
 def whole_k(k: object, *, or_else: str = "") -> int:

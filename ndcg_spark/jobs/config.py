@@ -15,12 +15,9 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import (
-    Columns,
     EvaluationPlan,
-    ItemColumns,
     cutoffs_of,
     metrics_of,
-    segment_sets_of,
 )
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.metrics import MetricAt
@@ -191,41 +188,17 @@ def convention_of(options: dict[str, Any]) -> Convention:
 
 def evaluation_plan_of(options: dict[str, Any]) -> EvaluationPlan:
     """Read how rankings are evaluated."""
+    from ndcg_spark.jobs.fields import settings_of
+
     convention = convention_of(options)
     metrics, cutoffs = asked_metrics(options)
     ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
-    columns = Columns(
-        query=names_of(options["query_col"]),
-        item=options["item_col"] or None,
-        score=names_of(options["score_col"]),
-        rank=options["rank_col"],
-        relevance=options["relevance_col"],
-        ideal=options["ideal_col"],
-        run=options["run_col"],
-        weight=options["weight_col"] or None,
-        order=options["order_col"],
-    )
-    return EvaluationPlan(
-        columns=columns,
+    return settings_of(
+        EvaluationPlan,
+        options,
         convention=convention,
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=segment_sets_of(names_of(options["segment_cols"])),
-        strategy=options["strategy"],
-        source=options["source"],
-        on_invalid=options["on_invalid"],
-        null_score=options["null_score"],
-        check_duplicates=options["check_duplicates"],
-        confidence=options["confidence"],
-        sample=options["sample"],
-        tie_bounds=options["tie_bounds"],
-        item_columns=ItemColumns(
-            vector=options["vector_col"],
-            categories=options["categories_col"],
-            first_seen=options["first_seen_col"],
-            topics=options["topics_col"],
-            user=options["user_col"],
-        ),
         as_of=run_date_of(options["run_date"]) if ages else None,
     )
 

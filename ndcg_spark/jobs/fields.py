@@ -41,6 +41,18 @@ def options_of(settings: type, *, without: Collection[str] = ()) -> dict[str, li
     return found
 
 
+def changes_of(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
+    """Build options that change given settings: none has a default, and each takes a text, which the class reads."""
+    sentences, found = sentences_of(settings), dict[str, list[click.Option]]()
+    for one in settings_in(settings):
+        if one.field not in without:
+            told = sentences[one.field].replace("`", "") if one.field in sentences else ""
+            metavar = one.flag.metavar or "RULE"
+            flag = "--" + one.field.replace("_", "-")
+            found.setdefault(one.group, []).append(click.Option([flag], metavar=metavar, help=told))
+    return found
+
+
 def grouped(*parts: Mapping[str, Sequence[click.Option]]) -> dict[str, list[click.Option]]:
     """Put options together by their titles, which come in the order in which they are first met."""
     found: dict[str, list[click.Option]] = {}
@@ -124,6 +136,8 @@ def _value(setting: Setting, given: Any) -> Any:
     """Make the value of a field of what its option was given."""
     from ndcg_spark.jobs.config import names_of, night_of
 
+    if given == "" and setting.optional:
+        return None
     if setting.flag.read is not None:
         return setting.flag.read(given)
     if get_origin(setting.kind) is tuple:
