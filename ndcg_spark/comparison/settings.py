@@ -6,61 +6,101 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from typing import Annotated, Literal, TypeAlias, get_args
 
+from ndcg_spark.core.flag import Flag, check_choices
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.settings import SummedMetric
 
-UNPAIRED = ("zero", "drop", "error")
-LIFT_INTERVALS = ("fieller", "delta")
+Unpaired: TypeAlias = Literal["zero", "drop", "error"]
+UNPAIRED: tuple[Unpaired, ...] = get_args(Unpaired)
+LiftInterval: TypeAlias = Literal["fieller", "delta"]
 MAX_REPLICATES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonPlan:
+class Statistics:
+    """How differences are tested, whatever runs are compared.
+
+    Parameters
+    ----------
+    replicates
+        Replicates of the bootstrap; 0 for none.
+    flips
+        Random sign flips, where more than 16 queries differ; 0 for none.
+    seed
+        Seed of the bootstrap and of the sign flips.
+
+        From 0 to 2^63 - 1.
+    alpha
+        Level of the tests; intervals have the level 1 - X.
+    margin
+        A run is not worse if its interval lies above minus this.
+    effect
+        Also say how many queries it takes to find this difference with probability 0.8.
+    lift
+        Interval of the relative lift: Fieller's (`fieller`), or by the `delta` method.
+    keep_replicates
+        Store the sums of the replicates, too, so that nights can be added.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+
+    replicates: Annotated[int, Flag(group="Statistics", metavar="N")] = 1000
+    flips: Annotated[int, Flag(metavar="N")] = 9999
+    seed: Annotated[int, Flag(metavar="N")] = 42
+    alpha: Annotated[float, Flag(metavar="X")] = 0.05
+    margin: Annotated[float, Flag(metavar="X")] = 0.0
+    effect: Annotated[float | None, Flag(metavar="X")] = None
+    lift: LiftInterval = "fieller"
+    keep_replicates: bool = False
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("replicates", "flips"):
+            value = getattr(self, name)
+            if not 0 <= value <= MAX_REPLICATES:
+                raise InvalidParameterError(f"{name} must lie between 0 and {MAX_REPLICATES:,}; got {value}.")
+        if not 0 <= self.seed < 2**63:
+            raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
+        check_alpha(self.alpha)
+        check_margin(self.margin)
+        if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
+            raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonPlan(Statistics):
     """Everything that determines a comparison, except the data.
 
     Parameters
     ----------
-    runs : tuple of str
+    runs
         At least two.
-    baseline : str or None
+    baseline
         The run that the others are compared with. None: every run with every run before it.
-    metrics : tuple of SummedMetric
+    metrics
         Metrics to compare, their columns in the per-query tables, and their cutoffs.
-    companions : tuple of SummedMetric
+    companions
         Those of `metrics`, by name and cutoff, that stand beside another metric and were not asked for, such as dcg
         beside ndcg. They get differences and intervals, and no test.
-    query : tuple of str
+    query
         Columns that identify a query.
-    segment_sets : tuple of tuple of str
+    segment_sets
         Sets of columns to group by. All queries together are always compared.
-    weight : str or None
+    weight
         Column with the weight of a query.
-    cluster : str or None
+    cluster
         Column whose values are independent of each other, such as the user; queries of one value are not.
-    unpaired : str
+    unpaired
         What happens to a query that only one of two runs has: the other value is `zero`; the query is left out
         (`drop`); or the comparison is refused (`error`).
-    same_ideal : bool
+    same_ideal
         Whether both runs must have the same IDCG for a query, as those of one judgments table have.
-    skips_no_relevant : bool
+    skips_no_relevant
         Whether queries with nothing relevant count in no mean (`no_relevant=skip`), of whatever metric.
-    replicates : int
-        Replicates of the bootstrap; 0 leaves it out.
-    flips : int
-        Random sign flips, where more than 16 queries differ; 0 leaves them out.
-    seed : int
-        From 0 to 2^63 - 1.
-    alpha : float
-        Level of tests; intervals have the level 1 - alpha.
-    margin : float
-        A run is `not_worse` if its interval lies above minus this margin.
-    effect : float or None
-        Difference that `n_required` is computed for.
-    lift : str
-        Interval of the relative lift: `fieller` or `delta`.
-    keep_replicates : bool
-        Whether results carry the sums of their replicates, so that nights can be added.
 
     Examples
     --------
@@ -77,21 +117,12 @@ class ComparisonPlan:
     segment_sets: tuple[tuple[str, ...], ...] = ()
     weight: str | None = None
     cluster: str | None = None
-    unpaired: str = "zero"
+    unpaired: Unpaired = "zero"
     same_ideal: bool = True
     skips_no_relevant: bool = False
-    replicates: int = 1000
-    flips: int = 9999
-    seed: int = 42
-    alpha: float = 0.05
-    margin: float = 0.0
-    effect: float | None = None
-    lift: str = "fieller"
-    keep_replicates: bool = False
 
     def __post_init__(self) -> None:
-        one_of("unpaired", self.unpaired, UNPAIRED)
-        one_of("lift", self.lift, LIFT_INTERVALS)
+        Statistics.__post_init__(self)  # of slots, super() knows nothing
         if len(set(self.runs)) < 2:
             got = ", ".join(map(repr, self.runs)) or "none"
             apart = self.baseline is not None and self.baseline not in self.runs
@@ -107,19 +138,6 @@ class ComparisonPlan:
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if any(one.name == "idcg" for one in self.metrics):
             raise InvalidParameterError("idcg is the same for all runs and cannot be compared; leave it out.")
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        for name in ("replicates", "flips"):
-            value = getattr(self, name)
-            if not 0 <= value <= MAX_REPLICATES:
-                raise InvalidParameterError(f"{name} must lie between 0 and {MAX_REPLICATES:,}; got {value}.")
-        if not 0 <= self.seed < 2**63:
-            raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
-        check_alpha(self.alpha)
-        check_margin(self.margin)
-        if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
-            raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:

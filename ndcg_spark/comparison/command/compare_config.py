@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import Any
 
-from ndcg_spark.comparison.settings import check_alpha
+from ndcg_spark.comparison.settings import Statistics
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import COMPARISONS, name_and_cutoff
@@ -29,6 +29,7 @@ from ndcg_spark.jobs.config import (
     source_of,
     target_of,
 )
+from ndcg_spark.jobs.fields import settings_of
 
 _GATE = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\.(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 GATED = (
@@ -38,7 +39,6 @@ GATED = (
     "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde", "n_required",
 )  # fmt: skip
 """Columns that gates may be about."""
-_STATISTICS = ("replicates", "flips", "seed", "alpha", "margin", "effect", "lift", "keep_replicates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,9 @@ def compare_config(options: dict[str, Any]) -> CompareConfig:
     """Check options and put them in their places."""
     if (options["input"] is None) == (options["per_query"] is None):
         raise InvalidParameterError("name what to compare: either --input (rankings) or --per-query (their metrics).")
+    statistics = settings_of(Statistics, options)
     rankings = _rankings(options) if options["input"] is not None else None
-    given = _given(options, rankings)
+    given = asdict(statistics) | _given(options, rankings)
     tables = {name: _optional(options, name) for name in ("per_query", "baseline_per_query")}
     if tables["baseline_per_query"] is not None and (tables["per_query"] is None or given["baseline"] is None):
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
@@ -194,7 +195,6 @@ def _optional(options: dict[str, Any], name: str) -> Source | None:
 
 
 def _rankings(options: dict[str, Any]) -> RankingInput:
-    check_alpha(options["alpha"])
     plan = evaluation_plan_of({**options, "confidence": 1 - options["alpha"], "tie_bounds": False})
     cluster = options["cluster_col"]
     if cluster is not None and cluster not in (*plan.segment_columns, *plan.columns.query):
@@ -203,8 +203,8 @@ def _rankings(options: dict[str, Any]) -> RankingInput:
 
 
 def _given(options: dict[str, Any], rankings: RankingInput | None) -> dict[str, Any]:
-    """Options of `compare`."""
-    given = {name: options[name] for name in ("baseline", "unpaired", *_STATISTICS)}
+    """Options of `compare`, but for statistics."""
+    given = {name: options[name] for name in ("baseline", "unpaired")}
     given |= {"segments": names_of(options["segment_cols"]), "cluster": options["cluster_col"]}
     if rankings is None:
         k = options["k"]

@@ -8,10 +8,11 @@ import click
 from click.core import ParameterSource
 
 from ndcg_spark.comparison.command.compare_config import compare_config
-from ndcg_spark.comparison.settings import LIFT_INTERVALS, UNPAIRED
+from ndcg_spark.comparison.settings import UNPAIRED, Statistics
 from ndcg_spark.core.choices import ON_INVALID
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.command.mean_ndcg import GROUPS as OF_EVALUATION
+from ndcg_spark.jobs.fields import options_of
 from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.options import (
@@ -64,24 +65,7 @@ GROUPS: dict[str, list[click.Option]] = {
         click.Option(["--cluster-col"], metavar="NAME", help="Column whose values are independent of each other, "
                      "such as the user or session; queries that share one are not."),
     ],
-    "Statistics": [
-        click.Option(["--replicates"], type=int, default=1000, show_default=True, metavar="N", help="Replicates of "
-                     "the bootstrap; 0 for none."),
-        click.Option(["--flips"], type=int, default=9999, show_default=True, metavar="N", help="Random sign flips, "
-                     "where more than 16 queries differ; 0 for none."),
-        click.Option(["--seed"], type=int, default=42, show_default=True, metavar="N", help="Seed of the "
-                     "bootstrap and of the sign flips."),
-        click.Option(["--alpha"], type=float, default=0.05, show_default=True, metavar="X", help="Level of the "
-                     "tests; intervals have the level 1 - X."),
-        click.Option(["--margin"], type=float, default=0.0, show_default=True, metavar="X", help="A run is not worse "
-                     "if its interval lies above -X."),
-        click.Option(["--effect"], type=float, metavar="X", help="Also say how many queries it takes to find this "
-                     "difference with probability 0.8."),
-        click.Option(["--lift"], type=click.Choice(LIFT_INTERVALS), default="fieller", show_default=True,
-                     help="Interval of the relative lift: Fieller's, or by the delta method."),
-        click.Option(["--keep-replicates"], is_flag=True, help="Store the sums of the replicates, too, so that "
-                     "nights can be added."),
-    ],
+    **options_of(Statistics),
     "Metric": of_evaluation("Metric", without=frozenset({"--tie-bounds", "--confidence"})),
     "Output": [
         *slice_options("--input or --per-query"),
