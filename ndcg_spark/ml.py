@@ -27,7 +27,7 @@ from ndcg_spark.errors import (
     text_of,
 )
 from ndcg_spark.evaluation.api import evaluate
-from ndcg_spark.evaluation.settings import metrics_of
+from ndcg_spark.evaluation.settings import NullScore, metrics_of
 from ndcg_spark.metrics import MetricAt
 
 MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
@@ -211,7 +211,7 @@ class NdcgEvaluator(
         changes = {name: self.getOrDefault(name) for name in _CHOICES if self.isDefined(name)}
         return Convention.parse(self.getConvention()).changed(changes)
 
-    def _rows(self, dataset: DataFrame) -> tuple[DataFrame, str]:
+    def _rows(self, dataset: DataFrame) -> tuple[DataFrame, NullScore]:
         """Rows to evaluate, and what a null score is in them."""
         missing = self.getMissingPrediction()
         one_of("missingPrediction", missing, MISSING_PREDICTIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonPlan, LiftInterval, Unpaired
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.streams import refuses_streams
@@ -21,11 +20,6 @@ from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.settings import SummedMetric, cutoffs_of, segment_sets_of
 from ndcg_spark.metrics import parse_metric
 
-_PLAIN = {
-    "weight", "cluster", "unpaired", "replicates", "flips", "seed", "alpha", "margin", "effect", "lift",
-    "keep_replicates",
-}  # fmt: skip
-"""Options that are those of the plan."""
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
 
 
@@ -64,10 +58,17 @@ def compare(
     segments: Sequence[str] | None = None,
     weight: str | None = None,
     cluster: str | None = None,
-    unpaired: str | None = None,
+    unpaired: Unpaired | None = None,
     convention: str | Convention | None = None,
     names: Sequence[str] | None = None,
-    **options: Any,
+    replicates: int = 1000,
+    flips: int = 9999,
+    seed: int = 42,
+    alpha: float = 0.05,
+    margin: float = 0.0,
+    effect: float | None = None,
+    lift: LiftInterval = "fieller",
+    keep_replicates: bool = False,
 ) -> DataFrame:
     """Compare runs over the same queries.
 
@@ -103,8 +104,20 @@ def compare(
     names : sequence of str or None
         Runs of a table to compare. None: all; an action lists them. The action of the result refuses a run without
         rows.
-    **options
-        `replicates`, `flips`, `seed`, `alpha`, `margin`, `effect`, `lift`, `keep_replicates`, as in `ComparisonPlan`.
+    replicates, flips : int
+        Replicates of the bootstrap, and random sign flips, where more than 16 queries differ; 0 for none.
+    seed : int
+        Seed of both.
+    alpha : float
+        Level of the tests; intervals have the level 1 - alpha.
+    margin : float
+        A run is `not_worse` if its interval lies above minus this.
+    effect : float or None
+        Difference that `n_required` is computed for.
+    lift : str
+        Interval of the relative lift: `fieller`, or by the `delta` method.
+    keep_replicates : bool
+        Whether results carry the sums of their replicates, so that nights can be added.
 
     Returns
     -------
@@ -130,12 +143,9 @@ def compare(
     >>> result = evaluate(rankings, run="ranker", k=10)  # doctest: +SKIP
     >>> compare(result, baseline="bm25").where("metric = 'ndcg'").show()  # doctest: +SKIP
     """
+    given = dict(locals())
     require_scipy()
-    given = {"query": query, "segments": segments, "weight": weight, "cluster": cluster, "unpaired": unpaired}
-    plan = comparison_plan(
-        runs, baseline=baseline, metrics=metrics, k=k, convention=convention, names=names, **given, **options
-    )
-    return compare_by(runs, plan)
+    return compare_by(given.pop("runs"), comparison_plan(runs, **given))
 
 
 def compare_by(runs: Tables, plan: ComparisonPlan) -> DataFrame:
@@ -158,11 +168,6 @@ def comparison_plan(
     **options: Any,
 ) -> ComparisonPlan:
     """Build the plan that the options of `compare` describe; an action may list the runs."""
-    unknown = sorted(set(options) - _PLAIN)
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], _PLAIN, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
     first = next((one for one, _ in _tables(runs) if isinstance(one, Evaluation)), None)
     used = _convention(convention, first)
     if first is not None:

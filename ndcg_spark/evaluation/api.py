@@ -8,25 +8,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.flag import settings_in
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.settings import (
     Columns,
+    DuplicateCheck,
     EvaluationPlan,
     ItemColumns,
+    NullScore,
+    Source,
+    Strategy,
     cutoffs_of,
     metrics_of,
     segment_sets_of,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,44 +75,18 @@ class Evaluation:
         return self.ranking.per_query()
 
 
-COLUMN_OPTIONS = ("query", "item", "score", "rank", "relevance", "ideal", "run", "weight", "order")
-ITEM_OPTIONS = ("vector", "categories", "first_seen", "topics", "user")
+OF_COLUMNS, OF_ITEMS, OF_PLAN = (
+    tuple(one.field for one in settings_in(settings) if not one.is_nested)
+    for settings in (Columns, ItemColumns, EvaluationPlan)
+)
+NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
+OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
+"""Arguments of `evaluate` that say how rankings are evaluated."""
+Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 
-class EvaluationOptions(TypedDict, total=False):
-    """Options of `evaluate`; see there."""
-
-    k: int | str | Sequence[int | str | None] | None
-    metrics: str | Sequence[str] | None
-    convention: str | Convention
-    segments: str | Sequence[str]
-    query: str | Sequence[str]
-    item: str | None
-    score: str | Sequence[str]
-    rank: str | None
-    relevance: str
-    ideal: str | None
-    run: str | None
-    weight: str | None
-    order: str | None
-    strategy: str
-    source: str
-    on_invalid: str
-    null_score: str
-    check_duplicates: str
-    confidence: float
-    sample: float
-    tie_bounds: bool
-    vector: str
-    categories: str
-    first_seen: str
-    topics: str
-    user: str | None
-    as_of: date | None
-
-
-def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
-    """Build the plan that the options of `evaluate` describe.
+def evaluation_plan(**options: Any) -> EvaluationPlan:
+    """Build the plan that arguments of `evaluate` describe.
 
     Parameters
     ----------
@@ -129,31 +106,26 @@ def evaluation_plan(**options: Unpack[EvaluationOptions]) -> EvaluationPlan:
     >>> evaluation_plan(k=[5, 1], convention="trec_eval").cutoffs
     (1, 5)
     """
-    given: dict[str, Any] = dict(options)
-    unknown = sorted(set(given) - set(EvaluationOptions.__annotations__))
+    unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], EvaluationOptions.__annotations__, n=1)
+        near = difflib.get_close_matches(unknown[0], OPTIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
-    columns = {name: given.pop(name) for name in COLUMN_OPTIONS if name in given}
-    of_items = {name: given.pop(name) for name in ITEM_OPTIONS if name in given}
+    columns = {name: options[name] for name in OF_COLUMNS if name in options}
     for name in ("query", "score"):
         if name in columns:
             columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
-    convention = given.pop("convention", "default")
-    named = given.pop("metrics", None)
-    if named is not None:
-        metrics, cutoffs = metrics_of(named, given.pop("k")) if "k" in given else metrics_of(named)
-    else:
-        metrics, cutoffs = (), cutoffs_of(given.pop("k", 10))
+    convention = options.get("convention", "default")
+    k, named = options.get("k"), options.get("metrics")
+    metrics, cutoffs = ((), cutoffs_of(10 if k is None else k)) if named is None else metrics_of(named, k)
     return EvaluationPlan(
         columns=Columns(**columns),
-        item_columns=ItemColumns(**of_items),
+        item_columns=ItemColumns(**{name: options[name] for name in OF_ITEMS if name in options}),
         convention=Convention.parse(convention) if isinstance(convention, str) else convention,
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=segment_sets_of(given.pop("segments", ())),
-        **given,
+        segment_sets=segment_sets_of(options.get("segments", ())),
+        **{name: its for name, its in options.items() if name not in (*NAMED, "convention")},
     )
 
 
@@ -164,7 +136,33 @@ def evaluate(
     judgments: DataFrame | None = None,
     items: DataFrame | None = None,
     interactions: DataFrame | None = None,
-    **options: Unpack[EvaluationOptions],
+    k: Cutoffs = None,
+    metrics: str | Sequence[str] | None = None,
+    convention: str | Convention = "default",
+    segments: str | Sequence[str] = (),
+    query: str | Sequence[str] = "query_id",
+    item: str | None = "item_id",
+    score: str | Sequence[str] = "score",
+    rank: str | None = None,
+    relevance: str = "relevance",
+    ideal: str | None = None,
+    run: str | None = None,
+    weight: str | None = None,
+    order: str | None = None,
+    strategy: Strategy = "auto",
+    source: Source = "auto",
+    on_invalid: OnInvalid = "fail",
+    null_score: NullScore = "bad",
+    check_duplicates: DuplicateCheck = "top",
+    confidence: float = 0.95,
+    sample: float = 1.0,
+    tie_bounds: bool = False,
+    vector: str = "vector",
+    categories: str = "categories",
+    first_seen: str = "first_seen",
+    topics: str = "topics",
+    user: str | None = None,
+    as_of: date | None = None,
 ) -> Evaluation:
     """Evaluate rankings: NDCG and other metrics of every query, and their means.
 
@@ -181,8 +179,9 @@ def evaluate(
         The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
     interactions : DataFrame or None
         What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
-    k : int, `"all"`, or a sequence of these
-        Cutoffs, computed in one pass. Default: 10.
+    k : int, `"all"`, a sequence of these, or None
+        Cutoffs, computed in one pass; `"all"` is the whole list. None: 10, and with `metrics` the whole list for
+        names without `@`.
     metrics : str or sequence of str
         Metrics to compute in the same pass, such as `["ndcg@10", "ap@100", "p(rel=2)@5", "rr"]`; names of ir_measures
         are understood. A name without `@` is computed at each `k` where `k` is given, else on the whole list.
@@ -223,6 +222,7 @@ def evaluate(
     >>> result = evaluate(rankings, k=[1, 10], segments=["country"])  # doctest: +SKIP
     >>> result.summary.where("metric = 'ndcg'").show()  # doctest: +SKIP
     """
-    plan = evaluation_plan(**options)
+    given = dict(locals())
+    plan = evaluation_plan(**{name: its for name, its in given.items() if name in OPTIONS})
     ranking = choose_ranking(data, plan, judgments=judgments, items=items, interactions=interactions)
     return Evaluation(plan=plan, ranking=ranking)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +12,17 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.expressions import columns_of
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.api import EvaluationOptions, evaluation_plan
+from ndcg_spark.evaluation.api import OPTIONS, evaluation_plan
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of
+from ndcg_spark.evaluation.settings import DuplicateCheck, EvaluationPlan, NullScore, Source, Strategy, cutoffs_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    pass
 
 PARTS: dict[str, tuple[str, ...]] = {
     "duplicates": ("duplicates",),
@@ -117,7 +120,29 @@ def explain_difference(
     *,
     judgments: DataFrame | None = None,
     k_b: int | str | None = "same",
-    **options: Unpack[EvaluationOptions],
+    k: int | str = 10,
+    query: str | Sequence[str] = "query_id",
+    item: str | None = "item_id",
+    score: str | Sequence[str] = "score",
+    rank: str | None = None,
+    relevance: str = "relevance",
+    ideal: str | None = None,
+    run: str | None = None,
+    weight: str | None = None,
+    order: str | None = None,
+    strategy: Strategy = "auto",
+    source: Source = "auto",
+    on_invalid: OnInvalid = "fail",
+    null_score: NullScore = "bad",
+    check_duplicates: DuplicateCheck = "top",
+    confidence: float = 0.95,
+    sample: float = 1.0,
+    vector: str = "vector",
+    categories: str = "categories",
+    first_seen: str = "first_seen",
+    topics: str = "topics",
+    user: str | None = None,
+    as_of: date | None = None,
 ) -> Explanation:
     """Explain why two conventions give different means on the same data.
 
@@ -129,8 +154,12 @@ def explain_difference(
     judgments : DataFrame or None
     k_b : int, None or "same"
         Cutoff of the second convention.
-    **options
-        As for `evaluate`, with one `k` and without a convention.
+    k : int or "all"
+        Cutoff of the first convention, and of the second unless `k_b` says another.
+    query, item, score, rank, relevance, ideal, run, weight, order, vector, categories, first_seen, topics, user : str
+        Column names, as for `evaluate`.
+    strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, as_of
+        As for `evaluate`.
 
     Returns
     -------
@@ -145,10 +174,8 @@ def explain_difference(
     -----
     Spark cost: none until an action. `steps` then evaluates the data once per step, `queries` twice.
     """
-    if "convention" in options:
-        raise InvalidParameterError("explain_difference takes its two conventions as a and b.")
-    first: EvaluationOptions = {**options, "convention": a}
-    plan = evaluation_plan(**first)
+    given = dict(locals())
+    plan = evaluation_plan(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
     return explain_step_by_step(data, plan, b, k=k_b, judgments=judgments)
 
 

@@ -245,11 +245,6 @@ def test_some_of_several_tables_are_compared(table):
     assert (row["baseline"], row["run"], row["difference"]) == ("c", "a", -estimate(X, Z).difference)
 
 
-def test_an_option_that_does_not_exist_is_refused(table):
-    with pytest.raises(InvalidParameterError, match=r"there is no option 'replicate'\. Did you mean 'replicates'\?"):
-        compare(table, replicate=100)
-
-
 def test_refusals_are_one_line(table):
     twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
     with pytest.raises(InputRefusedError) as refused, plain_refusals():

@@ -9,7 +9,7 @@ import pytest
 from ndcg_spark import Convention, EvaluationPlan, evaluate, evaluation_plan
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InvalidParameterError, find_refusal
-from ndcg_spark.evaluation.api import EvaluationOptions
+from ndcg_spark.evaluation.api import OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ def test_every_field_of_a_plan_can_be_chosen() -> None:
     fields = {renamed.get(name, name) for name in EvaluationPlan.__dataclass_fields__}
     plan = EvaluationPlan()
     columns = {name for its in (plan.columns, plan.item_columns) for name in its.__dataclass_fields__}
-    assert (fields - {"columns", "item_columns"}) | columns == set(EvaluationOptions.__annotations__)
+    assert (fields - {"columns", "item_columns"}) | columns == set(OPTIONS)
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:

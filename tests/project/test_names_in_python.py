@@ -9,7 +9,7 @@ import pytest
 
 import ndcg_spark as ns
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.evaluation.api import EvaluationOptions
+from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.evaluation.settings import Columns, ItemColumns
 
 NOWHERE = "nowhere"
@@ -171,4 +171,4 @@ def test_a_night_of_a_report_is_a_date(tables):
 
 
 def test_the_columns_of_evaluate_are_those_of_its_options():
-    assert set(COLUMNS["evaluate"][0]) <= set(EvaluationOptions.__annotations__)
+    assert set(COLUMNS["evaluate"][0]) <= set(OPTIONS)

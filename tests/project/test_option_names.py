@@ -17,7 +17,7 @@ import ndcg_spark
 from ndcg_spark import compare, evaluate, plain_refusals, tables
 from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.evaluation.api import EvaluationOptions
+from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.jobs.flags import flag_of
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
@@ -78,9 +78,7 @@ def options_named(source: Source) -> list[str]:
 def arguments_of_python() -> set[str]:
     public = [getattr(package, name) for package in (ndcg_spark, tables) for name in package.__all__]
     called = [one for one in public if inspect.isfunction(one) or is_dataclass(one)]
-    return {name for one in called for name in inspect.signature(one).parameters} | {
-        *EvaluationOptions.__annotations__
-    }
+    return {name for one in called for name in inspect.signature(one).parameters} | {*OPTIONS}
 
 
 NAMED = sorted({name for source in sources_in(PACKAGE) for name in options_named(source)})

@@ -84,9 +84,6 @@ COMPARED = "run string, query_id string, k int, ndcg double"
 HOSTILE = "nan array<double>, large array<double>"
 KINDS = {
     # What options and schemas show, at once.
-    "unknown option": Kind(
-        "InvalidParameterError", "there is no option 'cutoff'.", lambda spark, _: evaluate(table(spark), cutoff=3)
-    ),
     "value of an option": Kind(
         "InvalidParameterError",
         "k must be a whole number from 1 on, or all; got 0.",
