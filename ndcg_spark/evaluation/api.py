@@ -30,9 +30,11 @@ from ndcg_spark.evaluation.settings import (
     metrics_of,
     segment_sets_of,
 )
+from ndcg_spark.metrics import MetricAt
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation:
     """Result of `evaluate`: lazy DataFrames of means, of metrics per query, and of rankings.
 
@@ -58,6 +60,20 @@ class Evaluation:
 
     plan: EvaluationPlan
     ranking: Ranking
+
+    def __repr__(self) -> str:
+        """What is computed, by whom, and that nothing has run yet."""
+        metrics = ", ".join(
+            dict.fromkeys(map(str, self.plan.metrics or [MetricAt(NDCG, k) for k in self.plan.cutoffs]))
+        )
+        segments = ", ".join("+".join(names) for names in self.plan.segment_sets)
+        return "\n".join(
+            (
+                f"Evaluation: {metrics}{f', by {segments}' if segments else ''}; convention {self.plan.convention}",
+                f"ranked by: {self.ranking.strategy}, read by {self.ranking.source} ({self.ranking.reason})",
+                "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
+            )
+        )
 
     @cached_property
     def rankings(self) -> DataFrame:

@@ -47,6 +47,17 @@ def test_every_field_of_a_plan_can_be_chosen() -> None:
     assert (fields - {"columns", "item_columns"}) | columns == set(OPTIONS)
 
 
+def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> None:
+    run, judgments = run_and_judgments(spark)
+    result = evaluate(run, judgments=judgments, k=[5, 1], segments=["query_id"], convention="trec_eval;ties=expected")
+    assert repr(result).splitlines() == [
+        "Evaluation: ndcg@1, ndcg@5, by query_id; convention trec_eval;ties=expected",
+        f"ranked by: engine, read by spark ({result.ranking.reason})",
+        "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
+    ]
+    assert "ap@3, rr" in repr(evaluate(run, judgments=judgments, metrics="ap@3,rr"))
+
+
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidParameterError, match=r"no option 'segment'\. Did you mean 'segments'\?"):
         evaluation_plan(segment=["country"])
