@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import html
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.failures import plain_refusals
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
+from ndcg_spark.evaluation.frames.readable import readable_means
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
@@ -32,6 +35,9 @@ from ndcg_spark.evaluation.settings import (
 )
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -75,6 +81,70 @@ class Evaluation:
             )
         )
 
+    def _repr_html_(self) -> str:
+        """The means that `show` or `to_pandas` has found last, at most 1,000 rows; before, what is computed."""
+        found: pd.DataFrame | None = self.__dict__.get("_found")
+        if found is None:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return str(found.head(MOST_SHOWN).fillna({"interval": ""}).to_html(index=False, na_rep=""))
+
+    def means(self) -> DataFrame:
+        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `n`.
+
+        Returns
+        -------
+        DataFrame
+            Lazy, one row per segment, metric and run, without `dcg` and `idcg`, which come with `ndcg`, unless these
+            were asked for. Segments as `country=DE`, and `all` for all queries, which come
+            first; metrics as `ndcg@10`; the interval as text, null below two queries; `n` are the queries that count.
+
+        Notes
+        -----
+        Spark cost: that of `summary`, and one small shuffle.
+        """
+        asked = {one.metric for one in self.plan.metrics}
+        return readable_means(self.summary, without=[one.name for one in NDCG.comes_with if one not in asked])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Run an action: `means`, as a DataFrame of pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        InputRefusedError
+            For bad rows, in one line; see `plain_refusals`.
+        """
+        import pandas as pd
+
+        means = self.means()
+        with plain_refusals():
+            rows = means.collect()
+        found = pd.DataFrame([tuple(row) for row in rows], columns=means.columns)
+        self.__dict__["_found"] = found
+        return found
+
+    def show(self, n: int = 20) -> None:
+        """Run an action: print the first means.
+
+        Parameters
+        ----------
+        n : int
+            How many rows; how many there are more is said.
+
+        Raises
+        ------
+        InputRefusedError
+            For bad rows, in one line; see `plain_refusals`.
+        """
+        found = self.to_pandas()
+        shown = found.head(n).fillna({"interval": ""})
+        print(shown.to_string(index=False, na_rep="", float_format="{:.4f}".format))
+        if len(found) > n:
+            print(f"... and {len(found) - n:,} more")
+
     @cached_property
     def rankings(self) -> DataFrame:
         """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy."""
@@ -98,6 +168,8 @@ OF_COLUMNS, OF_ITEMS, OF_PLAN = (
 NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
 OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
 """Arguments of `evaluate` that say how rankings are evaluated."""
+MOST_SHOWN = 1000
+"""Rows of means in a notebook."""
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ndcg_spark import Convention, EvaluationPlan, evaluate, evaluation_plan
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.errors import InvalidParameterError, find_refusal
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
 from ndcg_spark.evaluation.api import OPTIONS
 
 if TYPE_CHECKING:
@@ -56,6 +57,43 @@ def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> N
         "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
     ]
     assert "ap@3, rr" in repr(evaluate(run, judgments=judgments, metrics="ap@3,rr"))
+
+
+def rows_of_two_runs(spark: SparkSession, score: float) -> DataFrame:
+    """Run a has the one relevant item of q1 on rank 2: NDCG 1 / log2(3); all others are on rank 1."""
+    rows = [("a", "q1", "x", 1.0, 1, "DE"), ("a", "q1", "y", score, 0, "DE"), ("a", "q2", "x", 1.0, 1, None),
+            ("b", "q1", "x", 1.0, 1, "DE")]  # fmt: skip
+    return spark.createDataFrame(rows, "r string, query_id string, item_id string, score double, relevance int, "
+                                 "of string")  # fmt: skip
+
+
+def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two values their mean, and 1.96 (normal, 97.5 %) times half of their difference, the standard error."""
+    second = 1 / math.log2(3)
+    mean, half = (1 + second) / 2, 1.959963984540054 * (1 - second) / 2
+    result = evaluate(rows_of_two_runs(spark, 2.0), run="r", segments="of")
+    assert "<pre>Evaluation: ndcg@10, by of" in result._repr_html_()
+    result.show(3)
+    *_, last, more = capsys.readouterr().out.splitlines()
+    assert (last.split(), more) == (["a", "of=DE", "ndcg@10", f"{second:.4f}", "1"], "... and 2 more")
+    found = result.to_pandas()
+    assert found.columns.tolist() == result.means().columns == ["run", "segment", "metric", "value", "interval", "n"]
+    assert found["value"].tolist() == pytest.approx([mean, 1, second, 1, 1], abs=1e-12)
+    assert found["interval"].tolist() == [f"[{mean - half:.4f}, {mean + half:.4f}]", *[None] * 4]
+    keys = [("a", "all", 2), ("b", "all", 1), ("a", "of=DE", 1), ("b", "of=DE", 1), ("a", "of=null", 1)]
+    assert list(zip(found["run"], found["segment"], found["n"], strict=True)) == keys
+    assert set(found["metric"]) == {"ndcg@10"}
+    assert result._repr_html_().count("<tr") == 6
+    asked = evaluate(rows_of_two_runs(spark, 2.0), run="r", metrics="dcg@2,ndcg@all").to_pandas()
+    assert asked["metric"].tolist() == ["ndcg@all"] * 2 + ["dcg@2"] * 2
+
+
+def test_a_bad_row_is_one_line(spark: SparkSession) -> None:
+    result = evaluate(rows_of_two_runs(spark, math.nan), run="r")
+    for ask in (result.show, result.to_pandas):
+        with pytest.raises(InputRefusedError, match=r"^bad row: nan_score at ") as refused:
+            ask()
+        assert "\n" not in str(refused.value)
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
