@@ -102,8 +102,9 @@ class Evaluation:
         -----
         Spark cost: that of `summary`, and one small shuffle.
         """
-        asked = {one.metric for one in self.plan.metrics}
-        return readable_means(self.summary, without=[one.name for one in NDCG.comes_with if one not in asked])
+        beside = [one for one in self.plan.reported if one.metric in NDCG.comes_with and one not in self.plan.metrics]
+        without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in beside]
+        return readable_means(self.summary, without=without)
 
     def to_pandas(self) -> pd.DataFrame:
         """Run an action: `means`, as a DataFrame of pandas.
