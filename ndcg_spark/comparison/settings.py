@@ -77,6 +77,8 @@ class ComparisonPlan(Statistics):
 
     Parameters
     ----------
+    replicates, flips, seed, alpha, margin, effect, lift, keep_replicates
+        As for `compare`.
     runs
         At least two.
     baseline

@@ -130,6 +130,11 @@ def explain_difference(
     run: str | None = None,
     weight: str | None = None,
     order: str | None = None,
+    vector: str = "vector",
+    categories: str = "categories",
+    first_seen: str = "first_seen",
+    topics: str = "topics",
+    user: str | None = None,
     strategy: Strategy = "auto",
     source: Source = "auto",
     on_invalid: OnInvalid = "fail",
@@ -137,11 +142,6 @@ def explain_difference(
     check_duplicates: DuplicateCheck = "top",
     confidence: float = 0.95,
     sample: float = 1.0,
-    vector: str = "vector",
-    categories: str = "categories",
-    first_seen: str = "first_seen",
-    topics: str = "topics",
-    user: str | None = None,
     as_of: date | None = None,
 ) -> Explanation:
     """Explain why two conventions give different means on the same data.
