@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ndcg_spark._version import __version__
+from ndcg_spark.jobs.command import Command, CommandGroup
 
 _WHERE = {
     "mean-ndcg": "evaluation.command.mean_ndcg:mean_ndcg",
@@ -18,9 +19,9 @@ _WHERE = {
     "build-judgments": "judgments.command.build_judgments:build_judgments",
     "position-bias": "clicks.command.position_bias:position_bias",
     "report": "reports.command.make_report:report",
-    "business-link": "business.command.business_link:business_link",
-    "roll-up": "history.command.roll_up:roll_up",
-    "flag-changes": "history.command.flag_changes:flag_changes",
+    "business-link": "business.command:BUSINESS_LINK",
+    "roll-up": "history.command:ROLL_UP",
+    "flag-changes": "history.command:FLAG_CHANGES",
     "conventions": "evaluation.command.conventions:conventions",
     "metrics": "evaluation.command.metrics:metrics",
 }
@@ -32,8 +33,9 @@ class _Commands(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         module, _, attribute = _WHERE[name].partition(":")
-        found: click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
-        return found
+        found = getattr(import_module(f"ndcg_spark.{module}"), attribute)
+        made: click.Command = found.as_click() if isinstance(found, Command | CommandGroup) else found
+        return made
 
     def __iter__(self) -> Iterator[str]:
         return iter(_WHERE)

@@ -35,14 +35,14 @@ from golden_nights import write_inputs
 from support.main_job import Ended, command
 
 import ndcg_spark
-from ndcg_spark.business.command.business_link import link_config
+from ndcg_spark.business.command import BUSINESS_LINK
 from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
 from ndcg_spark.commands import cli
 from ndcg_spark.comparison.api import comparison_plan
 from ndcg_spark.comparison.command.compare_config import compare_config
 from ndcg_spark.diagnosis.command.diagnose_config import nights_config, runs_config
-from ndcg_spark.history.command.flag_changes import flag_config
-from ndcg_spark.history.command.roll_up import roll_up_config
+from ndcg_spark.history.command import FLAG_CHANGES, ROLL_UP
+from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.config import job_config
 from ndcg_spark.jobs.config_file import keys_of
 from ndcg_spark.jobs.fields import settings_of
@@ -122,9 +122,9 @@ SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "position-bias judgments": partial(settings_of, WeightPlan),
     "position-bias estimates": partial(settings_of, WeightPlan),
     "report": report_config,
-    "business-link": link_config,
-    "roll-up": roll_up_config,
-    "flag-changes": flag_config,
+    "business-link": partial(request_of, BUSINESS_LINK),
+    "roll-up": partial(request_of, ROLL_UP),
+    "flag-changes": partial(request_of, FLAG_CHANGES),
 }
 """What reads the options of each command."""
 RETRIEVALS: list[dict[str, Any]] = [
@@ -188,7 +188,11 @@ def public_settings(config: Any) -> dict[str, Any]:
     """Those parts of what a command is asked to do that Python users know, too."""
     if type(config).__name__ in ndcg_spark.__all__:
         return {type(config).__name__: {one.name: _plain(getattr(config, one.name)) for one in fields(config)}}
-    parts = [getattr(config, one.name) for one in fields(config)] if is_dataclass(config) else []
+    parts = (
+        [getattr(config, one.name) for one in fields(config)]
+        if is_dataclass(config) and not isinstance(config, type)
+        else []
+    )
     return {name: value for part in parts for name, value in public_settings(part).items()}
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.history.settings import check_confidence, check_nights
+from ndcg_spark.history.settings import MainMetricRows, check_confidence, check_nights
 
 MAX_LAG = 60
 
@@ -84,3 +84,18 @@ class LinkPlan:
         """All choices but the nights, as text that is stored beside the numbers."""
         names = [one.name for one in fields(self) if one.name not in ("start", "as_of")]
         return ",".join(f"{name}={getattr(self, name):g}" for name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """What `business-link` is asked to do.
+
+    Parameters
+    ----------
+    fail_on_alarm
+        Exit with 3 if there is an alarm.
+    """
+
+    rows: MainMetricRows
+    plan: LinkPlan
+    fail_on_alarm: Annotated[bool, Flag(group="Alarms")] = False

@@ -149,3 +149,12 @@ def vector_column(frame: DataFrame, column: str) -> Column | None:
     if isinstance(element, T.FloatType):
         return named(column)
     return named(column).cast("array<double>") if isinstance(element, T.NumericType) else None
+
+
+def row_as_json(row: Column, names: Sequence[str]) -> Column:
+    """Write a row with these columns as JSON, with its nulls, and with the malformed line if it is one."""
+    with_nulls = {"ignoreNullFields": "false"}
+    text = F.to_json(row, with_nulls)
+    if MALFORMED not in names:
+        return text
+    return F.when(row[MALFORMED].isNull(), F.to_json(row.dropFields(MALFORMED), with_nulls)).otherwise(text)

@@ -19,13 +19,14 @@ class Flag:
 
     `name` is another name for the field, `segments`; or the flag, and behind it the parameter: `from start`. `group`
     is the title in help under which it stands, as do the fields after it. `shown` is told as the default. `read`
-    makes a value of a text, and `text` a text of the default.
+    makes a value of a text, and `text` a text of the default. What is `repeated` may be given several times.
     """
 
     name: str = ""
     group: str = ""
     metavar: str = ""
     shown: str = ""
+    repeated: bool = False
     read: Callable[[str], Any] | None = None
     text: Callable[[Any], str] | None = None
 

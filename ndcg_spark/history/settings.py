@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.core.flag import Flag, check_choices
 from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.settings import cutoffs_of, split_metrics
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 EPOCH = date(1970, 1, 1)
 Period: TypeAlias = Literal["week", "month", "rolling_7"]
@@ -18,6 +21,66 @@ LONGEST_PERIOD = 31
 """Days."""
 MANY_REJECTED = 0.1
 """Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
+COMPANIONS = tuple(one.name for one in NDCG.comes_with)
+"""Metrics that every evaluation has beside NDCG; they are asked for by name."""
+
+
+class WantedMetric(NamedTuple):
+    """A metric by its name in the table; at one cutoff, or at all of them."""
+
+    name: str
+    every_cutoff: bool
+    k: int | None
+
+    @property
+    def text(self) -> str:
+        """As a user names it: `ndcg@10`, or `ndcg` at all cutoffs."""
+        return self.name if self.every_cutoff else f"{self.name}@{'all' if self.k is None else self.k}"
+
+
+def wanted_metrics(text: str) -> tuple[WantedMetric, ...]:
+    """Read metrics of a table from text."""
+    found = []
+    for one in split_metrics(text):
+        metric, k = parse_metric(one)
+        found.append(WantedMetric(str(metric), k is None, cutoffs_of(k)[0]))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRows:
+    """Rows of a metric table that are taken.
+
+    Parameters
+    ----------
+    dataset
+        Data set whose rows are taken.
+    metrics
+        Metrics whose rows are taken, as ndcg@10, or ndcg at every cutoff.
+    config_hash
+        Take the rows of one configuration.
+    """
+
+    WITHOUT: ClassVar[tuple[str, ...]] = ()
+    """Metrics that are not taken unless they are named."""
+
+    dataset: Annotated[str | None, Flag(group="Rows", metavar="NAME", shown="the one there is")] = None
+    metrics: Annotated[
+        tuple[WantedMetric, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all")
+    ] = ()
+    config_hash: Annotated[str | None, Flag(metavar="HASH", shown="all")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainMetricRows(MetricRows):
+    """Rows of a metric table that are taken, without those that stand beside NDCG unless they are named."""
+
+    WITHOUT: ClassVar[tuple[str, ...]] = COMPANIONS
+
+    metrics: Annotated[
+        tuple[WantedMetric, ...],
+        Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg"),
+    ] = ()
 
 
 def check_nights(start: date | None, end: date | None) -> None:
@@ -182,3 +245,29 @@ def check_confidence(confidence: float) -> None:
     """Raise unless a level lies between 0 and 1."""
     if not 0 < confidence < 1:
         raise InvalidParameterError(f"confidence must lie between 0 and 1; got {confidence}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollUpSettings:
+    """What `roll-up` is asked to do."""
+
+    rows: MetricRows
+    plan: RollUpPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagSettings:
+    """What `flag-changes` is asked to do.
+
+    Parameters
+    ----------
+    query
+        Columns that identify a query.
+    fail_on_flag
+        Exit with 3 if a night is flagged.
+    """
+
+    query: Annotated[tuple[str, ...], Flag(group="Input", metavar="A,B")] = ("query_id",)
+    rows: MainMetricRows
+    plan: FlagPlan
+    fail_on_flag: Annotated[bool, Flag(group="Rule")] = False

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.core.failures import refusal_text
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.evaluation.command.duplicates import with_options
-from ndcg_spark.evaluation.frames.checks import RowCount, count_rows, describe_bad_rows, rejects_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +81,18 @@ def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
     message = refusal_text(error)
     if message is None:
         return None
-    if not message.startswith("bad row:"):
-        return InputRefusedError(f"{with_options(message, inputs)} Nothing was written.")
+    tables = inputs.checked(originals=False) if message.startswith("bad row:") else {}
+    if not tables:
+        return InputRefusedError(f"{_advice(message, inputs).rstrip('.')}. Nothing was written.")
     found = []
-    for name, rows in inputs.checked(originals=False).items():
+    for name, rows in tables.items():
         counted = count_rows(rows)
         if counted.rejected:
             found.append(describe_bad_rows(counted, name))
     advice = "Nothing was written; --on-invalid reject leaves such rows out."
     return InputRefusedError(f"{'; '.join(found) or message}. {advice}")
+
+
+def _advice(message: str, inputs: Checked) -> str:
+    its = getattr(inputs, "advice", None)
+    return with_options(message, inputs) if its is None else str(its(message))

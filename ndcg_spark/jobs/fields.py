@@ -82,8 +82,17 @@ def parameter_of(setting: Setting) -> str:
 
 
 def sentences_of(settings: type) -> dict[str, str]:
-    """The first paragraph of the entry of each field in a docstring of numpydoc; python -OO has none."""
-    text = inspect.cleandoc(settings.__doc__ or "")
+    """The first paragraph of the entry of each field in docstrings of numpydoc, those of bases, too.
+
+    python -OO has none.
+    """
+    found: dict[str, str] = {}
+    for one in reversed(settings.__mro__):
+        found |= _entries(inspect.cleandoc(one.__dict__.get("__doc__") or ""))
+    return found
+
+
+def _entries(text: str) -> dict[str, str]:
     pieces = _TITLE.split(text)
     entries = dict(zip(pieces[1::2], pieces[2::2], strict=True)).get("Parameters", "")
     found: dict[str, list[str]] = {}
@@ -106,7 +115,9 @@ def _flag(setting: Setting) -> str:
 def _option(setting: Setting, sentence: str, spelling: Mapping[str, str]) -> click.Option:
     kind, flag = setting.kind, setting.flag
     more: dict[str, Any] = {}
-    if kind is bool:
+    if flag.repeated:
+        more["multiple"] = True
+    elif kind is bool:
         more["is_flag"] = True
     elif setting.choices and get_origin(kind) is not tuple:
         more["type"] = click.Choice(setting.choices)
@@ -140,6 +151,8 @@ def _value(setting: Setting, given: Any) -> Any:
         return None
     if setting.flag.read is not None:
         return setting.flag.read(given)
+    if setting.flag.repeated:
+        return tuple(given)
     if get_origin(setting.kind) is tuple:
         return names_of(given)
     if setting.kind is datetime:

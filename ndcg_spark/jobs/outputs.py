@@ -68,7 +68,7 @@ def refuse_outputs(
     spark: SparkSession,
     planned: Sequence[tuple[str, Target | None, T.StructType]],
     readings: list[Reading],
-    json_path: str | None,
+    json_path: str | Sequence[str] | None,
     progress: Progress,
 ) -> None:
     """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
@@ -89,10 +89,12 @@ def refuse_outputs(
                 tell=progress.line,
             )
             readings.append(found)
-    if json_path not in (None, "-"):
-        refuse_nested(canonical(os.path.abspath(str(json_path))), str(json_path), readings)
-        with refusing(str(json_path)):
-            refuse_inside_table(str(json_path))
+    paths = [one for one in ([json_path] if isinstance(json_path, str | None) else json_path) if one is not None]
+    for path in paths:
+        if path != "-":
+            refuse_nested(canonical(os.path.abspath(path)), path, readings)
+            with refusing(path):
+                refuse_inside_table(path)
 
 
 def _readings(spark: SparkSession, inputs: Inputs, config: JobConfig) -> list[Reading]:
@@ -141,6 +143,9 @@ def write_outputs(
     write_together(planned, partition, config.json_path, {**outcome, "metrics": shown}, progress)
 
 
+__all__ = ["REJECT_SCHEMA"]
+
+
 class Planned(NamedTuple):
     """A table to write: what it is called, its place, rows, runs, and those of them that may have no rows.
 
@@ -162,7 +167,21 @@ def write_together(
     outcome: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each."""
+    files = [] if json_path in (None, "-") else [("JSON", str(json_path), to_json(outcome))]
+    write_all(planned, partition, files, outcome, progress)
+
+
+def write_all(
+    planned: Sequence[Planned],
+    partition: RunPartition | ManyNights,
+    files: Sequence[tuple[str, str, str]],
+    outcome: dict[str, Any],
+    progress: Progress,
+) -> None:
+    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
+
+    `files` are what a file holds, its path, and its text; there is one at most.
+    """
     progress.note(**{name: outcome[name] for name in ("rows", "queries", "config_hash") if name in outcome})
     with ExitStack() as stack:
         staged: list[Swappable] = []
@@ -180,13 +199,12 @@ def write_together(
                     tell=progress.line,
                 )
                 staged.append(stack.enter_context(closing(one)))
-        if json_path not in (None, "-"):
+        for _, path, text in files:
             # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.
-            staged.append(stack.enter_context(closing(StagedFile(str(json_path), to_json(outcome)))))
+            staged.append(stack.enter_context(closing(StagedFile(path, text))))
         swap_in(staged)
     written = [{"what": one.what, "reference": one.target.reference} for one in planned]
-    if json_path not in (None, "-"):
-        written.append({"what": "JSON", "reference": str(json_path)})
+    written += [{"what": what, "reference": path} for what, path, _ in files]
     progress.note(outputs=written)
 
 

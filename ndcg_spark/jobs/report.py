@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -135,7 +136,7 @@ def counts_line(outcome: dict[str, Any]) -> str:
     return f"{' + '.join(parts)}; queries: {', '.join(counted)}"
 
 
-def gate_line(gate: dict[str, Any], who: str) -> str:
+def gate_line(gate: Mapping[str, Any], who: str) -> str:
     """Say whether a gate is met, by whom (empty: by one ranker without a name) and with what value."""
     value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
     about = f"{who}: {value}" if who else value

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import click
 import pytest
 
-from ndcg_spark.business.command.business_link import GROUPS as LINK_GROUPS
-from ndcg_spark.business.command.business_link import business_link
-from ndcg_spark.clicks.command.position_bias import ESTIMATE_GROUPS, JUDGMENT_GROUPS, PROPENSITY_GROUPS, position_bias
-from ndcg_spark.comparison.command.compare_runs import GROUPS as COMPARISON_GROUPS
-from ndcg_spark.comparison.command.compare_runs import compare_runs
+from ndcg_spark.commands import cli
 from ndcg_spark.conventions import CHOICES
-from ndcg_spark.diagnosis.command.diagnose import NIGHT_GROUPS, RUN_GROUPS, between_nights, between_runs
-from ndcg_spark.evaluation.command.mean_ndcg import GROUPS, mean_ndcg
-from ndcg_spark.history.command.flag_changes import GROUPS as FLAG_GROUPS
-from ndcg_spark.history.command.flag_changes import flag_changes
-from ndcg_spark.history.command.roll_up import GROUPS as ROLL_UP_GROUPS
-from ndcg_spark.history.command.roll_up import roll_up
-from ndcg_spark.judgments.command.build_judgments import EVENT_GROUPS, RATING_GROUPS, from_annotators, from_events
+from ndcg_spark.jobs.groups import GroupedCommand
 from ndcg_spark.main import main
-from ndcg_spark.reports.command.make_report import GROUPS as REPORT_GROUPS
-from ndcg_spark.reports.command.make_report import report
-from ndcg_spark.retrieval.command.retrieve import GROUPS as RETRIEVE_GROUPS
-from ndcg_spark.retrieval.command.retrieve import retrieve
 
-JOBS = {
-    "mean-ndcg": (mean_ndcg, GROUPS),
-    "business-link": (business_link, LINK_GROUPS),
-    "roll-up": (roll_up, ROLL_UP_GROUPS),
-    "flag-changes": (flag_changes, FLAG_GROUPS),
-    "build-judgments events": (from_events, EVENT_GROUPS),
-    "build-judgments annotators": (from_annotators, RATING_GROUPS),
-    "position-bias propensities": (position_bias.commands["propensities"], PROPENSITY_GROUPS),
-    "position-bias judgments": (position_bias.commands["judgments"], JUDGMENT_GROUPS),
-    "position-bias estimates": (position_bias.commands["estimates"], ESTIMATE_GROUPS),
-    "report": (report, REPORT_GROUPS),
-    "compare-runs": (compare_runs, COMPARISON_GROUPS),
-    "diagnose nights": (between_nights, NIGHT_GROUPS),
-    "diagnose runs": (between_runs, RUN_GROUPS),
-    "retrieve": (retrieve, RETRIEVE_GROUPS),
-}
+
+def jobs_of(command: click.Command, name: str = "") -> Iterator[tuple[str, GroupedCommand]]:
+    """Commands with options, by their words."""
+    if isinstance(command, click.Group):
+        for word, one in command.commands.items():
+            yield from jobs_of(one, f"{name} {word}".strip())
+    elif isinstance(command, GroupedCommand):
+        yield name, command
+
+
+JOBS = {name: (one, one.groups) for name, one in jobs_of(cli)}
 OPTIONS = [pytest.param(option, id=f"{job} {option.name}") for job, (its, _) in JOBS.items() for option in its.params]
+
+
+def test_all_jobs_are_here() -> None:
+    assert len(JOBS) == 14
 
 
 @pytest.mark.parametrize(("job", "groups"), JOBS.values(), ids=JOBS)

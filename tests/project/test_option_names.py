@@ -53,7 +53,7 @@ def texts_in(source: Source) -> Iterator[ast.Constant]:
             yield node
 
 
-OF_COMMANDS = re.compile(rf"{PACKAGE}\.(main|commands|jobs|\w+\.command)\b")
+OF_COMMANDS = re.compile(rf"{PACKAGE}\.(main|commands|jobs|\w+\.(command|work|printed|metric_rows))\b")
 
 
 def flags_named(source: Source) -> list[str]:

@@ -36,7 +36,7 @@ ROOMS = (
 )  # fmt: skip
 """Top to bottom: each imports itself and what stands behind it. A room that is not among them has to get a place."""
 AGAINST_THE_ORDER = frozenset({
-    ("jobs.accounts", "evaluation.command.duplicates"), ("jobs.accounts", "evaluation.frames.checks"),
+    ("jobs.accounts", "evaluation.command.duplicates"),
     ("jobs.config", "evaluation.gates"), ("jobs.config", "evaluation.settings"),
     ("jobs.outputs", "evaluation.command.inputs"), ("jobs.outputs", "evaluation.command.metric_table"),
     ("jobs.report", "evaluation.settings"), ("jobs.report", "history.settings"),

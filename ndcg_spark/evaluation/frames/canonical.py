@@ -7,13 +7,22 @@ runs, as one such column of each, since a text that is no number in one of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import MALFORMED, comparable, named, number, require_column, row_of, same_names
+from ndcg_spark.core.expressions import (
+    MALFORMED,
+    comparable,
+    named,
+    number,
+    require_column,
+    row_as_json,
+    row_of,
+    same_names,
+)
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
 from ndcg_spark.evaluation.tasks.query_rows import (
@@ -191,15 +200,6 @@ def key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
 def is_key(kind: T.DataType) -> bool:
     """Whether values of a type can be compared by workers."""
     return isinstance(kind, _PLAIN)
-
-
-def row_as_json(row: Column, names: Sequence[str]) -> Column:
-    """Write a row with these columns as JSON, with its nulls, and with the malformed line if it is one."""
-    with_nulls = {"ignoreNullFields": "false"}
-    text = F.to_json(row, with_nulls)
-    if MALFORMED not in names:
-        return text
-    return F.when(row[MALFORMED].isNull(), F.to_json(row.dropFields(MALFORMED), with_nulls)).otherwise(text)
 
 
 def _is_plain(kind: T.DataType) -> bool:

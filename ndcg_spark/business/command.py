@@ -1,0 +1,46 @@
+"""The command that holds a ranking metric against clicks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.business.settings import LinkSettings
+from ndcg_spark.history.command import METRIC_TABLE
+from ndcg_spark.jobs.command import Command, Reads, Writes
+
+if TYPE_CHECKING:
+    from ndcg_spark.business.work import BusinessLink
+
+
+def _work() -> type[BusinessLink]:
+    from ndcg_spark.business.work import BusinessLink
+
+    return BusinessLink
+
+
+BUSINESS_LINK = Command(
+    name="business-link",
+    short="A metric beside click-through and conversion, with alarms.",
+    about="""
+    Hold a ranking metric against click-through and conversion, night by night and for each segment.
+
+    Prints correlations (of nights, of changes from night to night, and with a lag) and raises two alarms: the metric
+    is up while click-through is down, and the metric is flat while conversion is up. Click-through is clicks /
+    impressions, conversion is conversions / clicks. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 alarm (with --fail-on-alarm), 130
+    interrupted.
+    """,
+    settings=LinkSettings,
+    reads=(
+        METRIC_TABLE,
+        Reads(name="clicks", about="Clicks per night and segment, with the columns run_date, segment_by, segment, "
+              "impressions, clicks, conversions: a path, a catalog table, or a SQL query."),
+    ),
+    writes=(
+        Writes(name="output", holds="links", about="Table of correlations and alarms to write: a folder or a catalog "
+               "table."),
+    ),
+    slice_of=lambda settings: (settings.plan.as_of, settings.rows.dataset or ""),
+    work=_work,
+)  # fmt: skip

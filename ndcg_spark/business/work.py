@@ -1,0 +1,176 @@
+"""What `business-link` does with its tables: join, correlate, answer. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.business.frames import business_link, unmatched_clicks
+from ndcg_spark.business.settings import LinkPlan, LinkSettings
+from ndcg_spark.business.tasks import FLAT_UP, LINK_COLUMNS, UP_DOWN
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
+from ndcg_spark.history.tasks.nights import series_name
+from ndcg_spark.jobs.report import MOST_SEGMENTS, show_cells, sort_key
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+from ndcg_spark.tables import RunPartition
+
+MOST_SEGMENTS_NAMED = 10
+RATES = {"ctr": "click-through", "cvr": "conversion"}
+_LEFT_OUT = {
+    "n_no_clicks": "without clicks",
+    "n_no_metric": "without the metric",
+    "n_no_value": "without a query",
+    "n_few_impressions": "of few impressions",
+    "n_zero": "of a rate over 0",
+}
+_ALARMS = {UP_DOWN: "up, click-through down", FLAT_UP: "flat, conversion up"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What `business-link` says as JSON."""
+
+    links: list[dict[str, Any]]
+    alarms: list[dict[str, Any]]
+    clicks_without_metric: list[dict[str, Any]]
+    as_of: str
+    dataset: str
+    limits: str
+    input: str
+    package_version: str = __version__
+
+
+class BusinessLink(Work[LinkSettings]):
+    """Holding a metric against clicks."""
+
+    def __init__(self, job: Job[LinkSettings]) -> None:
+        super().__init__(job)
+        self.table, self.clicks = self.tables["input"], self.tables["clicks"]
+        self.rows = taken_rows(self.table, self.settings.rows)
+        self._linked(self.settings.plan)
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of links."""
+        return {"output": result_schema(self.job.spark, LINK_COLUMNS)}
+
+    def run(self) -> Outcome:
+        """Find the nights, link them, and look for segments that only the clicks have: three actions."""
+        with self.job.step("looking for nights"):
+            nights = found_nights(self.table, self.rows, self.settings.rows)
+        as_of = self.settings.plan.as_of or nights.last
+        self.job.note(night=as_of, dataset=nights.dataset)
+        plan = replace(self.settings.plan, as_of=as_of)
+        with self.job.step("joining nights"):
+            links = [row.asDict(recursive=True) for row in self._linked(plan).collect()]
+            if not any(row["n_nights"] for row in links):
+                raise InputRefusedError(
+                    f"no night of a segment is in both tables and counts: {self.table.name} has nights from "
+                    f"{nights.first} to {nights.last}; compare run_date, segment_by and segment of "
+                    f"{self.clicks.name}, and --min-impressions."
+                )
+            links.sort(key=lambda row: (*sort_key(row), row["rate"]))
+            unmatched = unmatched_clicks(self.rows, self.clicks.frame, plan, parse_text=self._parses)
+            facts = Links(
+                links=links,
+                alarms=[row for row in links if row["alarm"]],
+                clicks_without_metric=[row.asDict() for row in unmatched.limit(MOST_SEGMENTS_NAMED).collect()],
+                as_of=str(as_of),
+                dataset=nights.dataset,
+                limits=plan.text,
+                input=f"{self.table.name} with {self.clicks.name}",
+            )
+        return Outcome(
+            facts=facts,
+            tables={"output": Rows(frame=self._stored(facts), runs=sorted({row["run"] for row in links}))},
+            night=RunPartition(run_date=as_of, dataset=nights.dataset),
+            lines=_lines(facts, plan),
+            met=not (facts.alarms and self.settings.fail_on_alarm),
+        )
+
+    @property
+    def _parses(self) -> bool:
+        return self.table.parse_text or self.clicks.parse_text
+
+    def _linked(self, plan: LinkPlan) -> DataFrame:
+        return business_link(self.rows, self.clicks.frame, plan, parse_text=self._parses)
+
+    def _stored(self, facts: Links) -> DataFrame:
+        schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
+        values = [tuple(row[name] for name in LINK_COLUMNS) for row in facts.links]
+        return stamped_results(self.job.spark.createDataFrame(values, schema), facts).coalesce(1)
+
+
+def _lines(facts: Links, plan: LinkPlan) -> Iterator[Line]:
+    """Correlations (a table at a terminal, else a line each), nights left out, and alarms."""
+    shown = [row for row in facts.links if row["n_nights"]][: 2 * MOST_SEGMENTS]
+    yield lambda: show_cells("metric and rate of the same night", [_cells(row) for row in shown])
+    if len(facts.links) > len(shown):
+        more = len(facts.links) - len(shown)
+        yield f"... and {more} more, without a night or beyond these; --output and --json have all."
+    if facts.clicks_without_metric:
+        yield f"clicks without a metric: {'; '.join(map(_place, facts.clicks_without_metric))}"
+    short = sum(row["note"] == "not_enough_nights" for row in facts.links)
+    if short:
+        yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * plan.window} nights to compare"
+    yield from (f"ALARM {_alarm(row, plan)}" for row in facts.alarms)
+    if not facts.alarms:
+        yield "no alarm"
+    yield _rule(plan)
+
+
+def _place(row: dict[str, Any]) -> str:
+    by = row["segment_by"]
+    return f"{by}={'null' if row['segment'] is None else row['segment']}" if by else "overall"
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    left_out = ", ".join(f"{row[name]} {why}" for name, why in _LEFT_OUT.items() if row[name])
+    return {
+        "series": series_name(row),
+        "rate": RATES[row["rate"]],
+        "nights": f"{row['n_nights']}" + (f" (left out: {left_out})" if left_out else ""),
+        "Pearson": _interval(row, "pearson"),
+        "Spearman": _interval(row, "spearman"),
+        "nightly changes": _interval(row, "change_pearson"),
+        "strongest lag": _strongest(row["lags"]),
+    }
+
+
+def _interval(row: dict[str, Any], name: str) -> str:
+    if row[name] is None:
+        return "-"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
+
+
+def _strongest(lags: list[dict[str, Any]]) -> str:
+    """The largest correlation in size among all lags, and its lag."""
+    known = [one for one in lags if one["low"] is not None]
+    if not known:
+        return "-"
+    one = max(known, key=lambda one: (abs(one["pearson"]), -abs(one["lag"])))
+    return f"{one['pearson']:+.3f} at {one['lag']:+d}"
+
+
+def _alarm(row: dict[str, Any], plan: LinkPlan) -> str:
+    def change(name: str) -> str:
+        noise = plan.noise_limit * row[f"{name}_change_error"]
+        return f"{100 * row[f'{name}_change']:+.2f} % ± {100 * noise:.2f} %"
+
+    windows = f"{row['window_from']}..{row['window_to']} against {row['before_from']}..{row['before_to']}"
+    moved = f"{row['metric']} {change('metric')}, {RATES[row['rate']]} {change('rate')}"
+    return f"{row['metric']} {_ALARMS[row['alarm']]}: {series_name(row)}; {windows}: {moved}"
+
+
+def _rule(plan: LinkPlan) -> str:
+    return (
+        f"rule: mean of the last {plan.window} nights against the {plan.window} before; up or down: by "
+        f"{plan.min_change:.3g} or more and {plan.noise_limit:g} standard errors; flat: change and "
+        f"{plan.noise_limit:g} standard errors together at most {plan.max_flat:g}"
+    )

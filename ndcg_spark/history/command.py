@@ -1,0 +1,89 @@
+"""The commands about nights that are stored: adding them up, and judging them by those before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.core.flag import settings_in
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.history.settings import FlagSettings, RollUpSettings
+from ndcg_spark.jobs.command import Command, Reads, Request, Writes
+
+if TYPE_CHECKING:
+    from ndcg_spark.history.work import FlagChanges, RollUp
+
+METRIC_TABLE = Reads(name="input", about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.")
+
+
+def _roll_up() -> type[RollUp]:
+    from ndcg_spark.history.work import RollUp
+
+    return RollUp
+
+
+ROLL_UP = Command(
+    name="roll-up",
+    short="Weeks, months and rolling weeks of metrics or comparisons.",
+    about="""
+    Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days, exactly.
+
+    Rankings are not read again: the states in the table are added, and the means are the same bits as of one
+    evaluation of all queries of the period. Queries weigh, not days. Days without rows are named. When a night has
+    changed, run it again with --from and --to set to that night. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """,
+    settings=RollUpSettings,
+    reads=(
+        Reads(name="input", about="Metric table or comparison table, as mean-ndcg and compare-runs --output write "
+              "them: a path or a catalog table."),
+    ),
+    writes=(
+        Writes(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
+    ),
+    slice_of=lambda settings: (settings.plan.end, settings.rows.dataset or ""),
+    long_rows=lambda settings: True,  # stored replicates are long
+    work=_roll_up,
+)  # fmt: skip
+
+
+def _flag_changes() -> type[FlagChanges]:
+    from ndcg_spark.history.work import FlagChanges
+
+    return FlagChanges
+
+
+def _check_query(request: Request[FlagSettings]) -> None:
+    default = next(one.default for one in settings_in(FlagSettings) if one.field == "query")
+    if request.settings.query != default and "per_query" not in request.sources:
+        raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
+
+
+FLAG_CHANGES = Command(
+    name="flag-changes",
+    short="Nights that are far from what was usual.",
+    about="""
+    Flag nights of a metric table whose value is far from the earlier nights of the same weekday.
+
+    The distance from their median is measured in spreads (1.482602218505602 times the median absolute deviation) or
+    in standard errors of the night, whichever is larger. With too few earlier nights a night is held against the one
+    before it; --per-query makes that a test of pairs. Each flag says its rule in words. Nothing is written unless an
+    output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a night is flagged (with --fail-on-flag),
+    130 interrupted.
+    """,
+    settings=FlagSettings,
+    reads=(
+        METRIC_TABLE,
+        Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
+              "night that is held against the night before it is compared query by query.", required=False),
+    ),
+    writes=(
+        Writes(name="output", holds="flags", about="Table of the nights judged to write: a folder or a catalog "
+               "table."),
+    ),
+    check=_check_query,
+    slice_of=lambda settings: (settings.plan.end, settings.rows.dataset or ""),
+    work=_flag_changes,
+)  # fmt: skip

@@ -1,0 +1,255 @@
+"""What the commands about stored nights do with their tables. Everything that is called `run` runs actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timezone
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.comparison.command.compare_report import difference_text, verdict_text
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.history.frames.night_flags import flag_changes
+from ndcg_spark.history.frames.roll_up import roll_up, roll_up_columns
+from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
+from ndcg_spark.history.settings import COMPANIONS, FlagPlan, FlagSettings, RollUpSettings, is_behind
+from ndcg_spark.history.tasks.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL
+from ndcg_spark.history.tasks.nights import series_name
+from ndcg_spark.jobs.report import interval_text, show_cells
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+from ndcg_spark.tables import ManyNights, NightlySlice
+
+MOST_PERIODS, MOST_FLAGS = 40, 100
+"""Rows that are printed, and of flags in the JSON, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periods:
+    """What `roll-up` says as JSON; `periods` are rows if it was asked for."""
+
+    periods: list[dict[str, Any]]
+    as_of: str
+    dataset: str
+    limits: str
+    input: str
+    package_version: str = __version__
+
+
+class RollUp(Work[RollUpSettings]):
+    """Adding nights up."""
+
+    def __init__(self, job: Job[RollUpSettings]) -> None:
+        super().__init__(job)
+        self.rows = taken_rows(self.tables["input"], self.settings.rows)
+        roll_up(self.rows, self.settings.plan)
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of periods."""
+        return {"output": result_schema(self.job.spark, roll_up_columns(self.tables["input"].frame))}
+
+    def run(self) -> Outcome:
+        """Find the nights, and add them up: three actions, one more for the JSON."""
+        table, plan = self.tables["input"], self.settings.plan
+        with self.job.step("looking for nights"):
+            nights = found_nights(table, self.rows, self.settings.rows)
+        plan = replace(plan, as_of=plan.as_of or nights.last)
+        self.job.note(night=plan.end or plan.as_of, dataset=nights.dataset)
+        periods = roll_up(self.rows, plan)
+        # Holm ties the rows of a baseline together: they are one slice of a period.
+        by = "baseline" if "baseline" in periods.columns else "run"
+        self.job.keep(periods)
+        with self.job.step("adding nights up"):
+            slices, shown, every = self._collected(periods, by)
+        facts = Periods(
+            periods=every, as_of=str(plan.as_of), dataset=nights.dataset, limits=plan.text, input=table.name
+        )
+        night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=slices, run=by)
+        stored = stamped_results(periods, facts).repartition("period", "period_end", by)
+        assumed = dict.fromkeys(row["independence"] for row in shown)
+        compared = any("baseline" in row for row in shown)
+        title = "differences of periods" if compared else "means of periods (± half of the interval)"
+        return Outcome(
+            facts=facts,
+            tables={"output": Rows(frame=stored, runs=list(night.names))},
+            night=night,
+            lines=(
+                lambda: show_cells(title, [_cells(row) for row in reversed(shown)]),
+                f"periods: {len(slices):,}, with nights up to {plan.as_of}; the latest overall means are shown, "
+                "--output has all rows",
+                f"intervals: independence={', '.join(assumed) or plan.independence}",
+            ),
+        )
+
+    def _collected(
+        self, periods: DataFrame, by: str
+    ) -> tuple[tuple[NightlySlice, ...], list[dict[str, Any]], list[dict[str, Any]]]:
+        """Slices, overall means of the last periods, and all rows for the JSON."""
+        slices = periods.select("period_end", by, "period").distinct().collect()
+        if not slices:
+            raise InputRefusedError("no night of the table is in a period that was asked for")
+        plain = periods.drop("state")
+        overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
+        order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
+        latest = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
+        every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
+        return tuple(NightlySlice(row["period_end"], row[by], row["period"]) for row in slices), latest, every
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    missing = ", ".join(map(str, row["missing_days"]))
+    found = {"value": interval_text(row)}
+    if "baseline" in row:
+        found = {"difference": difference_text(row), "verdict": verdict_text(row)}
+    return {
+        "period": f"{row['period']} {row['period_start']}..{row['period_end']}",
+        "series": series_name(row),
+        **found,
+        "queries": f"{row['n_queries']:,}",
+        "days": str(row["n_days"]) + (f" (missing: {missing})" if missing else ""),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What `flag-changes` says as JSON."""
+
+    by_status: dict[str, int]
+    short_history: dict[str, int] | None
+    night_before: dict[str, int]
+    flags: list[dict[str, Any]]
+    from_: str
+    to: str
+    dataset: str
+    limits: str
+    input: str
+    package_version: str = __version__
+
+
+class FlagChanges(Work[FlagSettings]):
+    """Judging nights by those before."""
+
+    def __init__(self, job: Job[FlagSettings]) -> None:
+        super().__init__(job)
+        self.rows = taken_rows(self.tables["input"], self.settings.rows)
+        self.per_query = self.tables.get("per_query")
+        flag_changes(self.rows, self.settings.plan, parse_text=self.tables["input"].parse_text)
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of nights judged."""
+        return {"output": result_schema(self.job.spark, FLAG_COLUMNS)}
+
+    def run(self) -> Outcome:
+        """Find the nights, and judge them: four actions."""
+        table = self.tables["input"]
+        with self.job.step("looking for nights"):
+            nights = found_nights(table, self.rows, self.settings.rows)
+        end = self.settings.plan.end or nights.last
+        self.job.note(night=end, dataset=nights.dataset)
+        plan = replace(self.settings.plan, start=self.settings.plan.start or end, end=end)
+        judged = self._judged(plan, nights.dataset)
+        self.job.keep(judged)
+        with self.job.step("judging nights"):
+            slices = tuple(
+                NightlySlice(row["night"], row["run"], "")
+                for row in judged.select("night", "run").distinct().collect()
+            )
+            if not slices:
+                there = f"{nights.first} to {nights.last}{_nights_before(nights.last, plan.start)}"
+                asked = f"{plan.start} to {plan.end}"
+                raise InputRefusedError(f"{table.name} has no night from {asked}; its nights are from {there}.")
+            name = table.name if self.per_query is None else f"{table.name} with {self.per_query.name}"
+            facts = Flags(
+                **_judgment(judged),
+                from_=str(plan.start),
+                to=str(plan.end),
+                dataset=nights.dataset,
+                limits=plan.text,
+                input=name,
+            )
+        night = ManyNights(dataset=nights.dataset, night="night", part=None, slices=slices)
+        stored = stamped_results(judged, facts).repartition("night", "run")
+        return Outcome(
+            facts=facts,
+            tables={"output": Rows(frame=stored, runs=list(night.names))},
+            night=night,
+            lines=self._lines(facts, plan, end),
+            met=not (facts.flags and self.settings.fail_on_flag),
+        )
+
+    def _judged(self, plan: FlagPlan, dataset: str) -> DataFrame:
+        pairs = None if self.per_query is None else self.per_query.frame
+        if pairs is not None and "dataset" in pairs.columns:
+            pairs = pairs.where(F.col("dataset") == dataset)
+        return flag_changes(
+            self.rows,
+            plan,
+            per_query=pairs,
+            query=self.settings.query,
+            parse_text=self.tables["input"].parse_text,
+        )
+
+    def _lines(self, facts: Flags, plan: FlagPlan, last: date) -> Iterator[Line]:
+        today = datetime.now(timezone.utc).date()
+        if self.settings.plan.end is None and is_behind(last, today):
+            yield f"the last night in the table is {last}{_nights_before(last, today)}; it is the one that is judged"
+        counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in facts.by_status.items())
+        yield f"nights from {facts.from_} to {facts.to}: {counts}"
+        yield from (f"FLAG {row['status']}: {row['rule']}" for row in facts.flags)
+        n = sum(facts.by_status.get(status, 0) for status in FLAGGED)
+        if n > len(facts.flags):
+            yield f"... and {n - len(facts.flags)} more; --output has all of them."
+        if not n:
+            yield _no_flag(facts, plan)
+        if self.per_query is not None:
+            counted = facts.night_before
+            yield f"held against the night before: {counted['held']:,}; query by query: {counted['paired']:,}"
+
+
+def _nights_before(last: date, night: date | None) -> str:
+    """Say how long a table has had no night; empty where it has."""
+    if night is None or last >= night:
+        return ""
+    n = (night - last).days
+    return f", {n:,} {'night' if n == 1 else 'nights'} before {night}"
+
+
+def _judgment(judged: DataFrame) -> dict[str, Any]:
+    """Run two actions: counts by status, and the flags, the farthest first; those fields of `Flags`."""
+    numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
+    numbers += [
+        F.count_if(F.col("weekday").isin(*kinds)).alias(name)
+        for name, kinds in (("before", (BEFORE, BEFORE_PAIRED)), ("paired", (BEFORE_PAIRED,)))
+    ]
+    counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
+    short = {row["status"]: row for row in counted}.get(SHORT)
+    flagged = judged.where(F.col("status").isin(*FLAGGED))
+    farthest = F.abs("z").desc_nulls_first()
+    flags = flagged.orderBy(farthest, "night", "run", "segment_by", "segment", "metric", "k").limit(MOST_FLAGS)
+    history = {"held_against_the_night_before": short["held"], "nights": short["nights"]} if short else None
+    return {
+        "by_status": {row["status"]: row["n"] for row in counted},
+        "short_history": history,
+        "night_before": {
+            "held": sum(row["before"] for row in counted),
+            "paired": sum(row["paired"] for row in counted),
+        },
+        "flags": [row.asDict() for row in flags.collect()],
+    }
+
+
+def _no_flag(facts: Flags, plan: FlagPlan) -> str:
+    """Say that there is no flag, and what was not judged."""
+    short, usual = facts.short_history, facts.by_status.get(USUAL, 0)
+    if short is None:
+        return "no flag" if usual else "nothing could be judged: no night has a value"
+    lacks = f"{short['nights']:,} earlier nights, {plan.fewest_any_day} needed"
+    if usual:
+        return f"no flag; some could not be judged by history: {lacks}"
+    if short["held_against_the_night_before"]:
+        return f"nothing could be judged by history: {lacks}; no flag against the night before"
+    return f"nothing could be judged: {lacks}"

@@ -1,0 +1,287 @@
+"""A job as data: its settings, the tables that it reads and writes, and what it does with them.
+
+Light: help is shown, and options are checked, before Spark loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import click
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.jobs.config import (
+    Operations,
+    Source,
+    Target,
+    check_file,
+    check_places,
+    dataset_of,
+    format_name,
+    operations_of,
+    pairs_of,
+    run_date_of,
+    source_of,
+    target_of,
+)
+from ndcg_spark.jobs.config_file import config_options
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+from ndcg_spark.jobs.groups import GroupedCommand
+from ndcg_spark.jobs.logs import log_format_option
+from ndcg_spark.jobs.needed_packages import needed_packages
+from ndcg_spark.jobs.settings import Shared
+
+if TYPE_CHECKING:
+    from ndcg_spark.jobs.runner import Work
+
+S = TypeVar("S")
+READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
+WRITTEN_FORMATS = "parquet, or table; delta or iceberg for a table of that format"
+_LAST = ("Output", "Checks", "Running", "Operations")
+"""Titles of help that come after those of a command's own settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """A table to read: `--NAME`, its format, and options of Spark's reader.
+
+    The first one of a command that is given names the data set.
+    """
+
+    name: str
+    about: str
+    required: bool = True
+    formats: str = READ_FORMATS
+    group: str = "Input"
+
+    @property
+    def options(self) -> list[click.Option]:
+        """The options that say where it is."""
+        flag = flag_of(self.name)
+        return [
+            click.Option([flag], required=self.required, metavar="REF", help=self.about),
+            click.Option([f"{flag}-format"], metavar="F", help=f"Format of that table: {self.formats}.  [default: "
+                         "guessed from the reference]"),
+            click.Option([f"{flag}-option"], multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader for "
+                         "that table; may be repeated."),
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writes:
+    """A table to write, `--NAME` and its format, or one `file`; log lines and the run log call it what it `holds`."""
+
+    name: str
+    holds: str
+    about: str
+    group: str = "Output"
+    file: bool = False
+
+    @property
+    def options(self) -> list[click.Option]:
+        """The options that say where it goes."""
+        if self.file:
+            return [click.Option([flag_of(self.name)], metavar="FILE", help=self.about)]
+        return [
+            click.Option([flag_of(self.name)], metavar="REF", help=self.about),
+            click.Option([flag_of(format_name(self.name))], metavar="F", help=f"Format of that table: "
+                         f"{WRITTEN_FORMATS}."),
+        ]  # fmt: skip
+
+
+REJECTS = Writes(
+    name="rejects", holds="rejects", about="Table of the rejected rows and their reasons to write.", group="Checks"
+)
+RUN_LOG = Writes(
+    name="run_log",
+    holds="run log",
+    about="Table with one row per run of a job to write: how it ended, when, and on what.",
+    group="Operations",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates(Generic[S]):
+    """Conditions on results that set the exit code: how one is written, what of, and what reads it for settings."""
+
+    example: str
+    about: str
+    read: Callable[[str, S], Any]
+
+    @property
+    def option(self) -> click.Option:
+        """The option `--gate`."""
+        return click.Option(["--gate"], multiple=True, metavar=f'"{self.example}"', help=f"Exit with 3 if "
+                            f"{self.about} does not meet this; may be repeated.")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Generic[S]):
+    """A job, as the command line and the runner know it.
+
+    `name` is its words, `build-judgments events`; `about` its help, with exit codes. `without` are fields of the
+    settings that have no option. `sliced` says that its results are stored under `--run-date` and `--dataset`; the
+    night and data set of a run that is not are those of `slice_of`, as far as settings tell. `json` is whether there
+    is `--json`, and `gates` what reads `--gate`. `check` refuses settings that do not go with what else was asked.
+    `long_rows` says that Spark must weigh what it sends to workers. `read` makes settings of options, where
+    `settings_of` cannot. `work` loads the class that does it.
+    """
+
+    name: str
+    short: str = ""
+    about: str
+    settings: type[S]
+    without: frozenset[str] = frozenset()
+    reads: tuple[Reads, ...]
+    writes: tuple[Writes, ...] = ()
+    json: bool = True
+    sliced: bool = False
+    rejects: bool = False
+    allows_empty: bool = False
+    explains: bool = False
+    gates: Gates[S] | None = None
+    check: Callable[[Request[S]], None] = lambda request: None
+    slice_of: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
+    long_rows: Callable[[S], bool] = lambda settings: False
+    read: Callable[[Mapping[str, Any]], S] | None = None
+    work: Callable[[], type[Work[S]]]
+
+    @property
+    def written(self) -> tuple[Writes, ...]:
+        """Tables that it may write, rejected rows first."""
+        return (*((REJECTS,) if self.rejects else ()), *self.writes)
+
+    def settings_of(self, given: Mapping[str, Any]) -> S:
+        """Make settings of what options were given."""
+        return settings_of(self.settings, given) if self.read is None else self.read(given)
+
+    def groups(self) -> dict[str, list[click.Option]]:
+        """Options by the title under which help lists them."""
+        own = options_of(self.settings, without=self.without)
+        return grouped(
+            {"Input": []},
+            *({one.group: one.options} for one in self.reads),
+            {title: [] for title in own if title not in _LAST},
+            *({one.group: one.options} for one in self.writes),
+            own,
+            *([{REJECTS.group: REJECTS.options}] if self.rejects else []),
+            options_of(Shared, without=self._without()),
+            {"Checks": [self.gates.option]} if self.gates else {},
+            {"Operations": [*config_options(), *RUN_LOG.options, log_format_option()]},
+        )
+
+    def _without(self) -> set[str]:
+        lacks = {
+            "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
+            "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
+        }  # fmt: skip
+        return {name for name, has in lacks.items() if not has}
+
+    def as_click(self) -> click.Command:
+        """Make the command of click that runs it."""
+        last = self.name.split()[-1]
+        return GroupedCommand(
+            last, groups=self.groups(), callback=self._called, help=self.about, short_help=self.short or None
+        )
+
+    def _called(self, **given: Any) -> int:
+        request = request_of(self, given)
+        with needed_packages():
+            from ndcg_spark.jobs.runner import run
+
+            work = self.work()
+        return run(request, work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandGroup:
+    """Commands whose names begin with one word."""
+
+    name: str
+    about: str
+    commands: tuple[Command[Any], ...]
+
+    def as_click(self) -> click.Group:
+        """Make the group of click."""
+        within = {one.name.split()[-1]: one.as_click() for one in self.commands}
+        return click.Group(self.name, commands=within, help=self.about, no_args_is_help=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Generic[S]):
+    """What one run of a command is asked to do, checked: all that can be known before Spark loads.
+
+    `sources` and `targets` are tables that were named, by `Reads.name` and `Writes.name`; `files` are other things to
+    write. `night` is the date that was asked for, `run_date` the one under which results are stored.
+    """
+
+    command: Command[S]
+    settings: S
+    shared: Shared
+    sources: Mapping[str, Source]
+    targets: Mapping[str, Target]
+    files: Mapping[str, str]
+    gates: tuple[Any, ...]
+    run_date: date
+    dataset: str
+    on_invalid: str
+    operations: Operations
+
+    @property
+    def night(self) -> date | None:
+        """The date under which results are to be stored, if one was given."""
+        return self.shared.run_date
+
+    @property
+    def json_path(self) -> str | None:
+        """File for the JSON; - for standard output."""
+        return self.shared.json
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Spark settings of a local session."""
+        return pairs_of(self.shared.conf)
+
+    def sentence_of_targets(self, names: Sequence[Writes] | None = None) -> str:
+        """Say what would be written, and where to."""
+        asked = self.command.writes if names is None else names
+        found = [f"{one.holds} to {self.targets[one.name].reference}" for one in asked if one.name in self.targets]
+        return ", ".join(found)
+
+
+def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
+    """Check options, and put them in their places."""
+    settings = command.settings_of(given)
+    shared = settings_of(Shared, given)
+    if given.get("rejects") and given["on_invalid"] != "reject":
+        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
+    sources = {one.name: source_of(dict(given), one.name) for one in command.reads if given[one.name] is not None}
+    tables = {one.name: target_of(given, one.name) for one in command.written if not one.file}
+    files = {one.name: given[one.name] for one in command.written if one.file and given[one.name] is not None}
+    request = Request(
+        command=command,
+        settings=settings,
+        shared=shared,
+        sources=sources,
+        targets={name: target for name, target in tables.items() if target is not None},
+        files=files,
+        gates=() if command.gates is None else tuple(command.gates.read(text, settings) for text in given["gate"]),
+        run_date=run_date_of(given.get("run_date")),
+        dataset=dataset_of(given, next(iter(sources.values()))) if command.sliced and sources else "",
+        on_invalid=given.get("on_invalid") or "fail",
+        operations=operations_of(dict(given)),
+    )
+    command.check(request)
+    for name, path in files.items():
+        check_file(flag_of(name), path)
+    read = [(flag_of(name), source.reference) for name, source in sources.items()]
+    check_places(read, [(flag_of(name), target) for name, target in tables.items()], shared.json)
+    return request
+
+
+def flag_of(name: str) -> str:
+    """Write the name of a table as a flag."""
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,53 @@
+"""What several jobs are asked alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Literal, TypeAlias
+
+from ndcg_spark.core.flag import Flag
+from ndcg_spark.errors import InvalidParameterError
+
+Schema: TypeAlias = Literal["grow", "strict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What a job stores under which name, what it refuses, and how it runs.
+
+    Parameters
+    ----------
+    run_date
+        Date under which results are stored.
+    dataset
+        Data set under which results are stored; needed where the input is a query.
+    json
+        Write what is printed as JSON, too; - prints it as the last line.
+    allow_empty
+        Accept an input without data, and write what there is then: rows over no query, or none.
+    max_reject_fraction
+        Stop the job if a larger share of the rows is bad.
+    explain
+        Print what the job would do and its cost, and run nothing.
+    conf
+        Spark setting of a local run; may be repeated.
+    schema
+        What tables to write do if columns are new or lacking: get the new ones and have nulls (`grow`), or refuse.
+    """
+
+    run_date: Annotated[date | None, Flag(group="Output", shown="today, UTC")] = None
+    dataset: Annotated[str | None, Flag(metavar="NAME", shown="last part of the first input that is not a date")] = (
+        None
+    )
+    json: Annotated[str | None, Flag(metavar="FILE")] = None
+    allow_empty: bool = False
+    max_reject_fraction: Annotated[float | None, Flag(group="Checks", metavar="X")] = None
+    explain: Annotated[bool, Flag(group="Running")] = False
+    conf: Annotated[tuple[str, ...], Flag(metavar="NAME=VALUE", repeated=True)] = ()
+    schema: Annotated[Schema, Flag(group="Operations")] = "grow"
+
+    def __post_init__(self) -> None:
+        fraction = self.max_reject_fraction
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
