@@ -36,7 +36,7 @@ from support.main_job import Ended, command
 
 import ndcg_spark
 from ndcg_spark.business.command import BUSINESS_LINK
-from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
+from ndcg_spark.clicks.command import ESTIMATES, JUDGMENTS, PROPENSITIES
 from ndcg_spark.commands import cli
 from ndcg_spark.comparison.api import comparison_plan
 from ndcg_spark.comparison.command.compare_config import compare_config
@@ -45,8 +45,7 @@ from ndcg_spark.history.command import FLAG_CHANGES, ROLL_UP
 from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.config import job_config
 from ndcg_spark.jobs.config_file import keys_of
-from ndcg_spark.jobs.fields import settings_of
-from ndcg_spark.judgments.settings import EventPlan, RatingPlan
+from ndcg_spark.judgments.command import ANNOTATORS, EVENTS
 from ndcg_spark.reports.command.make_report_config import report_config
 from ndcg_spark.retrieval.command.retrieve_config import retrieve_config
 from ndcg_spark.tables import slice_name
@@ -116,11 +115,11 @@ SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "compare-runs": compare_config,
     "diagnose nights": nights_config,
     "diagnose runs": runs_config,
-    "build-judgments events": partial(settings_of, EventPlan),
-    "build-judgments annotators": partial(settings_of, RatingPlan),
-    "position-bias propensities": partial(settings_of, PropensityPlan),
-    "position-bias judgments": partial(settings_of, WeightPlan),
-    "position-bias estimates": partial(settings_of, WeightPlan),
+    "build-judgments events": partial(request_of, EVENTS),
+    "build-judgments annotators": partial(request_of, ANNOTATORS),
+    "position-bias propensities": partial(request_of, PROPENSITIES),
+    "position-bias judgments": partial(request_of, JUDGMENTS),
+    "position-bias estimates": partial(request_of, ESTIMATES),
     "report": report_config,
     "business-link": partial(request_of, BUSINESS_LINK),
     "roll-up": partial(request_of, ROLL_UP),

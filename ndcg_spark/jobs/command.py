@@ -5,7 +5,7 @@ Light: help is shown, and options are checked, before Spark loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -245,11 +245,11 @@ class Request(Generic[S]):
         """Spark settings of a local session."""
         return pairs_of(self.shared.conf)
 
-    def sentence_of_targets(self, names: Sequence[Writes] | None = None) -> str:
-        """Say what would be written, and where to."""
-        asked = self.command.writes if names is None else names
-        found = [f"{one.holds} to {self.targets[one.name].reference}" for one in asked if one.name in self.targets]
-        return ", ".join(found)
+    @property
+    def written(self) -> str:
+        """What would be written, and where to, as a phrase; empty if nothing."""
+        named = [one for one in (*self.command.writes, REJECTS) if one.name in self.targets]
+        return ", ".join(f"{one.holds} to {self.targets[one.name].reference}" for one in named)
 
 
 def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:

@@ -1,0 +1,126 @@
+"""The commands that correct clicks for the position at which items were shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
+from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request, Writes
+
+if TYPE_CHECKING:
+    from ndcg_spark.clicks.work import Estimates, Judgments, Propensities
+
+_LOG = Reads(
+    name="input", about="Log of impressions, one row per item shown: a path, a catalog table, or a SQL query."
+)
+_TABLE = Reads(name="propensities", about="Table with columns position and propensity, such as `position-bias "
+               "propensities` writes.", required=False, group="Propensities")  # fmt: skip
+
+
+def _check_source(request: Request[WeightPlan]) -> None:
+    request.settings.check_source(table="propensities" in request.sources)
+
+
+def _propensities() -> type[Propensities]:
+    from ndcg_spark.clicks.work import Propensities
+
+    return Propensities
+
+
+PROPENSITIES = Command(
+    name="position-bias propensities",
+    short="How likely each position is examined.",
+    about="""
+    Estimate how likely each position is examined, relative to the first, from clicks.
+
+    The propensities, the log-likelihood, and whether EM has converged are printed. Nothing is written unless an
+    output is named; `position-bias judgments --propensities` reads the table.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """,
+    settings=PropensityPlan,
+    without=frozenset({"propensity"}),
+    reads=(_LOG,),
+    writes=(
+        Writes(name="output", holds="propensities", about="Table of propensities to write: a folder or a catalog "
+               "table."),
+    ),
+    sliced=True,
+    rejects=True,
+    allows_empty=True,
+    explains=True,
+    long_rows=lambda plan: True,  # a pattern may have thousands of positions
+    work=_propensities,
+)  # fmt: skip
+
+
+def _judgments() -> type[Judgments]:
+    from ndcg_spark.clicks.work import Judgments
+
+    return Judgments
+
+
+JUDGMENTS = Command(
+    name="position-bias judgments",
+    short="Labels weighted by inverse propensities.",
+    about="""
+    Make judgments from clicks: the mean over impressions of click / propensity.
+
+    Propensities come from a table (--propensities), a column (--propensity-col) or a formula (--power). Nothing is
+    written unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """,
+    settings=WeightPlan,
+    without=frozenset({"run", "segment_sets", "confidence", "propensity_of"}),
+    reads=(_LOG, _TABLE),
+    writes=(
+        Writes(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table."),
+    ),
+    sliced=True,
+    rejects=True,
+    allows_empty=True,
+    explains=True,
+    check=_check_source,
+    long_rows=lambda plan: True,
+    work=_judgments,
+)
+
+
+def _estimates() -> type[Estimates]:
+    from ndcg_spark.clicks.work import Estimates
+
+    return Estimates
+
+
+ESTIMATES = Command(
+    name="position-bias estimates",
+    short="Clicks per query, with intervals.",
+    about="""
+    Estimate clicks per query as if every impression had been examined, by IPS.
+
+    SNIPS is printed beside it if propensities are those of showing an item (--propensity-of action).
+    Standard errors, intervals and the effective sample size are printed beside them. Nothing is written unless an
+    output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """,
+    settings=WeightPlan,
+    reads=(_LOG, _TABLE),
+    writes=(
+        Writes(name="output", holds="estimates", about="Table of estimates to write: a folder or a catalog table."),
+    ),
+    sliced=True,
+    rejects=True,
+    allows_empty=True,
+    explains=True,
+    check=_check_source,
+    long_rows=lambda plan: True,
+    work=_estimates,
+)
+
+POSITION_BIAS = CommandGroup(
+    name="position-bias",
+    about="Labels and estimates from clicks, corrected for the position at which items were shown.",
+    commands=(PROPENSITIES, JUDGMENTS, ESTIMATES),
+)

@@ -1,0 +1,334 @@
+"""What the commands about position bias do with their tables. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.clicks.frames.estimates import inverse_propensity_estimates
+from ndcg_spark.clicks.frames.impressions import (
+    Impressions,
+    checked_impressions,
+    counted_impressions,
+    weighted_impressions,
+)
+from ndcg_spark.clicks.frames.labels import judgments_from_impressions
+from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
+from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+
+S = TypeVar("S", bound=PropensityPlan | WeightPlan)
+MOST_SHOWN = 50
+"""Positions and groups that are printed; `--output` and `--json` have all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was made and of how many impressions, as JSON says it."""
+
+    makes: str
+    rows: dict[str, Any]
+    run_date: str
+    dataset: str
+    input: str
+    package_version: str = __version__
+
+
+class _OfClicks(Work[S]):
+    """Making something of impressions, which `MAKES` names."""
+
+    MAKES: str
+
+    def __init__(self, job: Job[S]) -> None:
+        super().__init__(job)
+        self.table, self.propensities = self.tables["input"], self.tables.get("propensities")
+        weighted = f" weighted by {self.propensities.name}" if self.propensities else ""
+        self.name = f"{self.table.name}{weighted}"
+        self.made = self._made()
+
+    @abstractmethod
+    def _made(self) -> DataFrame:
+        """What the job makes; lazy."""
+
+    @abstractmethod
+    def _impressions(self) -> Impressions:
+        """Impressions as they are read; lazy."""
+
+    @abstractmethod
+    def _stored(self, made: DataFrame) -> DataFrame:
+        """Rows to write of what was made; lazy."""
+
+    @abstractmethod
+    def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
+        """Run the action: what was made, its impressions, and what is said of it, with fields of its class."""
+
+    @abstractmethod
+    def _lines(self, facts: Any) -> Iterator[Line]:
+        """What a person is told."""
+
+    @abstractmethod
+    def _about(self) -> tuple[Sequence[str], str]:
+        """Say how it is made, and what it costs."""
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        """Reasons why impressions are bad; lazy."""
+        return {"impressions": checked_impressions(self._impressions(), self.settings.columns, originals=originals)}
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of what is made."""
+        return {"output": self._stored(self.made).schema}
+
+    def run(self) -> Outcome:
+        """Make it: an action."""
+        accounts, allows = self.job.count_bad_rows(), self.request.shared.allow_empty
+        with self.job.step("judging" if self.MAKES == "judgments" else f"computing {self.MAKES}"):
+            made, n_impressions, kind, described = self._counted()
+        if not n_impressions and not allows:
+            raise InputRefusedError(
+                f"there are no impressions to make {self.MAKES} of; nothing was written (--allow-empty writes that "
+                "over what was there)."
+            )
+        rejected = accounts.rejected if accounts else {}
+        facts = kind(
+            makes=self.MAKES,
+            rows={
+                "impressions": n_impressions,
+                "rejected": sum(rejected.values()),
+                "rejected_by_reason": rejected,
+            },
+            run_date=self.request.run_date.isoformat(),
+            dataset=self.request.dataset,
+            input=self.name,
+            **described,
+        )
+        runs = sorted({one["run"] for one in described.get("estimates", [])}) or [""]
+        rows = Rows(frame=self._stored(made), runs=runs, empty=[""] if allows else [])
+        return Outcome(facts=facts, tables={"output": rows}, lines=self._said(facts))
+
+    def _said(self, facts: Found) -> Iterator[Line]:
+        yield from self._lines(facts)
+        rows = facts.rows
+        yield f"impressions: {rows['impressions']:,} used, {rows['rejected']:,} rejected"
+
+    def explanation(self) -> Sequence[str]:
+        """Say what would be made, and what it costs."""
+        about, cost = self._about()
+        return (
+            f"input        {self.name}",
+            f"makes        {self.MAKES}",
+            *about,
+            f"cost         {cost}",
+            f"bad rows     {self.request.on_invalid}",
+            f"would write  {self.request.written or 'nothing'}",
+            "Nothing was run.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted(Found):
+    """A fit, as `fit_propensities` describes it."""
+
+    method: str | None = None
+    positions: list[dict[str, Any]] = field(default_factory=list)
+    n_patterns: int = 0
+    n_fitted: int = 0
+    n_iterations: int | None = None
+    converged: bool | None = None
+    log_likelihood: list[float] | None = None
+
+
+class Propensities(_OfClicks[PropensityPlan]):
+    """Fitting propensities of positions."""
+
+    MAKES = "propensities"
+
+    def _made(self) -> DataFrame:
+        return fit_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
+
+    def _impressions(self) -> Impressions:
+        return counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
+
+    def _stored(self, made: DataFrame) -> DataFrame:
+        return propensity_table(made).withColumn("run", F.lit(""))  # slices are named by data set and run
+
+    def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
+        rows = self.made.collect()
+        frame = self.job.spark.createDataFrame(rows, self.made.schema).coalesce(1)
+        fitted: dict[str, Any] = rows[0].asDict(recursive=True) if rows else {"positions": []}
+        return frame, sum(one["n_impressions"] for one in fitted["positions"]), Fitted, fitted
+
+    def _lines(self, facts: Fitted) -> Iterator[Line]:
+        for one in facts.positions[:MOST_SHOWN]:
+            yield (
+                f"position {one['position']}: {_number(one['propensity'])} ({one['n_clicks']:,} clicks of "
+                f"{one['n_impressions']:,} impressions)"
+            )
+        if len(facts.positions) > MOST_SHOWN:
+            yield f"... and {len(facts.positions) - MOST_SHOWN} more; --output and --json have all of them."
+        trace = facts.log_likelihood or []
+        yield from (f"log-likelihood after step {step:,}: {trace[step]:,.6f}" for step in _some_steps(len(trace)))
+        if trace:
+            end = "converged" if facts.converged else "not converged"
+            yield f"EM: {end} after {facts.n_iterations:,} steps"
+        if facts.n_fitted < facts.n_patterns:
+            yield (
+                f"EM: fitted to a sample of {facts.n_fitted:,} of {facts.n_patterns:,} different counts of (query, "
+                "item), which has all frequent ones"
+            )
+        yield from _warnings(facts)
+
+    def _about(self) -> tuple[Sequence[str], str]:
+        plan = self.settings
+        about = [f"method       {plan.method}"]
+        if plan.method == "pbm":
+            about.append(
+                f"EM           until no propensity moves by {plan.tolerance:g}, at most {plan.max_iter:,} steps"
+            )
+        return about, "three shuffles of counts, one task in a Python worker"
+
+
+def _warnings(facts: Fitted) -> Iterator[str]:
+    """Say which propensities are missing or were cut, and whether EM did not converge."""
+    above = [one for one in facts.positions if one["reason"] == "above_1"]
+    if above:
+        listed = _listed([f"{one['position']} ({one['ratio']:.4f})" for one in above])
+        yield f"warning: estimated above 1, so 1 is taken, at position {listed}"
+    missing = [one for one in facts.positions if one["propensity"] is None]
+    if missing:
+        listed = _listed([f"{one['position']} ({one['reason']})" for one in missing])
+        yield f"warning: no propensity for position {listed}; impressions there will be bad rows"
+    if facts.converged is False and facts.log_likelihood:
+        yield (
+            f"warning: EM has not converged in {facts.n_iterations:,} steps; --max-iter allows more, --tolerance "
+            "asks for less."
+        )
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - 10
+    return ", ".join(texts[:10]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _some_steps(n: int) -> list[int]:
+    """Steps 0, 1, 2, 5, 10, 20, 50, ... and the last; the JSON has all of them."""
+    round_steps = [0, *(digit * 10**power for power in range(7) for digit in (1, 2, 5))]
+    return [step for step in round_steps if step < n - 1] + ([n - 1] if n else [])
+
+
+class _Weighing(_OfClicks[WeightPlan]):
+    """Making something of impressions that are weighted by inverse propensities."""
+
+    COST: str
+
+    def _impressions(self) -> Impressions:
+        return weighted_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
+
+    @property
+    def _given(self) -> DataFrame | None:
+        return None if self.propensities is None else self.propensities.frame
+
+    def _about(self) -> tuple[Sequence[str], str]:
+        plan, table = self.settings, self.request.sources.get("propensities")
+        formula = "" if plan.power is None else f"1 / position^{plan.power:g}"
+        source = plan.columns.propensity or (formula if table is None else table.reference)
+        clip = "none" if plan.clip is None else f"{plan.clip:g}"
+        return (f"propensity   {source}", f"clip         {clip}"), self.COST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled(Found):
+    """Counts of judgments."""
+
+    judgments: int
+    largest_weight: float
+    n_clipped: int
+
+
+class Judgments(_Weighing):
+    """Labels of items, from clicks."""
+
+    MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
+
+    def _made(self) -> DataFrame:
+        return judgments_from_impressions(
+            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
+        )
+
+    def _stored(self, made: DataFrame) -> DataFrame:
+        return made.withColumn("run", F.lit(""))  # slices are named by data set and run
+
+    def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
+        self.job.keep(self.made)
+        counted = [F.count(F.lit(1)).alias("judgments"), F.max("largest_weight").alias("largest_weight")]
+        counted += [F.sum(name).alias(name) for name in ("n_impressions", "n_clipped")]
+        (row,) = self.made.agg(*counted).collect()
+        found = {name: 0 if value is None else value for name, value in row.asDict().items()}
+        return self.made, found.pop("n_impressions"), Labelled, found
+
+    def _lines(self, facts: Labelled) -> Iterator[Line]:
+        yield f"judgments: {facts.judgments:,}"
+        yield f"weights: at most {facts.largest_weight:g}, {facts.n_clipped:,} impressions clipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated(Found):
+    """Estimates of runs and segments."""
+
+    estimates: list[dict[str, Any]]
+
+
+class Estimates(_Weighing):
+    """Estimates of clicks per query."""
+
+    MAKES = "estimates"
+    COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
+
+    def _made(self) -> DataFrame:
+        return inverse_propensity_estimates(
+            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
+        )
+
+    def _stored(self, made: DataFrame) -> DataFrame:
+        return made
+
+    def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
+        rows = self.made.collect()
+        found = [row.asDict(recursive=True) for row in rows]
+        found.sort(key=lambda row: (row["run"], row["segment_by"], row["segment"] is None, row["segment"] or ""))
+        total = sum(row["n_impressions"] for row in found if not row["segment_by"])
+        estimates = [{name: value for name, value in row.items() if name != "state"} for row in found]
+        frame = self.job.spark.createDataFrame(rows, self.made.schema).coalesce(1)
+        return frame, total, Estimated, {"estimates": estimates}
+
+    def _lines(self, facts: Estimated) -> Iterator[Line]:
+        for one in facts.estimates[:MOST_SHOWN]:
+            run = f"run={one['run']} " if one["run"] else ""
+            segment = "null" if one["segment"] is None else one["segment"]
+            group = f"{one['segment_by']}={segment}" if one["segment_by"] else "overall"
+            values = "  ".join(f"{name} {_with_interval(one, name)}" for name in ("ips", "snips"))
+            yield f"{run}{group} queries={one['n_queries']}  {values}  n_eff {_number(one['n_eff'], 1)}"
+        if len(facts.estimates) > MOST_SHOWN:
+            yield f"... and {len(facts.estimates) - MOST_SHOWN} more; --output and --json have all of them."
+        if any(one["snips_reason"] for one in facts.estimates):
+            yield (
+                "no SNIPS: these are propensities of positions, and it needs those of showing an item "
+                "(--propensity-of action)."
+            )
+
+
+def _with_interval(one: dict[str, Any], name: str) -> str:
+    if one[f"{name}_ci_low"] is None:
+        return _number(one[name])
+    return f"{one[name]:.6f} [{one[f'{name}_ci_low']:.6f}, {one[f'{name}_ci_high']:.6f}]"
+
+
+def _number(value: float | None, digits: int = 6) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

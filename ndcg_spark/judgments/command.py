@@ -1,0 +1,83 @@
+"""The commands that make judgments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Writes
+from ndcg_spark.judgments.settings import EventPlan, RatingPlan
+
+if TYPE_CHECKING:
+    from ndcg_spark.judgments.work import FromEvents, FromRatings
+
+_OUTPUT = Writes(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table.")
+
+
+def _from_events() -> type[FromEvents]:
+    from ndcg_spark.judgments.work import FromEvents
+
+    return FromEvents
+
+
+EVENTS = Command(
+    name="build-judgments events",
+    short="From an event log.",
+    about="""
+    Make graded judgments from an event log: views, carts, purchases, impressions.
+
+    Each judgment says which event decided it, how many events it rests on, and when they were. Nothing is written
+    unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """,
+    settings=EventPlan,
+    reads=(
+        Reads(name="input", about="Event log, one row per event: a path, a catalog table, or a SQL query."),
+    ),
+    writes=(_OUTPUT,),
+    sliced=True,
+    rejects=True,
+    allows_empty=True,
+    explains=True,
+    work=_from_events,
+)  # fmt: skip
+
+
+def _from_ratings() -> type[FromRatings]:
+    from ndcg_spark.judgments.work import FromRatings
+
+    return FromRatings
+
+
+ANNOTATORS = Command(
+    name="build-judgments annotators",
+    short="From the ratings of several annotators.",
+    about="""
+    Make one judgment of each item from the ratings of several annotators, and measure how far they agree.
+
+    Each judgment says whose ratings decided it. Agreement is Krippendorff's alpha for ordinal ratings. Nothing is
+    written unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
+    """,
+    settings=RatingPlan,
+    reads=(
+        Reads(name="input", about="Ratings, one row per query, item and annotator: a path, a catalog table, or a SQL "
+              "query."),
+    ),
+    writes=(
+        _OUTPUT,
+        Writes(name="disputes", holds="disputes", about="Table of the items in dispute and their ratings to write."),
+    ),
+    sliced=True,
+    rejects=True,
+    allows_empty=True,
+    explains=True,
+    work=_from_ratings,
+)  # fmt: skip
+
+BUILD_JUDGMENTS = CommandGroup(
+    name="build-judgments",
+    about="Graded judgments from what users did, or from what annotators said.",
+    commands=(EVENTS, ANNOTATORS),
+)

@@ -1,0 +1,202 @@
+"""What the commands that make judgments do with their tables. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.jobs.runner import Job, Outcome, Rows, Work
+from ndcg_spark.judgments.frames.agreement import item_pairs, rating_agreement
+from ndcg_spark.judgments.frames.events import checked_events, judgments_from_events
+from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
+from ndcg_spark.judgments.settings import EventPlan, RatingPlan
+
+S = TypeVar("S", bound=EventPlan | RatingPlan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What was judged and from what, as JSON says it."""
+
+    judgments: int
+    judged: int
+    by_rule: dict[str, int]
+    rows: dict[str, Any]
+    run_date: str
+    dataset: str
+    input: str
+    package_version: str = __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeOfRatings(Made):
+    """The same, and how far annotators agree."""
+
+    disputed: int
+    agreement: dict[str, Any]
+
+
+class _Judging(Work[S]):
+    """Making judgments of rows of `KIND`, whose `COUNTED` columns account for the rows that were read."""
+
+    KIND: str
+    COUNTED: tuple[str, ...]
+
+    def __init__(self, job: Job[S]) -> None:
+        super().__init__(job)
+        self.table = self.tables["input"]
+        self.judgments = self._made().withColumn("run", F.lit(""))  # slices are named by data set and run
+
+    @abstractmethod
+    def _made(self) -> DataFrame:
+        """Judgments; lazy."""
+
+    @abstractmethod
+    def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
+        """What JSON says; `found` are counts by rule."""
+
+    @abstractmethod
+    def _lines(self, facts: Any) -> Iterator[str]:
+        """What is said of the rows that were read."""
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of judgments; disputes are some of them."""
+        return {"output": self.judgments.schema, "disputes": self.judgments.schema}
+
+    def run(self) -> Outcome:
+        """Judge, and count: an action, and one more for agreement."""
+        accounts = self.job.count_bad_rows()
+        self.job.keep(self.judgments)
+        with self.job.step("judging"):
+            counted = [F.count(F.lit(1)).alias("n"), F.count("relevance").alias("n_judged")]
+            counted += [F.sum(name).alias(name) for name in self.COUNTED]
+            if "disputed" in self.judgments.columns:
+                counted.append(F.count_if(F.col("disputed")).alias("n_disputed"))
+            found = self.judgments.groupBy("rule").agg(*counted).orderBy("rule").collect()
+            rejected = accounts.rejected if accounts else {}
+            rows = {name.removeprefix("n_"): _total(found, name) for name in self.COUNTED}
+            shared = {
+                "judgments": _total(found, "n"),
+                "judged": _total(found, "n_judged"),
+                "by_rule": {row["rule"]: row["n"] for row in found},
+                "rows": {**rows, "rejected": sum(rejected.values()), "rejected_by_reason": rejected},
+                "run_date": self.request.run_date.isoformat(),
+                "dataset": self.request.dataset,
+                "input": self.table.name,
+            }
+            facts = self._facts(found, shared)
+        allows = self.request.shared.allow_empty
+        if not facts.judgments and not allows:
+            raise InputRefusedError(
+                f"there are no {self.KIND} to make judgments of; nothing was written (--allow-empty writes that over "
+                "what was there)."
+            )
+        tables = {"output": Rows(frame=self.judgments, empty=[""] if allows else [])}
+        if "disputed" in self.judgments.columns:
+            tables["disputes"] = Rows(frame=disputed_items(self.judgments), empty=[""])
+        return Outcome(facts=facts, tables=tables, lines=self._said(facts))
+
+    def _said(self, facts: Made) -> Iterator[str]:
+        by_rule = ", ".join(f"{rule} {n:,}" for rule, n in facts.by_rule.items()) or "none"
+        unjudged = facts.judgments - facts.judged
+        yield f"judgments: {facts.judgments:,} ({by_rule}), {unjudged:,} of them without relevance"
+        yield from self._lines(facts)
+
+    def explanation(self) -> Sequence[str]:
+        """Say how rows are judged, and what it costs."""
+        return (
+            f"input        {self.table.name}",
+            *self._about(),
+            f"bad rows     {self.request.on_invalid}",
+            f"would write  {self.request.written or 'nothing'}",
+            "Nothing was run.",
+        )
+
+    @abstractmethod
+    def _about(self) -> Sequence[str]:
+        """Say how rows are judged, and what it costs."""
+
+
+def _total(found: list[Row], name: str) -> int:
+    return sum(row[name] or 0 for row in found)
+
+
+class FromEvents(_Judging[EventPlan]):
+    """Judgments of an event log."""
+
+    KIND = "events"
+    COUNTED = ("n_events", "n_impressions", "n_duplicates")
+
+    def _made(self) -> DataFrame:
+        return judgments_from_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        """Reasons why events are bad; lazy."""
+        frame, parse_text = self.table.frame, self.table.parse_text
+        return {"events": checked_events(frame, self.settings, parse_text=parse_text, originals=originals)}
+
+    def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
+        return Made(**shared)
+
+    def _lines(self, facts: Made) -> Iterator[str]:
+        rows = facts.rows
+        read = sum(rows[name] for name in ("events", "impressions", "duplicates", "rejected"))
+        yield (
+            f"events: {read:,} in the window = {rows['events']:,} graded + {rows['impressions']:,} impressions + "
+            f"{rows['duplicates']:,} repeated + {rows['rejected']:,} rejected"
+        )
+
+    def _about(self) -> Sequence[str]:
+        plan = self.settings
+        grades = ", ".join(f"{event}={grade:g}" for event, grade in plan.ranked_grades)
+        half_life = "none" if plan.half_life is None else f"{plan.half_life:g} days"
+        cost = "one shuffle, all rows of it" if plan.dedup != "none" else "one shuffle of aggregates"
+        return (
+            f"grades       {grades}; shown: {plan.impression}",
+            f"rule         {plan.rule}; half-life {half_life}; negative {plan.negative}; dedup {plan.dedup}",
+            f"window       from {plan.start or 'the first event'} until before {plan.as_of or 'the end'}",
+            f"cost         {cost}, in Spark SQL",
+        )
+
+
+class FromRatings(_Judging[RatingPlan]):
+    """Judgments of ratings."""
+
+    KIND = "ratings"
+    COUNTED = ("n_ratings", "n_zero_weight")
+
+    def _made(self) -> DataFrame:
+        return judgments_from_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        """Reasons why ratings are bad; lazy."""
+        frame, parse_text = self.table.frame, self.table.parse_text
+        return {"ratings": checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
+
+    def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
+        (agreed,) = rating_agreement(item_pairs(self.judgments, self.settings)).collect()
+        return MadeOfRatings(**shared, disputed=_total(found, "n_disputed"), agreement=agreed.asDict())
+
+    def _lines(self, facts: MadeOfRatings) -> Iterator[str]:
+        rows, agreed = facts.rows, facts.agreement
+        weightless = f"{rows['zero_weight']:,} of weight 0, " if rows["zero_weight"] else ""
+        yield f"ratings: {rows['ratings']:,} used, {weightless}{rows['rejected']:,} rejected"
+        yield f"in dispute: {facts.disputed:,}"
+        alpha = f"none ({agreed['reason']})" if agreed["alpha"] is None else f"{agreed['alpha']:.4f}"
+        behind = f"{agreed['n_ratings']:,} ratings of {agreed['n_items']:,} items"
+        yield f"agreement: Krippendorff's alpha (ordinal) {alpha}, {behind}"
+
+    def _about(self) -> Sequence[str]:
+        plan = self.settings
+        return (
+            f"rule         {plan.rule}; tie {plan.tie}; in dispute from {plan.dispute_range:g} apart",
+            "cost         one shuffle of all rows, one pass through Python workers",
+        )
