@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ndcg_spark.judgments.settings import EventColumns, EventPlan, RatingColumns, RatingPlan
     from ndcg_spark.ml import NdcgEvaluator, with_query_folds
     from ndcg_spark.reports.assembly import Report, report
-    from ndcg_spark.reports.limits import ReportLimits
+    from ndcg_spark.reports.settings import ReportLimits
     from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
     from ndcg_spark.retrieval.settings import RetrievalPlan
 
@@ -61,7 +61,7 @@ _HOMES = {
     "RatingColumns": "judgments.settings",
     "RatingPlan": "judgments.settings",
     "Report": "reports.assembly",
-    "ReportLimits": "reports.limits",
+    "ReportLimits": "reports.settings",
     "RetrievalPlan": "retrieval.settings",
     "WeightPlan": "clicks.settings",
     "RollUpPlan": "history.settings",

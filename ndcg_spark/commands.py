@@ -12,18 +12,19 @@ from ndcg_spark._version import __version__
 from ndcg_spark.jobs.command import Command, CommandGroup
 
 _WHERE = {
-    "mean-ndcg": "evaluation.command.mean_ndcg:mean_ndcg",
-    "retrieve": "retrieval.command.retrieve:retrieve",
-    "compare-runs": "comparison.command.compare_runs:compare_runs",
-    "diagnose": "diagnosis.command.diagnose:diagnose",
+    "mean-ndcg": "evaluation.command:MEAN_NDCG",
+    "explain-difference": "evaluation.command:EXPLAIN_DIFFERENCE",
+    "retrieve": "retrieval.command:RETRIEVE",
+    "compare-runs": "comparison.command:COMPARE_RUNS",
+    "diagnose": "diagnosis.command:DIAGNOSE",
     "build-judgments": "judgments.command:BUILD_JUDGMENTS",
     "position-bias": "clicks.command:POSITION_BIAS",
-    "report": "reports.command.make_report:report",
+    "report": "reports.command:REPORT",
     "business-link": "business.command:BUSINESS_LINK",
     "roll-up": "history.command:ROLL_UP",
     "flag-changes": "history.command:FLAG_CHANGES",
-    "conventions": "evaluation.command.conventions:conventions",
-    "metrics": "evaluation.command.metrics:metrics",
+    "conventions": "evaluation.listings:conventions",
+    "metrics": "evaluation.listings:metrics",
 }
 """Modules below this package, and what they call the command."""
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
-from ndcg_spark.jobs.config import SHORT
+from ndcg_spark.evaluation.command import SHORT
 from ndcg_spark.jobs.session import local_settings
 
 

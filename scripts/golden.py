@@ -39,15 +39,15 @@ from ndcg_spark.business.command import BUSINESS_LINK
 from ndcg_spark.clicks.command import ESTIMATES, JUDGMENTS, PROPENSITIES
 from ndcg_spark.commands import cli
 from ndcg_spark.comparison.api import comparison_plan
-from ndcg_spark.comparison.command.compare_config import compare_config
-from ndcg_spark.diagnosis.command.diagnose_config import nights_config, runs_config
+from ndcg_spark.comparison.command import COMPARE_RUNS
+from ndcg_spark.diagnosis.command import NIGHTS, RUNS
+from ndcg_spark.evaluation.command import EXPLAIN_DIFFERENCE, MEAN_NDCG
 from ndcg_spark.history.command import FLAG_CHANGES, ROLL_UP
 from ndcg_spark.jobs.command import request_of
-from ndcg_spark.jobs.config import job_config
 from ndcg_spark.jobs.config_file import keys_of
 from ndcg_spark.judgments.command import ANNOTATORS, EVENTS
-from ndcg_spark.reports.command.make_report_config import report_config
-from ndcg_spark.retrieval.command.retrieve_config import retrieve_config
+from ndcg_spark.reports.command import REPORT
+from ndcg_spark.retrieval.command import RETRIEVE
 from ndcg_spark.tables import slice_name
 
 WIDTH = 600
@@ -109,22 +109,11 @@ COMPARISONS: list[dict[str, Any]] = [
     {"metrics": "ndcg", "unpaired": "drop", "margin": 0.01, "alpha": 0.1},
     {"metrics": "ndcg", "convention": "default;no_relevant=skip"},
 ]
-SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "mean-ndcg": job_config,
-    "retrieve": retrieve_config,
-    "compare-runs": compare_config,
-    "diagnose nights": nights_config,
-    "diagnose runs": runs_config,
-    "build-judgments events": partial(request_of, EVENTS),
-    "build-judgments annotators": partial(request_of, ANNOTATORS),
-    "position-bias propensities": partial(request_of, PROPENSITIES),
-    "position-bias judgments": partial(request_of, JUDGMENTS),
-    "position-bias estimates": partial(request_of, ESTIMATES),
-    "report": report_config,
-    "business-link": partial(request_of, BUSINESS_LINK),
-    "roll-up": partial(request_of, ROLL_UP),
-    "flag-changes": partial(request_of, FLAG_CHANGES),
-}
+COMMANDS = (
+    MEAN_NDCG, EXPLAIN_DIFFERENCE, RETRIEVE, COMPARE_RUNS, NIGHTS, RUNS, EVENTS, ANNOTATORS, PROPENSITIES, JUDGMENTS,
+    ESTIMATES, REPORT, BUSINESS_LINK, ROLL_UP, FLAG_CHANGES,
+)  # fmt: skip
+SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(request_of, one) for one in COMMANDS}
 """What reads the options of each command."""
 RETRIEVALS: list[dict[str, Any]] = [
     {},

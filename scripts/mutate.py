@@ -194,7 +194,7 @@ TOPICS: Mapping[str, Topic] = {
             "core/redaction.py",
             "core/expressions.py",
             "core/streams.py",
-            "comparison/command/compare_choice.py",
+            "comparison/choice.py",
             "jobs/config_file.py",
             "metrics/registry.py",
         ),

@@ -14,9 +14,10 @@ from ndcg_spark.business.frames import business_link, unmatched_clicks
 from ndcg_spark.business.settings import LinkPlan, LinkSettings
 from ndcg_spark.business.tasks import FLAT_UP, LINK_COLUMNS, UP_DOWN
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
 from ndcg_spark.history.tasks.nights import series_name
-from ndcg_spark.jobs.report import MOST_SEGMENTS, show_cells, sort_key
+from ndcg_spark.jobs.printed import MOST_SEGMENTS, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
 from ndcg_spark.tables import RunPartition
 

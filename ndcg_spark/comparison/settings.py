@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
+from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_choices
 from ndcg_spark.errors import InvalidParameterError, one_of, option
-from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.evaluation.settings import EvaluationPlan, SummedMetric
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
 UNPAIRED: tuple[Unpaired, ...] = get_args(Unpaired)
@@ -69,6 +71,57 @@ class Statistics:
         check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
             raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenRuns:
+    """Which runs are compared, and over which queries.
+
+    Parameters
+    ----------
+    baseline
+        Run that the others are compared with.
+    runs
+        Runs of the table to compare, by their stored names.
+    unpaired
+        A query that only one of two runs has: the other value is 0 (`zero`), it is left out (`drop`), or the job is
+        refused (`error`).
+    cluster
+        Column whose values are independent of each other, such as the user or session; queries that share one are
+        not.
+    """
+
+    baseline: Annotated[str | None, Flag(group="Runs", metavar="NAME", shown="each run with each one before it")] = (
+        None
+    )
+    runs: Annotated[tuple[str, ...], Flag(metavar="A,B", shown="all of the table")] = ()
+    unpaired: Annotated[Unpaired | None, Flag(shown="as the convention says of missing queries")] = None
+    cluster: Annotated[str | None, Flag(group="Columns")] = None
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSettings:
+    """What `compare-runs` is asked to do.
+
+    Either `rankings` are evaluated and compared in one go, or per-query tables are compared: then `of_queries` are
+    the options of `compare` that say what they hold, and `run_column` names the column of the run.
+    """
+
+    rankings: EvaluationPlan | None
+    of_queries: Mapping[str, Any]
+    run_column: str
+    convention: Convention
+    chosen: ChosenRuns
+    statistics: Statistics
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of `compare`."""
+        chosen = {"baseline": self.chosen.baseline, "unpaired": self.chosen.unpaired, "cluster": self.chosen.cluster}
+        return {**asdict(self.statistics), **chosen, **self.of_queries}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

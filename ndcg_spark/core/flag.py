@@ -19,7 +19,8 @@ class Flag:
 
     `name` is another name for the field, `segments`; or the flag, and behind it the parameter: `from start`. `group`
     is the title in help under which it stands, as do the fields after it. `shown` is told as the default. `read`
-    makes a value of a text, and `text` a text of the default. What is `repeated` may be given several times.
+    makes a value of a text, and `text` a text of the default. What is `repeated` may be given several times; what is
+    `hidden` has no option.
     """
 
     name: str = ""
@@ -27,6 +28,7 @@ class Flag:
     metavar: str = ""
     shown: str = ""
     repeated: bool = False
+    hidden: bool = False
     read: Callable[[str], Any] | None = None
     text: Callable[[Any], str] | None = None
 

@@ -26,6 +26,8 @@ DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MAX_WEIGHT = 1e18
+MANY_REJECTED = 0.1
+"""Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
 SHOWN_FIRST = tuple(one.name for one in (NDCG, *NDCG.comes_with, *TIE_BOUNDS))
 """Metrics in the order in which summaries and pages show them, before all others."""
 PER_QUERY_COLUMNS = (
@@ -567,3 +569,11 @@ def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
     if list(cutoffs) != ordered:
         raise InvalidParameterError(f"cutoffs must rise and come once each (all last); got {cutoffs}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceSettings:
+    """Two conventions whose means are to be explained: that of the plan, and another."""
+
+    plan: EvaluationPlan
+    to: Convention

@@ -19,8 +19,6 @@ PERIODS: tuple[Period, ...] = get_args(Period)
 Independence: TypeAlias = Literal["query_day", "query", "day"]
 LONGEST_PERIOD = 31
 """Days."""
-MANY_REJECTED = 0.1
-"""Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
 COMPANIONS = tuple(one.name for one in NDCG.comes_with)
 """Metrics that every evaluation has beside NDCG; they are asked for by name."""
 

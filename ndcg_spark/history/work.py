@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.comparison.command.compare_report import difference_text, verdict_text
+from ndcg_spark.comparison.printed import difference_text, verdict_text
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.frames.night_flags import flag_changes
 from ndcg_spark.history.frames.roll_up import roll_up, roll_up_columns
@@ -20,7 +20,7 @@ from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_
 from ndcg_spark.history.settings import COMPANIONS, FlagPlan, FlagSettings, RollUpSettings, is_behind
 from ndcg_spark.history.tasks.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL
 from ndcg_spark.history.tasks.nights import series_name
-from ndcg_spark.jobs.report import interval_text, show_cells
+from ndcg_spark.jobs.printed import interval_text, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
 from ndcg_spark.tables import ManyNights, NightlySlice
 

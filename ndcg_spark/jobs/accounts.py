@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.core.failures import refusal_text
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
-from ndcg_spark.evaluation.command.duplicates import with_options
+
+REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,9 @@ class Checked(Protocol):
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by the name of their table; lazy."""
+
+    def advice(self, message: str) -> str:
+        """Say what a refusal of rows says, with the way out as users of the command line have it."""
 
 
 def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
@@ -83,7 +88,7 @@ def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
         return None
     tables = inputs.checked(originals=False) if message.startswith("bad row:") else {}
     if not tables:
-        return InputRefusedError(f"{_advice(message, inputs).rstrip('.')}. Nothing was written.")
+        return InputRefusedError(f"{inputs.advice(message).rstrip('.')}. Nothing was written.")
     found = []
     for name, rows in tables.items():
         counted = count_rows(rows)
@@ -91,8 +96,3 @@ def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
             found.append(describe_bad_rows(counted, name))
     advice = "Nothing was written; --on-invalid reject leaves such rows out."
     return InputRefusedError(f"{'; '.join(found) or message}. {advice}")
-
-
-def _advice(message: str, inputs: Checked) -> str:
-    its = getattr(inputs, "advice", None)
-    return with_options(message, inputs) if its is None else str(its(message))

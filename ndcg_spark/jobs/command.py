@@ -126,8 +126,9 @@ class Command(Generic[S]):
     settings that have no option. `sliced` says that its results are stored under `--run-date` and `--dataset`; the
     night and data set of a run that is not are those of `slice_of`, as far as settings tell. `json` is whether there
     is `--json`, and `gates` what reads `--gate`. `check` refuses settings that do not go with what else was asked.
-    `long_rows` says that Spark must weigh what it sends to workers. `read` makes settings of options, where
-    `settings_of` cannot. `work` loads the class that does it.
+    `long_rows` says that Spark must weigh what it sends to workers. `options` and `read` are its own options and the
+    settings that they give, where these do not follow from the fields. `instead` is the command that some options
+    are short for. `work` loads the class that does it.
     """
 
     name: str
@@ -146,7 +147,9 @@ class Command(Generic[S]):
     check: Callable[[Request[S]], None] = lambda request: None
     slice_of: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
     long_rows: Callable[[S], bool] = lambda settings: False
+    options: Callable[[], dict[str, list[click.Option]]] | None = None
     read: Callable[[Mapping[str, Any]], S] | None = None
+    instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda given: None
     work: Callable[[], type[Work[S]]]
 
     @property
@@ -160,7 +163,7 @@ class Command(Generic[S]):
 
     def groups(self) -> dict[str, list[click.Option]]:
         """Options by the title under which help lists them."""
-        own = options_of(self.settings, without=self.without)
+        own = options_of(self.settings, without=self.without) if self.options is None else self.options()
         return grouped(
             {"Input": []},
             *({one.group: one.options} for one in self.reads),
@@ -188,11 +191,12 @@ class Command(Generic[S]):
         )
 
     def _called(self, **given: Any) -> int:
-        request = request_of(self, given)
+        command = self.instead(given) or self
+        request = request_of(command, given)
         with needed_packages():
             from ndcg_spark.jobs.runner import run
 
-            work = self.work()
+            work = command.work()
         return run(request, work)
 
 
@@ -228,6 +232,7 @@ class Request(Generic[S]):
     run_date: date
     dataset: str
     on_invalid: str
+    spark_settings: Mapping[str, str]
     operations: Operations
 
     @property
@@ -241,11 +246,6 @@ class Request(Generic[S]):
         return self.shared.json
 
     @property
-    def spark_settings(self) -> dict[str, str]:
-        """Spark settings of a local session."""
-        return pairs_of(self.shared.conf)
-
-    @property
     def written(self) -> str:
         """What would be written, and where to, as a phrase; empty if nothing."""
         named = [one for one in (*self.command.writes, REJECTS) if one.name in self.targets]
@@ -256,8 +256,6 @@ def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
     """Check options, and put them in their places."""
     settings = command.settings_of(given)
     shared = settings_of(Shared, given)
-    if given.get("rejects") and given["on_invalid"] != "reject":
-        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
     sources = {one.name: source_of(dict(given), one.name) for one in command.reads if given[one.name] is not None}
     tables = {one.name: target_of(given, one.name) for one in command.written if not one.file}
     files = {one.name: given[one.name] for one in command.written if one.file and given[one.name] is not None}
@@ -272,9 +270,12 @@ def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
         run_date=run_date_of(given.get("run_date")),
         dataset=dataset_of(given, next(iter(sources.values()))) if command.sliced and sources else "",
         on_invalid=given.get("on_invalid") or "fail",
+        spark_settings=pairs_of(shared.conf),
         operations=operations_of(dict(given)),
     )
     command.check(request)
+    if "rejects" in request.targets and request.on_invalid != "reject":
+        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
     for name, path in files.items():
         check_file(flag_of(name), path)
     read = [(flag_of(name), source.reference) for name, source in sources.items()]

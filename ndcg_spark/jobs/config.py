@@ -10,18 +10,10 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from typing import Any
 
-from ndcg_spark.conventions import CHOICES, Convention
+from ndcg_spark.conventions import CHOICES
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.settings import (
-    EvaluationPlan,
-    cutoffs_of,
-    metrics_of,
-)
 from ndcg_spark.jobs.needed_packages import needed_packages
-from ndcg_spark.metrics import MetricAt
-from ndcg_spark.metrics.base import FIRST_SEEN
 from ndcg_spark.sources.references import guess_format, without_ending
 
 GROW, STRICT = "grow", "strict"
@@ -61,77 +53,6 @@ class Operations:
     options: dict[str, Any] = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobConfig:
-    """What one run of the main job is asked to do."""
-
-    source: Source
-    judgments: Source | None
-    items: Source | None
-    interactions: Source | None
-    plan: EvaluationPlan
-    run_date: date
-    dataset: str
-    output: Target | None
-    per_query_output: Target | None
-    rejects: Target | None
-    max_reject_fraction: float | None
-    gates: tuple[Gate, ...]
-    json_path: str | None
-    explain: bool
-    explain_difference: Convention | None
-    allow_empty: bool
-    spark_settings: dict[str, str]
-    operations: Operations
-
-    @property
-    def short_lists(self) -> bool:
-        """Whether no list is much longer than a small k, so that ten thousand rankings fit into memory."""
-        return self.plan.max_k is not None and self.plan.max_k <= SHORT
-
-
-def job_config(options: dict[str, Any]) -> JobConfig:
-    """Check options and put them in their places."""
-    plan = evaluation_plan_of(options)
-    fraction = reject_fraction_of(options)
-    source = source_of(options, "input")
-    others = {
-        name: source_of(options, name) if options[name] else None for name in ("judgments", "items", "interactions")
-    }
-    config = JobConfig(
-        source=source,
-        **others,
-        plan=plan,
-        run_date=run_date_of(options["run_date"]),
-        dataset=dataset_of(options, source),
-        output=target_of(options, "output"),
-        per_query_output=target_of(options, "per_query_output"),
-        rejects=target_of(options, "rejects"),
-        max_reject_fraction=fraction,
-        gates=tuple(Gate.parse(text, plan) for text in options["gate"]),
-        json_path=options["json"],
-        explain=options["explain"],
-        explain_difference=_parsed(options["explain_difference"]),
-        allow_empty=options["allow_empty"],
-        spark_settings=pairs_of(options["conf"]),
-        operations=operations_of(options),
-    )
-    _check_places(config)
-    return config
-
-
-def _check_places(config: JobConfig) -> None:
-    read = [("--input", config.source.reference)]
-    others = {"judgments": config.judgments, "items": config.items, "interactions": config.interactions}
-    read += [(f"--{name}", source.reference) for name, source in others.items() if source is not None]
-    written = [
-        ("--output", config.output),
-        ("--per-query-output", config.per_query_output),
-        ("--rejects", config.rejects),
-    ]
-    check_places(read, written, config.json_path)
-
-
 def check_places(
     read: Sequence[tuple[str, str]], written: Sequence[tuple[str, Target | None]], json_path: str | None
 ) -> None:
@@ -164,49 +85,6 @@ def check_file(flag: str, path: str) -> None:
             pass
     except OSError as error:
         raise InvalidParameterError(f"{flag} {path!r} cannot be written: {error.strerror}.") from error
-
-
-def reject_fraction_of(options: dict[str, Any]) -> float | None:
-    """Check the options about rejected rows that go together; return the largest share of them."""
-    fraction: float | None = options["max_reject_fraction"]
-    if fraction is not None and not 0 <= fraction <= 1:
-        raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
-    if options["rejects"] and options["on_invalid"] != "reject":
-        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
-    return fraction
-
-
-def _parsed(convention: str | None) -> Convention | None:
-    return None if convention is None else Convention.parse(convention)
-
-
-def convention_of(options: dict[str, Any]) -> Convention:
-    """Read `--convention` and the flags that change it."""
-    changes = {flag: options[flag] for flag in CONVENTION_FLAGS if options[flag] is not None}
-    return Convention.parse(options["convention"]).changed(changes)
-
-
-def evaluation_plan_of(options: dict[str, Any]) -> EvaluationPlan:
-    """Read how rankings are evaluated."""
-    from ndcg_spark.jobs.fields import settings_of
-
-    convention = convention_of(options)
-    metrics, cutoffs = asked_metrics(options)
-    ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
-    return settings_of(
-        EvaluationPlan,
-        options,
-        convention=convention,
-        cutoffs=cutoffs,
-        metrics=metrics,
-        as_of=run_date_of(options["run_date"]) if ages else None,
-    )
-
-
-def asked_metrics(options: dict[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
-    """Metrics and cutoffs of `--metrics` and `--k`."""
-    k = None if options["k"] is None else [one.strip() for one in options["k"].split(",")]
-    return metrics_of(options["metrics"], k) if options["metrics"] is not None else ((), cutoffs_of(k or 10))
 
 
 def names_of(text: str | None) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def options_of(settings: type, *, without: Collection[str] = ()) -> dict[str, li
     sentences, found = sentences_of(settings), dict[str, list[click.Option]]()
     spelling = {one.field: _flag(one) for one in settings_in(settings)}
     for one in settings_in(settings):
-        if one.field in without:
+        if one.field in without or one.flag.hidden:
             continue
         if one.is_nested:
             found = grouped(found, options_of(one.kind, without=without))
@@ -66,7 +66,7 @@ def settings_of(settings: type[S], given: Mapping[str, Any], **more: Any) -> S:
     """Make settings of what the options of `options_of` were given; `more` are fields that have no option."""
     values = dict(more)
     for one in settings_in(settings):
-        if one.field in more:
+        if one.field in more or one.flag.hidden:
             continue
         if one.is_nested:
             values[one.field] = settings_of(one.kind, given)

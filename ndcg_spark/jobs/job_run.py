@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,7 +36,7 @@ class Watched(Protocol):
     """Configuration of a job, whatever else it says."""
 
     @property
-    def spark_settings(self) -> dict[str, str]:
+    def spark_settings(self) -> Mapping[str, str]:
         """Spark settings of a local session."""
 
     @property

@@ -1,4 +1,4 @@
-"""Outputs of the main job: all of them are checked first, computed next, and made visible together at the end."""
+"""Outputs of a job: all of them are checked first, computed next, and made visible together at the end."""
 
 from __future__ import annotations
 
@@ -7,21 +7,11 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ndcg_spark.evaluation.command.metric_table import (
-    METRIC_SCHEMA,
-    REJECT_SCHEMA,
-    metric_rows,
-    per_query_rows,
-    per_query_table_schema,
-)
-from ndcg_spark.jobs.accounts import Accounts, Checked, written_rejects
-from ndcg_spark.jobs.config import JobConfig, Target
+from ndcg_spark.jobs.config import Target
 from ndcg_spark.jobs.progress import Progress
-from ndcg_spark.jobs.report import to_json
 from ndcg_spark.tables import (
     ManyNights,
     Reading,
@@ -29,7 +19,6 @@ from ndcg_spark.tables import (
     Swappable,
     canonical,
     check_output,
-    reading_of,
     refuse_inside_table,
     refuse_nested,
     refusing,
@@ -41,34 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T
 
-    from ndcg_spark.evaluation.command.inputs import Inputs
-
-
-def check_outputs(spark: SparkSession, inputs: Inputs, config: JobConfig, progress: Progress) -> None:
-    """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
-    planned: list[tuple[str, Target | None, T.StructType]] = [
-        ("--output", config.output, METRIC_SCHEMA),
-        ("--rejects", config.rejects, REJECT_SCHEMA),
-    ]
-    if config.per_query_output is not None:
-        schema = per_query_table_schema(inputs.rankings, inputs.plan)
-        planned.append(("--per-query-output", config.per_query_output, schema))
-    check_rejects(inputs, config.rejects)
-    if any(target for _, target, _ in planned) or config.json_path not in (None, "-"):
-        refuse_outputs(spark, planned, _readings(spark, inputs, config), config.json_path, progress)
-
-
-def check_rejects(inputs: Checked, target: Target | None) -> None:
-    """Raise when rows are to be kept as they came, and cannot be. Reads schemas, runs no action."""
-    if target is not None:
-        inputs.checked(originals=True)
-
 
 def refuse_outputs(
     spark: SparkSession,
     planned: Sequence[tuple[str, Target | None, T.StructType]],
     readings: list[Reading],
-    json_path: str | Sequence[str] | None,
+    files: Sequence[str],
     progress: Progress,
 ) -> None:
     """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
@@ -89,61 +56,10 @@ def refuse_outputs(
                 tell=progress.line,
             )
             readings.append(found)
-    paths = [one for one in ([json_path] if isinstance(json_path, str | None) else json_path) if one is not None]
-    for path in paths:
-        if path != "-":
-            refuse_nested(canonical(os.path.abspath(path)), path, readings)
-            with refusing(path):
-                refuse_inside_table(path)
-
-
-def _readings(spark: SparkSession, inputs: Inputs, config: JobConfig) -> list[Reading]:
-    sources = [
-        ("--input", config.source),
-        ("--judgments", config.judgments),
-        ("--items", config.items),
-        ("--interactions", config.interactions),
-    ]
-    there = [(flag, source) for flag, source in sources if source is not None]
-    return [
-        reading_of(spark, f"{flag} {source.reference!r}", source.reference, source.kind, table.frame)
-        for (flag, source), table in zip(there, inputs.tables, strict=True)
-    ]
-
-
-def write_outputs(
-    spark: SparkSession,
-    summary: list[dict[str, Any]],
-    per_query: DataFrame | None,
-    outcome: dict[str, Any],
-    inputs: Inputs,
-    accounts: Accounts | None,
-    config: JobConfig,
-    progress: Progress,
-) -> None:
-    """Write all outputs of a job, or none. Runs an action for each table, and one more for each catalog table.
-
-    `per_query` is needed where queries are to be written.
-    """
-    runs = sorted({row["run"] for row in summary})
-    without = sorted(set(runs) - {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]})
-    planned: list[Planned] = []
-    if config.rejects is not None:
-        planned.append(Planned("rejects", config.rejects, written_rejects(inputs, accounts), [""], [""]))
-    if config.per_query_output is not None and per_query is not None:
-        planned.append(
-            Planned("queries", config.per_query_output, per_query_rows(per_query, inputs.plan), runs, without)
-        )
-    if config.output is not None:
-        computed_at = datetime.now(timezone.utc).replace(microsecond=0)
-        frame = metric_rows(spark, summary, outcome, computed_at)
-        planned.append(Planned("metrics", config.output, frame, runs, []))
-    partition = RunPartition(run_date=config.run_date, dataset=config.dataset)
-    shown = [{name: value for name, value in row.items() if name != "state"} for row in outcome["metrics"]]
-    write_together(planned, partition, config.json_path, {**outcome, "metrics": shown}, progress)
-
-
-__all__ = ["REJECT_SCHEMA"]
+    for path in files:
+        refuse_nested(canonical(os.path.abspath(path)), path, readings)
+        with refusing(path):
+            refuse_inside_table(path)
 
 
 class Planned(NamedTuple):
@@ -158,17 +74,6 @@ class Planned(NamedTuple):
     runs: list[str]
     empty: list[str]
     whole: bool = False
-
-
-def write_together(
-    planned: Sequence[Planned],
-    partition: RunPartition | ManyNights,
-    json_path: str | None,
-    outcome: dict[str, Any],
-    progress: Progress,
-) -> None:
-    files = [] if json_path in (None, "-") else [("JSON", str(json_path), to_json(outcome))]
-    write_all(planned, partition, files, outcome, progress)
 
 
 def write_all(
@@ -250,10 +155,3 @@ class StagedFile:
     def close(self) -> None:
         """Remove what was not put in its place."""
         self._unfinished.unlink(missing_ok=True)
-
-
-def write_text(what: str, path: str, text: str, progress: Progress) -> None:
-    """Write a file in one step, and note it for the run log, which calls it `what`."""
-    with closing(StagedFile(path, text)) as staged:
-        swap_in([staged])
-    progress.note(outputs=[{"what": what, "reference": path}])

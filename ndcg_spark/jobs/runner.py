@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, printable, text_of
-from ndcg_spark.jobs.accounts import Accounts, account, refusal_of, written_rejects
+from ndcg_spark.jobs.accounts import REJECT_SCHEMA, Accounts, account, refusal_of, written_rejects
 from ndcg_spark.jobs.command import Request, Writes, flag_of
 from ndcg_spark.jobs.job_run import job_run
-from ndcg_spark.jobs.outputs import REJECT_SCHEMA, Planned, refuse_outputs, write_all
+from ndcg_spark.jobs.outputs import Planned, refuse_outputs, write_all
+from ndcg_spark.jobs.printed import gate_line, to_json
 from ndcg_spark.jobs.progress import Progress
-from ndcg_spark.jobs.report import gate_line, to_json
 from ndcg_spark.sources.formats import Table, read_table
 from ndcg_spark.tables import ManyNights, RunPartition, reading_of
 

@@ -42,8 +42,8 @@ from ndcg_spark.reports.building import (
     with_absent,
 )
 from ndcg_spark.reports.contents import Contents, Night, Standing, level_of
-from ndcg_spark.reports.limits import ReportLimits
 from ndcg_spark.reports.reading import Rows, Scope
+from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import counted, day, listed, metric_name, period_name, plain
 
 if TYPE_CHECKING:

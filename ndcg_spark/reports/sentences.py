@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import date, timedelta
 from statistics import NormalDist
 
-from ndcg_spark.history.settings import MANY_REJECTED, is_behind
+from ndcg_spark.evaluation.settings import MANY_REJECTED
+from ndcg_spark.history.settings import is_behind
 from ndcg_spark.reports.contents import (
     Absent,
     Accounting,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.core.flag import Flag, check_choices
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.settings import EvaluationPlan, read_segment_sets
 
 Metric: TypeAlias = Literal["cosine", "inner", "euclidean", "hamming"]
 ZeroVector: TypeAlias = Literal["bad", "zero"]
@@ -64,8 +65,8 @@ class RetrievalPlan:
     zero_vector: ZeroVector = "bad"
     run: Annotated[str, Flag(group="Output", name="run run", metavar="NAME")] = ""
     parts: Annotated[int, Flag(group="Running", metavar="N")] = 4
-    block_bytes: int = 2**25
-    held_pairs: int = 2**21
+    block_bytes: Annotated[int, Flag(hidden=True)] = 2**25
+    held_pairs: Annotated[int, Flag(hidden=True)] = 2**21
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -87,3 +88,38 @@ class RetrievalPlan:
         for name in ("parts", "block_bytes", "held_pairs", "run"):
             choices.pop(name)
         return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryColumns:
+    """Columns of the queries that say how their metrics are added up.
+
+    Parameters
+    ----------
+    segment_sets
+        Also compute means by A, and by B and C together.
+    weight
+        Weight of a query in the means.
+    confidence
+        Level of the confidence intervals.
+    """
+
+    segment_sets: Annotated[
+        tuple[tuple[str, ...], ...],
+        Flag(group="Columns", name="segments", metavar="A,B+C", read=read_segment_sets),
+    ] = ()
+    weight: str | None = None
+    confidence: Annotated[float, Flag(group="Retrieval", metavar="X")] = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrieveSettings:
+    """What `retrieve` is asked to do; the cutoffs matter in any case, the rules where the plan has labels."""
+
+    plan: RetrievalPlan
+    evaluation: EvaluationPlan
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether metrics are computed."""
+        return self.plan.labels is not None

@@ -12,8 +12,8 @@ from support.closeness import near
 from support.comparing import example_1
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
-from ndcg_spark.comparison.command.compare_choice import PER_QUERY, _of_slice
-from ndcg_spark.comparison.command.compare_config import ComparisonGate
+from ndcg_spark.comparison.choice import PER_QUERY, _of_slice
+from ndcg_spark.comparison.gates import ComparisonGate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")

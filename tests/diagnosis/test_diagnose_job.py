@@ -118,10 +118,10 @@ def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
             "there is no night '2026-02-01'",
         ),
         (("nights", "--metric-table", "M", "--before", "x", "--after", "2026-02-01"), "must be a date"),
-        (("runs",), "name the rankings to diagnose"),
+        (("runs",), "Missing option '--input'"),
         (("runs", "--input", "R", "--run", "new"), "--baseline and --run go together"),
         (("runs", "--input", "R", "--score-col", "old", "--k", "all"), "cutoffs that are numbers"),
-        (("runs", "--input", "R", "--score-col", "old", "--top", "0"), "--top must be at least 1"),
+        (("runs", "--input", "R", "--score-col", "old", "--top", "0"), "top must be at least 1; got 0"),
     ],
 )
 def test_refusals(metrics, rankings, arguments, message):

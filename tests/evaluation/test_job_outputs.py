@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +17,9 @@ from support.small_rankings import ranked
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.evaluation.frames.ranking import Ranking
 from ndcg_spark.jobs.config import check_file
-from ndcg_spark.jobs.outputs import write_text
+from ndcg_spark.jobs.outputs import write_all
 from ndcg_spark.jobs.progress import Progress
+from ndcg_spark.tables import RunPartition
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
@@ -299,13 +301,18 @@ def test_rows_that_were_kept_are_let_go_of_whatever_fails_next(spark, logs, monk
     assert [*nothing_kept, kept.isEmpty()] == [True, False, True]
 
 
+def write_json(path: Path) -> None:
+    night = RunPartition(run_date=date(2026, 1, 31), dataset="search")
+    write_all([], night, [("JSON", str(path), "{}")], {}, Progress())
+
+
 def test_what_killed_jobs_left_of_a_json_file_is_removed_after_a_while(tmp_path):
     names = ["out.json.17.unfinished", "out.json.18.unfinished", "a.out.json.17.unfinished", "out.json.x.unfinished"]
     for name in (*names, "outxjson.17.unfinished", "out.json.17.unfinished.txt"):
         (tmp_path / name).write_text("{")
         os.utime(tmp_path / name, (1e9, 1e9))
     os.utime(tmp_path / "out.json.18.unfinished")  # a job that is at work, maybe on another machine
-    write_text("JSON", str(tmp_path / "out.json"), "{}", Progress())
+    write_json(tmp_path / "out.json")
     assert sorted(os.listdir(tmp_path)) == [
         "a.out.json.17.unfinished", "out.json", "out.json.17.unfinished.txt", "out.json.18.unfinished",
         "out.json.x.unfinished", "outxjson.17.unfinished",
@@ -320,14 +327,14 @@ def test_a_text_that_does_not_fit_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OutputRefusedError, match="No space left on device"):
-        write_text("JSON", str(tmp_path / "m.json"), "{}", Progress())
+        write_json(tmp_path / "m.json")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_keeps_its_place(tmp_path):
     (tmp_path / "night.json").write_text("old")
     (tmp_path / "latest.json").symlink_to("night.json")
-    write_text("JSON", str(tmp_path / "latest.json"), "{}", Progress())
+    write_json(tmp_path / "latest.json")
     assert (tmp_path / "latest.json").is_symlink()
     assert (tmp_path / "night.json").read_text() == "{}\n"
 

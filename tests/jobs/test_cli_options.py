@@ -10,11 +10,14 @@ import pytest
 
 from ndcg_spark.conventions import CHOICES, PRESETS, Convention
 from ndcg_spark.errors import InvalidParameterError, text_of
-from ndcg_spark.evaluation.command.mean_ndcg import mean_ndcg
+from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
-from ndcg_spark.jobs.config import JobConfig, Operations, Source, Target, job_config
+from ndcg_spark.jobs.command import Request, request_of
+from ndcg_spark.jobs.config import Operations, Source, Target
 from ndcg_spark.jobs.flags import with_flags
 from ndcg_spark.main import main
+
+mean_ndcg = MEAN_NDCG.as_click()
 
 
 def parsed(*words: str) -> dict:
@@ -22,36 +25,23 @@ def parsed(*words: str) -> dict:
     return mean_ndcg.make_context("mean-ndcg", list(words), help_option_names=["-h", "--help"]).params
 
 
-def config_of(*words: str, reference: str = "in.parquet") -> JobConfig:
-    return job_config(parsed("--input", reference, *words))
+def config_of(*words: str, reference: str = "in.parquet") -> Request[EvaluationPlan]:
+    return request_of(MEAN_NDCG, parsed("--input", reference, *words))
 
 
 def test_the_defaults_are_those_of_the_specification():
-    config = config_of("--run-date", "2026-01-31")
-    assert config == JobConfig(
-        source=Source(reference="in.parquet", kind=None, options={}),
-        judgments=None,
-        items=None,
-        interactions=None,
-        plan=EvaluationPlan(
-            columns=Columns(query=("query_id",), item="item_id", score=("score",), relevance="relevance"),
-            convention=Convention(),
-            cutoffs=(10,),
-        ),
-        run_date=date(2026, 1, 31),
-        dataset="in",
-        output=None,
-        per_query_output=None,
-        rejects=None,
-        max_reject_fraction=None,
-        gates=(),
-        json_path=None,
-        explain=False,
-        explain_difference=None,
-        allow_empty=False,
-        spark_settings={},
-        operations=Operations(run_log=None, log_format="text", options={}),
+    request = config_of("--run-date", "2026-01-31")
+    assert request.settings == EvaluationPlan(
+        columns=Columns(query=("query_id",), item="item_id", score=("score",), relevance="relevance"),
+        convention=Convention(),
+        cutoffs=(10,),
     )
+    assert request.sources == {"input": Source(reference="in.parquet", kind=None, options={})}
+    assert (request.run_date, request.dataset, request.on_invalid) == (date(2026, 1, 31), "in", "fail")
+    assert (request.targets, request.files, request.gates, request.json_path) == ({}, {}, (), None)
+    assert (request.shared.explain, request.shared.allow_empty, request.spark_settings) == (False, False, {})
+    assert request.shared.max_reject_fraction is None
+    assert request.operations == Operations(run_log=None, log_format="text", options={})
 
 
 @pytest.mark.parametrize(
@@ -63,11 +53,11 @@ def test_the_defaults_are_those_of_the_specification():
         (("--k", "10,all"), False),
         (("--ties", "expected"), True),
         (("--gain", "table:0=1,1=0"), True),
-        (("--explain-difference", "sklearn"), True),
     ],
 )
 def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], short: bool) -> None:
-    assert config_of(*words).short_lists == short
+    request = config_of(*words)
+    assert request.command.long_rows(request.settings) != short
 
 
 CONTRACT = """
@@ -108,7 +98,7 @@ def test_every_option_has_help_or_lists_its_values():
     ],
 )
 def test_columns(words, name, value):
-    columns = config_of(*words).plan.columns
+    columns = config_of(*words).settings.columns
     expected = Columns(**{name: value})
     assert {field.name: getattr(columns, field.name) for field in fields(Columns)} == {
         field.name: getattr(expected, field.name) for field in fields(Columns)
@@ -131,7 +121,7 @@ def test_columns(words, name, value):
     ],
 )
 def test_choices_of_the_plan(words, name, value):
-    plan, plain = config_of(*words).plan, EvaluationPlan()
+    plan, plain = config_of(*words).settings, EvaluationPlan()
     for field in fields(EvaluationPlan):
         assert getattr(plan, field.name) == (value if field.name == name else getattr(plain, field.name))
 
@@ -139,7 +129,7 @@ def test_choices_of_the_plan(words, name, value):
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        (["--input-format", "csv", "--input-option", "sep=|", "--input-option", "q=a=b"], "source",
+        (["--input-format", "csv", "--input-option", "sep=|", "--input-option", "q=a=b"], "input",
          Source(reference="in.parquet", kind="csv", options={"sep": "|", "q": "a=b"})),
         (["--judgments", "q.txt", "--judgments-format", "trec-qrels", "--judgments-option", "a=1"], "judgments",
          Source(reference="q.txt", kind="trec-qrels", options={"a": "1"})),
@@ -161,7 +151,11 @@ def test_choices_of_the_plan(words, name, value):
     ],
 )  # fmt: skip
 def test_inputs_and_outputs(words, name, value):
-    assert getattr(config_of(*words), name) == value
+    request = config_of(*words)
+    found = {**request.sources, **request.targets}
+    for owner in (request.shared, request):
+        found |= {one: getattr(owner, one) for one in (name,) if hasattr(owner, one)}
+    assert found[name] == value
 
 
 @pytest.mark.parametrize(
@@ -212,19 +206,19 @@ def test_the_night_is_today_in_utc_when_it_is_not_named():
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets(preset):
-    assert config_of("--convention", preset, "--order-col", "at").plan.convention == PRESETS[preset]
+    assert config_of("--convention", preset, "--order-col", "at").settings.convention == PRESETS[preset]
 
 
 @pytest.mark.parametrize(("choice", "value"), [(name, value) for name, values in CHOICES.items() for value in values])
 def test_each_flag_overrides_one_choice_of_the_convention(choice, value):
     words = ["--convention", "trec_eval", "--order-col", "at", f"--{choice.replace('_', '-')}", value]
     expected = {**PRESETS["trec_eval"].differences(), choice: value}
-    assert config_of(*words).plan.convention == Convention(name="trec_eval", **expected)
+    assert config_of(*words).settings.convention == Convention(name="trec_eval", **expected)
 
 
 def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
     words = ["--convention", "default;gain=linear;ties=item_desc", "--gain", "table:0=0,1=1,2=4", "--pad-to-k", "0"]
-    convention = config_of(*words, "--discount", "table:1.25,0.63", "--k", "2").plan.convention
+    convention = config_of(*words, "--discount", "table:1.25,0.63", "--k", "2").settings.convention
     assert convention.differences() == {
         "gain": "table:0=0,1=1,2=4", "discount": "table:1.25,0.63", "ties": "item_desc", "pad_to_k": 0.0,
     }  # fmt: skip

@@ -14,9 +14,9 @@ from support.terminals import terminal
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
+from ndcg_spark.evaluation.printed import counts_line, rejected_lines, show_summary, sort_key
 from ndcg_spark.evaluation.settings import EvaluationPlan, metrics_of
-from ndcg_spark.jobs import report
-from ndcg_spark.jobs.report import counts_line, gate_line, rejected_lines, show_summary, sort_key, to_json
+from ndcg_spark.jobs.printed import MOST_SEGMENTS, gate_line, to_json
 
 
 def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=0.25):
@@ -194,9 +194,9 @@ def test_a_table_at_a_terminal(monkeypatch):
 
 
 def test_more_groups_than_a_person_reads_are_counted(capsys):
-    show_summary([row(by="shop", segment=f"{n:03d}") for n in range(report.MOST_SEGMENTS + 7)])
+    show_summary([row(by="shop", segment=f"{n:03d}") for n in range(MOST_SEGMENTS + 7)])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == report.MOST_SEGMENTS + 1
+    assert len(lines) == MOST_SEGMENTS + 1
     assert lines[-1] == "... and 7 more groups; --output and --json have all of them."
 
 
@@ -206,26 +206,21 @@ def test_an_empty_summary_prints_nothing(capsys):
 
 
 def test_the_accounts_in_a_line():
-    outcome = {
-        "rows": {"read": 1000, "evaluated": 990, "rejected": 4, "left_out": 6},
-        "queries": {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1},
-    }
-    assert counts_line(outcome) == (
+    rows = {"read": 1000, "evaluated": 990, "rejected": 4, "left_out": 6}
+    assert counts_line(rows, {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1}) == (
         "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; "
         "queries: 1,200 in the mean, 3 no relevant, 2 missing, 1 unjudged"
     )
 
 
 def test_why_rows_were_rejected_in_a_line():
-    outcome = {"rows": {"rejected_by_reason": {"nan_score": 1, "null_query": 2}}, "queries": {"lost": 1}}
-    assert rejected_lines(outcome) == ["3 rejected: nan_score 1, null_query 2; 1 query lost all its rows"]
-    outcome["judgment_rows"] = {"read": 9, "rejected": {"null_item": 1200}}
-    outcome["queries"]["lost"] = 2000
-    assert rejected_lines(outcome) == [
+    rows = {"read": 1000, "rejected_by_reason": {"nan_score": 1, "null_query": 2}}
+    assert rejected_lines(rows, {"lost": 1}) == ["3 rejected: nan_score 1, null_query 2; 1 query lost all its rows"]
+    assert rejected_lines(rows, {"lost": 2000}, {"read": 9, "rejected": {"null_item": 1200}}) == [
         "3 rejected: nan_score 1, null_query 2; 2,000 queries lost all their rows",
         "judgments: 1,200 rejected: null_item 1,200",
     ]
-    assert rejected_lines({"rows": {"rejected_by_reason": {}}, "queries": {"lost": 0}}) == []
+    assert rejected_lines({"read": 0, "rejected_by_reason": {}}, {"lost": 0}) == []
 
 
 # --- JSON

@@ -260,7 +260,7 @@ def test_credentials_are_not_in_the_traceback_of_a_crash(
         except ValueError as cause:
             raise RuntimeError("cannot connect: token=S3CRET") from cause
 
-    monkeypatch.setattr("ndcg_spark.evaluation.command.job.run_job", crash)
+    monkeypatch.setattr("ndcg_spark.jobs.runner.run", crash)
     assert main(["mean-ndcg", "--input", "x"]) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -23,7 +23,7 @@ from support.spark_rankings import since_spark
 
 from ndcg_spark import __version__
 from ndcg_spark.errors import PartlyWrittenError
-from ndcg_spark.evaluation.command import job
+from ndcg_spark.evaluation.work import MeanNdcg
 from ndcg_spark.jobs import job_run, run_log
 from ndcg_spark.jobs.config import Target
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA, RunLog
@@ -52,13 +52,13 @@ def run(place: Path, *more: object, table: str = "in.parquet") -> Any:
 
 def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something in the middle of the job."""
-    evaluate = job.evaluate_and_write
+    evaluate = MeanNdcg.run
 
-    def first_act(*arguments: Any) -> Any:
+    def first_act(work: MeanNdcg) -> Any:
         act()
-        return evaluate(*arguments)
+        return evaluate(work)
 
-    monkeypatch.setattr(job, "evaluate_and_write", first_act)
+    monkeypatch.setattr(MeanNdcg, "run", first_act)
 
 
 def test_a_run_that_succeeds(place: Path) -> None:

@@ -23,7 +23,8 @@ import pytest
 import yaml
 
 from ndcg_spark.commands import cli
-from ndcg_spark.jobs.config import job_config
+from ndcg_spark.evaluation.command import MEAN_NDCG
+from ndcg_spark.jobs.command import request_of
 from ndcg_spark.main import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -84,11 +85,11 @@ def filled(words: list[str]) -> list[str]:
 
 
 def assert_evaluates_the_night(options: dict[str, Any]) -> None:
-    config = job_config(options)
+    config = request_of(MEAN_NDCG, options)
     assert str(config.run_date) == NIGHT
-    assert config.source.reference == f"SELECT * FROM prod.rankings WHERE run_date = DATE'{NIGHT}'"
-    assert (config.dataset, config.plan.cutoffs) == ("search", (1, 3, 5, 10))
-    assert [str(target.reference) for target in (config.output, config.operations.run_log) if target] == [
+    assert config.sources["input"].reference == f"SELECT * FROM prod.rankings WHERE run_date = DATE'{NIGHT}'"
+    assert (config.dataset, config.settings.cutoffs) == ("search", (1, 3, 5, 10))
+    assert [str(target.reference) for target in (config.targets["output"], config.operations.run_log) if target] == [
         "prod.ranking_metrics", "prod.run_log",
     ]  # fmt: skip
 

@@ -12,7 +12,6 @@ import sys
 
 import pytest
 from support.source_rules import (
-    AGAINST_THE_ORDER,
     HEAVY,
     KINDS,
     LAYER_RULES,
@@ -23,15 +22,12 @@ from support.source_rules import (
     TEST_RULES,
     Source,
     classic_only_names,
-    exception_of,
     foreign_imports,
     heavy_root_imports,
     imports_of_later_kinds,
     kind_of,
     long_functions,
     misplaced_modules,
-    own_imports,
-    room_of,
     sources_in,
     unexplained_stand_ins,
     unpacked_functions,
@@ -80,16 +76,6 @@ def test_what_workers_run_loads_no_spark():
     ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     assert len(modules) > 100
     assert ended.stdout.split() == ["False"]
-
-
-def test_each_exception_to_the_order_of_rooms_is_needed():
-    found = {
-        exception_of(source.module, name)
-        for source in sources_in(f"{PACKAGE}/jobs")
-        for _, name in own_imports(source)
-        if room_of(name) < room_of(source.module)
-    }
-    assert found == AGAINST_THE_ORDER
 
 
 def test_every_public_name_is_there():
@@ -152,8 +138,8 @@ def stand_in(value: str, before: str = "") -> Source:
         ),
         pytest.param(
             imports_of_later_kinds,
-            Source("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.command.inputs import opened"),
-            id="frames command",
+            Source("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.inputs import inputs_of"),
+            id="frames work",
         ),
         pytest.param(
             imports_of_later_kinds,

@@ -21,7 +21,7 @@ TABLE = {
 }
 RUN = {"baseline", "runs", "run", "production"}
 METRIC = {"metrics", "metric", "gate"}
-CONVENTION = {"convention", "explain_difference"}
+CONVENTION = {"convention", "explain_difference", "to"}
 NIGHT = {"before", "after"}
 CONFIGURATION = {"config_hash"}
 NEW = {

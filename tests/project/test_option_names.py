@@ -19,6 +19,7 @@ from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.jobs.flags import flag_of
+from ndcg_spark.reports.settings import ReportSettings
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 """Flags of Spark and of pip."""
@@ -53,7 +54,9 @@ def texts_in(source: Source) -> Iterator[ast.Constant]:
             yield node
 
 
-OF_COMMANDS = re.compile(rf"{PACKAGE}\.(main|commands|jobs|\w+\.(command|work|printed|metric_rows))\b")
+OF_COMMANDS = re.compile(
+    rf"{PACKAGE}\.(main|commands|jobs|\w+\.(command|work|printed|options|inputs|metric_rows|choice))\b"
+)
 
 
 def flags_named(source: Source) -> list[str]:
@@ -78,7 +81,8 @@ def options_named(source: Source) -> list[str]:
 def arguments_of_python() -> set[str]:
     public = [getattr(package, name) for package in (ndcg_spark, tables) for name in package.__all__]
     called = [one for one in public if inspect.isfunction(one) or is_dataclass(one)]
-    return {name for one in called for name in inspect.signature(one).parameters} | {*OPTIONS}
+    of_jobs = [ReportSettings]  # what only a job reads: files
+    return {name for one in [*called, *of_jobs] for name in inspect.signature(one).parameters} | {*OPTIONS}
 
 
 NAMED = sorted({name for source in sources_in(PACKAGE) for name in options_named(source)})

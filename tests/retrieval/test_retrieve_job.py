@@ -13,7 +13,6 @@ from support.main_job import Ended, assert_refused, done, files_below, stored_ro
 from support.retrieval import ITEMS_178, QUERY_178
 
 from ndcg_spark.main import main
-from ndcg_spark.retrieval.command.retrieve import GROUPS, retrieve
 
 TYPES = {"code": pa.binary(), "labels": pa.list_(pa.int32()), "vector": pa.list_(pa.float64())}
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "codes")
@@ -139,19 +138,3 @@ def test_options_that_cannot_be_met_are_refused(codes_178, tmp_path, monkeypatch
     filled = [one.format(items=tmp_path / "items.parquet") for one in options]
     assert_refused(run(*codes_178, *filled), named)
     assert files_below(tmp_path) == before
-
-
-# ---------------------------------------------------------------------------------------------------------- help
-
-
-def test_every_option_is_in_one_group_and_has_a_sentence():
-    grouped = [option for options in GROUPS.values() for option in options]
-    assert sorted(one.name for one in grouped) == sorted({one.name for one in retrieve.params})
-    assert [one.name for one in grouped if len(one.help.split()) < 3 or not one.help[0].isupper()] == []
-
-
-def test_the_help_shows_the_groups():
-    ended = run("--help")
-    assert ended.code == 0
-    shown = " ".join(ended.out.split())
-    assert [title for title in GROUPS if f"{title}: --" not in shown] == []

@@ -35,13 +35,6 @@ ROOMS = (
     "_version",
 )  # fmt: skip
 """Top to bottom: each imports itself and what stands behind it. A room that is not among them has to get a place."""
-AGAINST_THE_ORDER = frozenset({
-    ("jobs.accounts", "evaluation.command.duplicates"),
-    ("jobs.config", "evaluation.gates"), ("jobs.config", "evaluation.settings"),
-    ("jobs.outputs", "evaluation.command.inputs"), ("jobs.outputs", "evaluation.command.metric_table"),
-    ("jobs.report", "evaluation.settings"), ("jobs.report", "history.settings"),
-})  # fmt: skip
-"""What `jobs` imports of rooms above it, until a job is data: the module there, and the one above."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +53,8 @@ KINDS = (
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.convention", "conventions.forms", "conventions.presets",
-            "conventions.words", "core.choices", "core.flag", "core.redaction", "errors", "metrics.[!k]*",
-            "sources.references", "_version",
+            "conventions.words", "core.choices", "core.flag", "core.redaction", "errors", "evaluation.gates",
+            "metrics.[!k]*", "sources.references", "_version",
         ),
         frozenset(),
     ),
@@ -192,14 +185,9 @@ def upward_imports(source: Source) -> list[str]:
         room = room_of(name) if "." in name else None
         if room is None:
             findings.append(f"{source.module}:{line} imports {name}, which is a name of the package, not of a room")
-        elif own is not None and room < own and exception_of(source.module, name) not in AGAINST_THE_ORDER:
+        elif own is not None and room < own:
             findings.append(f"{source.module}:{line} imports {name}, which is in a room above")
     return findings
-
-
-def exception_of(module: str, imported: str) -> tuple[str, str]:
-    """How `AGAINST_THE_ORDER` writes an import."""
-    return module.removeprefix(f"{PACKAGE}."), imported.removeprefix(f"{PACKAGE}.")
 
 
 def imports_of_later_kinds(source: Source) -> list[str]:

@@ -13,9 +13,10 @@ from ndcg_spark.business.tasks import LINK_COLUMNS
 from ndcg_spark.clicks.frames.estimates import _ESTIMATES
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.evaluation.command.metric_table import METRIC_SCHEMA, REJECT_SCHEMA
+from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA
 from ndcg_spark.history.frames.roll_up import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
 from ndcg_spark.history.tasks.night_flags import FLAG_COLUMNS
+from ndcg_spark.jobs.accounts import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import read_table
 from ndcg_spark.tables.growth import Grown, Growth, kind_of

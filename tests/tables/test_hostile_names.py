@@ -46,7 +46,7 @@ from ndcg_spark import (
 )
 from ndcg_spark.core.expressions import sql_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError, one_line
-from ndcg_spark.jobs.report import show_summary
+from ndcg_spark.evaluation.printed import show_summary
 from ndcg_spark.tables import RunPartition, check_output, replace_partition
 
 LONG = 10_000

@@ -1,4 +1,4 @@
-"""Which runs of per-query tables are compared, and whether their queries weigh. Everything here runs actions."""
+"""Which runs of per-query tables are compared, and whether their queries weigh. It runs actions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.comparison.command.compare_config import CompareConfig
 from ndcg_spark.comparison.frames import runs_in
+from ndcg_spark.comparison.settings import CompareSettings
 from ndcg_spark.core.expressions import named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 
@@ -31,7 +31,9 @@ class Chosen:
     weight: str | None
 
 
-def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
+def choose_runs(
+    frames: Sequence[DataFrame], settings: CompareSettings, *, night: date | None, dataset: str | None
+) -> Chosen:
     """Choose the runs to compare among those that per-query tables have.
 
     The table of the baseline is the second of `frames`, if it has one. Refused are runs that the tables do not have,
@@ -40,18 +42,23 @@ def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
     Spark cost: a scan of the columns `run` and `weight` of each table, and one of `run_date` and `dataset`, if there.
     """
     frame, *others = frames
-    frame = _of_slice(frame, PER_QUERY, {"run_date": config.night, "dataset": config.asked_dataset})
+    frame = _of_slice(frame, PER_QUERY, {"run_date": night, "dataset": dataset})
     if not others:
-        require_column(frame, config.run_column, option("run"), "per-query table")
-        table, held = _listed(frame, config.run_column, "")
-        names = config.runs or tuple(held)
-        _require([*names, *([] if config.baseline is None else [config.baseline])], held, PER_QUERY, config.night)
-        return Chosen(runs=table, names=names, weight=_weight(config, {run: held[run] for run in names}))
-    baseline, (its_rows, has_weight) = str(config.baseline), _baseline(others[0], config)
-    asked = tuple(run for run in config.runs or () if run != baseline) or config.runs or ()
-    table, held = _listed(frame, config.run_column, asked[0] if len(asked) == 1 else "")
+        require_column(frame, settings.run_column, option("run"), "per-query table")
+        table, held = _listed(frame, settings.run_column, "")
+        names = settings.chosen.runs or tuple(held)
+        _require(
+            [*names, *([] if settings.chosen.baseline is None else [settings.chosen.baseline])],
+            held,
+            PER_QUERY,
+            night,
+        )
+        return Chosen(runs=table, names=names, weight=_weight(settings, {run: held[run] for run in names}))
+    baseline, (its_rows, has_weight) = str(settings.chosen.baseline), _baseline(others[0], settings, dataset)
+    asked = tuple(run for run in settings.chosen.runs or () if run != baseline) or settings.chosen.runs or ()
+    table, held = _listed(frame, settings.run_column, asked[0] if len(asked) == 1 else "")
     names = asked or tuple(held)
-    _require(names, held, PER_QUERY, config.night)
+    _require(names, held, PER_QUERY, night)
     if baseline in names:
         raise InvalidParameterError(
             f"{PER_QUERY} has a run {baseline!r}, too, which is the name of the baseline; choose other runs by "
@@ -59,7 +66,7 @@ def choose_runs(frames: Sequence[DataFrame], config: CompareConfig) -> Chosen:
         )
     runs = {baseline: its_rows, **{run: table.where(named("run") == run) for run in names}}
     weighted = {baseline: has_weight, **{run: held[run] for run in names}}
-    return Chosen(runs=runs, names=None, weight=_weight(config, weighted))
+    return Chosen(runs=runs, names=None, weight=_weight(settings, weighted))
 
 
 def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -> DataFrame:
@@ -93,16 +100,16 @@ def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, di
     return table, runs_in(table)
 
 
-def _baseline(frame: DataFrame, config: CompareConfig) -> tuple[DataFrame, bool]:
+def _baseline(frame: DataFrame, settings: CompareSettings, dataset: str | None) -> tuple[DataFrame, bool]:
     """Rows of the baseline in a table of its own, and whether they have weights."""
     # Its night is seldom that of the results.
-    frame = _of_slice(frame, BASELINE, {"run_date": None, "dataset": config.asked_dataset})
-    table, held = _listed(frame, config.run_column, "")
+    frame = _of_slice(frame, BASELINE, {"run_date": None, "dataset": dataset})
+    table, held = _listed(frame, settings.run_column, "")
     if not held:
         raise InputRefusedError(f"{BASELINE} has no rows; is the night in it?")
     if len(held) == 1:
         return table, next(iter(held.values()))
-    name = str(config.baseline)
+    name = str(settings.chosen.baseline)
     if name not in held:
         raise InputRefusedError(
             f"{BASELINE} has several runs, {_listing(held)}; name one of them by --baseline, or choose its rows by a "
@@ -122,9 +129,9 @@ def _require(names: Sequence[str], held: Mapping[str, bool], flag: str, night: d
         )
 
 
-def _weight(config: CompareConfig, weighted: Mapping[str, bool]) -> str | None:
+def _weight(settings: CompareSettings, weighted: Mapping[str, bool]) -> str | None:
     """Column of the weights: the one that was named, or the stored one if the runs have it."""
-    asked: str | None = config.options["weight"]
+    asked: str | None = settings.of_queries["weight"]
     if asked is not None or all(weighted.values()):
         return asked
     if any(weighted.values()):

@@ -8,10 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ndcg_spark.diagnosis.command.diagnose_config import NightsConfig, RunsConfig
+from ndcg_spark.diagnosis.settings import ChangeSettings, ShiftSettings
 from ndcg_spark.errors import printable
-from ndcg_spark.jobs.cells import cell
-from ndcg_spark.jobs.report import MOST_SEGMENTS
+from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 
 WIDTH = 118
 """Of tables in a log, where no terminal says how wide it is."""
@@ -23,13 +22,15 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=WIDTH)
 
 
-def show_shifts(rows: list[dict[str, Any]], config: NightsConfig) -> None:
+def show_shifts(rows: list[dict[str, Any]], settings: ShiftSettings) -> None:
     """Print the shifts of segments between two nights: a table for each mean, whose total comes first in `rows`."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
     for (run, metric, k, by), its in groups.items():
-        title = f"{metric}@{_cutoff(k)} by {by}, {config.before} to {config.after}" + (f", run {run}" if run else "")
+        title = f"{metric}@{_cutoff(k)} by {by}, {settings.before} to {settings.after}" + (
+            f", run {run}" if run else ""
+        )
         table = Table(title=cell(title))
         table.add_column(cell(by))
         for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
@@ -68,17 +69,17 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
             print(f"NDCG@{k} by rank{named}: {'  '.join(map(_number, ranks))}")
 
 
-def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], config: RunsConfig) -> None:
+def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: ChangeSettings) -> None:
     """Print the queries that changed most, sorted rows of `changed_queries`, with both lists side by side."""
     for change in ("lost", "gained"):
         its = [row for row in queries if row["change"] == change]
         if not its:
-            print(printable(f"No query {change} from {config.baseline} to {config.run}."))
+            print(printable(f"No query {change} from {chosen.baseline} to {chosen.run}."))
             continue
-        table = Table(title=cell(f"queries that {change} most from {config.baseline} to {config.run}"))
+        table = Table(title=cell(f"queries that {change} most from {chosen.baseline} to {chosen.run}"))
         for name in ("query", "change"):
             table.add_column(name)
-        for run in (config.baseline, config.run):
+        for run in (chosen.baseline, chosen.run):
             table.add_column(cell(f"{run}: item (relevance)"), overflow="fold")
         for row in its:
             query = ", ".join(str(row[name]) for name in keys)

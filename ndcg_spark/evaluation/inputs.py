@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
+from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.canonical import array_rows, judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
-from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
+from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differing_columns, other_columns
 from ndcg_spark.evaluation.settings import EvaluationPlan
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
+from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS, WHICH_COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.jobs.config import Source
 from ndcg_spark.metrics.normalized_gain import GAINS
-from ndcg_spark.sources.formats import Table, read_table
+from ndcg_spark.sources.formats import Table
 
-
-class Asked(Protocol):
-    """What a job is asked to rank."""
-
-    @property
-    def source(self) -> Source:
-        """The main table."""
-
-    @property
-    def judgments(self) -> Source | None:
-        """Relevances, if they are a table of their own."""
-
-    @property
-    def plan(self) -> EvaluationPlan:
-        """How it is evaluated."""
+_QUERY = re.compile(r"^an item comes twice in the [a-z ]+ of query (.*)\.$|^item .* comes \d+ times in query (.*)\.$")
+_WHICH = "--duplicates best, or first with --order-col"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,17 +94,12 @@ class Inputs:
         return found
 
 
-def read_inputs(
-    spark: SparkSession, config: Asked, *, items: Source | None = None, interactions: Source | None = None
-) -> Inputs:
-    """Open the tables of a job. Reads schemas, runs no action.
+def inputs_of(tables: Mapping[str, Table], plan: EvaluationPlan, reference: str) -> Inputs:
+    """Fit a plan to opened tables, of which the input lies at `reference`. Reads schemas, runs no action.
 
     A `rank` column is used when no rank column was named, there is one, and there is no score.
     """
-    table = _read(spark, config.source)
-    others = {"judgments": config.judgments, "items": items, "interactions": interactions}
-    found = {name: _read(spark, source) if source else None for name, source in others.items()}
-    plan = config.plan
+    table = tables["input"]
     names = table.frame.columns
     has_score = any(name in names for name in plan.columns.score)
     if (
@@ -123,13 +108,38 @@ def read_inputs(
         and {"k", *(one.column for one in GAINS), "status"} <= set(names)
     ):
         raise InputRefusedError(
-            f"--input {config.source.reference!r} is a per-query table (metrics of queries), not rankings; "
-            "compare-runs reads it by --per-query."
+            f"--input {reference!r} is a per-query table (metrics of queries), not rankings; compare-runs reads it "
+            "by --per-query."
         )
     if plan.columns.rank is None and "rank" in names and not has_score:
         plan = replace(plan, columns=replace(plan.columns, rank="rank"))
-    return Inputs(table=table, plan=plan, **found)
+    others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
+    return Inputs(table=table, plan=plan, **others)
 
 
-def _read(spark: SparkSession, source: Source) -> Table:
-    return read_table(spark, source.reference, source.kind, source.options)
+def with_options(message: str, inputs: Inputs) -> str:
+    """Spell the advice on an item that comes twice in options, and name the columns that may tell rankers apart.
+
+    Another message is returned as it is. Where one asks for the ranker, the main table is looked at: an action, a
+    scan for the rows of the query.
+    """
+    what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
+    if not asked:
+        return message.replace(WHICH_COUNTS, _WHICH)
+    columns = _columns(what, inputs)
+    which = f"remove it, or say which counts: {_WHICH}."
+    if columns is None:
+        return f"{what} {which.capitalize()}"
+    named = " or ".join(f"--run-col {name}" for name in columns[:3]) or "--run-col"
+    return f"{what} {SEVERAL_RANKERS} Then name the column that tells them apart: {named}. Else {which}"
+
+
+def _columns(what: str, inputs: Inputs) -> Sequence[str] | None:
+    """Columns in which the rows differ, or that are not used if the rows are not found; None if no column differs."""
+    frame, plan, found = inputs.table.frame, inputs.plan, _QUERY.match(what)
+    if found:
+        with suppress(*SPARK_ERRORS):  # the refusal matters more
+            differing = differing_columns(frame, plan, found[1] or found[2])
+            if differing is not None:
+                return differing or None
+    return other_columns(frame, plan)

@@ -12,8 +12,7 @@ from rich.text import Text
 from ndcg_spark.comparison.settings import ComparisonPlan
 from ndcg_spark.core.student import upper_p
 from ndcg_spark.errors import printable
-from ndcg_spark.jobs.cells import cell
-from ndcg_spark.jobs.report import MOST_SEGMENTS
+from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 
 _COLOURS = {"better": "green", "worse": "red"}
 

@@ -1,23 +1,22 @@
-"""What a person reads: a short table at a terminal, plain lines in a log; and the JSON for programs."""
+"""What a person reads of an evaluation: a short table at a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ndcg_spark.errors import json_printable, printable
-from ndcg_spark.evaluation.settings import SHOWN_FIRST
-from ndcg_spark.history.settings import MANY_REJECTED
-from ndcg_spark.jobs.cells import cell
+from ndcg_spark.errors import printable
+from ndcg_spark.evaluation.settings import MANY_REJECTED, SHOWN_FIRST
+from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell, interval_text
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
 
-MOST_SEGMENTS = 30
 NEARLY_CONSTANT = 0.5
 
 
@@ -85,33 +84,6 @@ def _cutoff(k: int | None) -> str:
     return "all" if k is None else str(k)
 
 
-def interval_text(row: dict[str, Any]) -> str:
-    """Mean and half of its interval, as text."""
-    if row["value"] is None:
-        return "-"
-    if row["ci_high"] is None:
-        return f"{row['value']:.4f}"
-    return f"{row['value']:.4f} ± {(row['ci_high'] - row['ci_low']) / 2:.4f}"
-
-
-def show_cells(title: str, rows: list[dict[str, str]]) -> None:
-    """Print rows of named texts: a table at a terminal, else a line each.
-
-    All rows have the same names; the first two texts stand without theirs in a line.
-    """
-    if not sys.stdout.isatty():
-        for row in rows:
-            first, second, *others = row.items()
-            print(printable("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)])))
-        return
-    table = Table(title=cell(title))
-    for name in rows[0] if rows else ():
-        table.add_column(cell(name))
-    for row in rows:
-        table.add_row(*map(cell, row.values()))
-    Console().print(table)
-
-
 def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Overall rows, one a run, by which rows and queries are counted: at the largest cutoff of a metric.
 
@@ -125,9 +97,8 @@ def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def counts_line(outcome: dict[str, Any]) -> str:
+def counts_line(rows: Mapping[str, Any], queries: Mapping[str, int]) -> str:
     """Say what became of rows and queries, in a line."""
-    rows, queries = outcome["rows"], outcome["queries"]
     parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
     parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
     counted = [f"{queries['in_mean']:,} in the mean"]
@@ -136,24 +107,19 @@ def counts_line(outcome: dict[str, Any]) -> str:
     return f"{' + '.join(parts)}; queries: {', '.join(counted)}"
 
 
-def gate_line(gate: Mapping[str, Any], who: str) -> str:
-    """Say whether a gate is met, by whom (empty: by one ranker without a name) and with what value."""
-    value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
-    about = f"{who}: {value}" if who else value
-    return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
-
-
-def rejected_lines(outcome: dict[str, Any]) -> list[str]:
+def rejected_lines(
+    rows: Mapping[str, Any], queries: Mapping[str, int], judgment_rows: Mapping[str, Any] | None = None
+) -> list[str]:
     """Say why rows were rejected, and how many queries lost all of theirs, in a line for each table.
 
     Empty where no row was rejected. The last line says if many were.
     """
-    lost = outcome["queries"]["lost"]
-    queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
-    tables = [("", outcome["rows"]["rejected_by_reason"], queries)]
-    tables.append(("judgments: ", outcome.get("judgment_rows", {}).get("rejected", {}), ""))
+    lost = queries["lost"]
+    of_queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
+    tables = [("", rows["rejected_by_reason"], of_queries)]
+    tables.append(("judgments: ", (judgment_rows or {}).get("rejected", {}), ""))
     found = [f"{table}{reasons_text(reasons)}{rest}" for table, reasons, rest in tables if reasons]
-    n_rejected, read = sum(outcome["rows"]["rejected_by_reason"].values()), outcome["rows"].get("read", 0)
+    n_rejected, read = sum(rows["rejected_by_reason"].values()), rows.get("read", 0)
     if read and (share := n_rejected / read) >= MANY_REJECTED:
         found.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses a night with so many")
     return found
@@ -176,6 +142,31 @@ def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def to_json(outcome: dict[str, Any]) -> str:
-    """Write an outcome as one line of JSON."""
-    return json_printable(json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str))
+def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
+    """Print how a gap between two conventions comes about: its steps, by run, and queries that carry most of it."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for run, rows in groupby(steps, key=lambda row: row["run"]):
+        found = list(rows)
+        table = Table(title=cell(f"run {run}") if run else None, box=box.SIMPLE)
+        for name in ("part", "from", "to"):
+            table.add_column(name)
+        for name in ("mean NDCG", "contribution", "queries"):
+            table.add_column(name, justify="right")
+        for row in found:
+            cells = [cell(one) for one in (row["part"] or "(start)", row["before"], row["after"])]
+            table.add_row(*cells, _number(row["value"]), _number(row["contribution"]), str(row["n_queries"]))
+        console.print(table)
+        if found[0]["value"] is not None and found[-1]["value"] is not None:
+            print(f"gap {found[-1]['value'] - found[0]['value']:+.6f}")
+    print("queries that carry most of it:")
+    for query in queries:
+        named = ", ".join(f"{k}={v}" for k, v in query.items() if k not in _QUERY_VALUES and v != "")
+        values = f"{_number(query['value_a'])} -> {_number(query['value_b'])}"
+        print(printable(f"  {named}: {values}, {query['contribution']:+.6f} of the gap"))
+
+
+_QUERY_VALUES = ("value_a", "value_b", "contribution")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6f}"

@@ -23,7 +23,6 @@ METRIC_SCHEMA = T.StructType(
         T.StructField("computed_at", T.TimestampType()),
     ]
 )
-REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
 _ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED)
 
 
@@ -32,15 +31,13 @@ def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.Struc
     return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _for_sums(plan)])
 
 
-def metric_rows(
-    spark: SparkSession, summary: list[dict[str, Any]], outcome: dict[str, Any], computed_at: datetime
-) -> DataFrame:
-    """Summary rows with what they were computed from, in one partition; lazy."""
+def metric_rows(spark: SparkSession, summary: list[dict[str, Any]], facts: Any, computed_at: datetime) -> DataFrame:
+    """Summary rows with what they were computed from, which facts say under the same names; one partition, lazy."""
     names = SUMMARY_SCHEMA.fieldNames()
     values = [tuple(row[name] for name in names) for row in summary]
     frame = spark.createDataFrame(values, SUMMARY_SCHEMA)
     for name in PROVENANCE:
-        frame = frame.withColumn(name, F.lit(outcome[name]))
+        frame = frame.withColumn(name, F.lit(getattr(facts, name)))
     stamped = frame.withColumn("computed_at", F.lit(computed_at).cast(T.TimestampType()))
     return stamped.coalesce(1)
 

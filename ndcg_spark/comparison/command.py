@@ -1,0 +1,141 @@
+"""The command that compares runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ndcg_spark.comparison.gates import ComparisonGate
+from ndcg_spark.comparison.settings import ChosenRuns, CompareSettings, Statistics
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.options import JUDGMENTS, convention_of, evaluation_of, evaluation_options, rankings
+from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
+from ndcg_spark.jobs.config import names_of
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.comparison.work import CompareRuns
+
+_LEFT_OUT = ("tie_bounds", "confidence")
+"""Of an evaluation: the level of intervals is `--alpha` here."""
+_OF_QUERIES = frozenset((
+    "query_col", "run_col", "segment_cols", "weight_col", "k", "metrics", "convention", "ideal", "no_relevant",
+    "missing_query",
+))  # fmt: skip
+"""Options of an evaluation that say what is compared of queries, however these were evaluated."""
+
+
+def _options() -> dict[str, list[click.Option]]:
+    chosen = options_of(ChosenRuns)
+    evaluation = evaluation_options(without=_LEFT_OUT)
+    return grouped(
+        {"Runs": chosen["Runs"], "Columns": evaluation["Columns"] + chosen["Columns"]},
+        options_of(Statistics),
+        {title: its for title, its in evaluation.items() if title != "Columns"},
+    )
+
+
+def _settings(given: Mapping[str, Any]) -> CompareSettings:
+    chosen, statistics = settings_of(ChosenRuns, given), settings_of(Statistics, given)
+    of_queries: dict[str, Any] = {"segments": names_of(given["segment_cols"])}
+    if given["input"] is None:
+        k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
+        of_queries |= {"query": names_of(given["query_col"]), "weight": given["weight_col"]}
+        of_queries |= {"metrics": given["metrics"], "k": k}
+    return CompareSettings(
+        rankings=None if given["input"] is None else _rankings(given, chosen.cluster, 1 - statistics.alpha),
+        of_queries=of_queries,
+        run_column=given["run_col"] or "run",
+        convention=convention_of(given),
+        chosen=chosen,
+        statistics=statistics,
+    )
+
+
+def _rankings(given: Mapping[str, Any], cluster: str | None, confidence: float) -> EvaluationPlan:
+    plan = evaluation_of({**given, "confidence": confidence})
+    if cluster is not None and cluster not in (*plan.segment_columns, *plan.columns.query):
+        plan = replace(plan, segment_sets=(*plan.segment_sets, (cluster,)))  # so that results carry it
+    return plan
+
+
+def _check(request: Request[CompareSettings]) -> None:
+    sources = request.sources
+    if ("input" in sources) == ("per_query" in sources):
+        raise InvalidParameterError("name what to compare: either --input (rankings) or --per-query (their metrics).")
+    if "per_query" in sources:
+        _refuse_of_rankings()
+    alone = "per_query" not in sources or request.settings.chosen.baseline is None
+    if "baseline_per_query" in sources and alone:
+        raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
+
+
+def _refuse_of_rankings() -> None:
+    """Refuse options of the command line that say how rankings are evaluated: those of per-query tables have been.
+
+    A file for --config may have them, as it serves other commands, too.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    about = {one.name for options in evaluation_options(without=_LEFT_OUT).values() for one in options}
+    about |= {"judgments", "judgments_format", "judgments_option", "input_format", "input_option"}
+    about |= {"rejects", "rejects_format", "max_reject_fraction"}
+    for one in context.command.params:
+        name = str(one.name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if name in about - _OF_QUERIES and given:
+            raise InvalidParameterError(
+                f"{one.opts[0]} is about rankings, and the queries of --per-query have been evaluated; leave it out."
+            )
+
+
+def _work() -> type[CompareRuns]:
+    from ndcg_spark.comparison.work import CompareRuns
+    from ndcg_spark.core.student import require_scipy
+
+    require_scipy()
+    return CompareRuns
+
+
+COMPARE_RUNS = Command(
+    name="compare-runs",
+    about="""
+    Compare runs: is one really better than another, where, and by how much.
+
+    Compares runs over the same queries, per segment, metric and k: difference, interval, lift, tests by t, sign flips
+    and bootstrap, adjusted for their number. The input is rankings of several runs (a run column or several score
+    columns), or metrics of every query that were written before. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
+    """,
+    settings=CompareSettings,
+    options=_options,
+    read=_settings,
+    reads=(
+        rankings("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
+        JUDGMENTS,
+        Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them, "
+              "instead of rankings. Their stored weights are used; --weight-col '' turns them off.", required=False),
+        Reads(name="baseline_per_query", about="Metrics of every query of the baseline, if they are in a table of "
+              "their own. --baseline names it in the result.", required=False),
+    ),
+    writes=(
+        Writes(name="output", holds="comparison", about="Comparison table to write: a folder or a catalog table."),
+    ),
+    sliced=True,
+    rejects=True,
+    explains=True,
+    gates=Gates(
+        example="ndcg@10.ci_low>-0.002",
+        about="a column of the rows over all queries",
+        read=lambda text, settings: ComparisonGate.parse(text),
+    ),
+    check=_check,
+    work=_work,
+)  # fmt: skip

@@ -1,0 +1,88 @@
+"""The commands that say why a mean moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ndcg_spark.diagnosis.settings import ChangeSettings, RunSettings, ShiftSettings
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings
+from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.diagnosis.work import DiagnoseNights, DiagnoseRuns
+
+
+def _nights() -> type[DiagnoseNights]:
+    from ndcg_spark.diagnosis.work import DiagnoseNights
+
+    return DiagnoseNights
+
+
+NIGHTS = Command(
+    name="diagnose nights",
+    short="Between two nights.",
+    about="""
+    Divide the change of a mean between two nights into mix and within.
+
+    Mix: segments have other shares of the queries. Within: the means of segments changed. Both come from the sums in
+    the metric table; no ranking is read. They add up to the change.
+
+    Exit codes: 0 done, 2 refused input or options, 130 interrupted.
+    """,
+    settings=ShiftSettings,
+    reads=(Reads(name="metric_table", about="Metric table, as --output of mean-ndcg writes it."),),
+    slice_of=lambda settings: (settings.after, settings.dataset or ""),
+    work=_nights,
+)
+
+
+def _run_options() -> dict[str, list[click.Option]]:
+    return grouped(options_of(ChangeSettings), evaluation_options(without=("tie_bounds", "confidence", "metrics")))
+
+
+def _run_settings(given: Mapping[str, Any]) -> RunSettings:
+    return RunSettings(plan=evaluation_of(given), chosen=settings_of(ChangeSettings, given))
+
+
+def _check_runs(request: Request[RunSettings]) -> None:
+    chosen = request.settings.chosen
+    if (chosen.baseline is None) != (chosen.run is None):
+        raise InvalidParameterError("--baseline and --run go together: they name the two runs whose queries changed.")
+
+
+def _runs() -> type[DiagnoseRuns]:
+    from ndcg_spark.diagnosis.work import DiagnoseRuns
+
+    return DiagnoseRuns
+
+
+RUNS = Command(
+    name="diagnose runs",
+    short="Of one run, or between two.",
+    about="""
+    Say what runs lose against the ideal, and which queries changed most between two of them.
+
+    What NDCG lacks to 1 is lost because items were not retrieved, or because they were ranked too low; both add up.
+    With --baseline and --run, the queries that gained and lost most are listed with both lists side by side.
+
+    Exit codes: 0 done, 2 refused input or options, 130 interrupted.
+    """,
+    settings=RunSettings,
+    options=_run_options,
+    read=_run_settings,
+    reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
+    explains=True,
+    check=_check_runs,
+    work=_runs,
+)
+
+DIAGNOSE = CommandGroup(
+    name="diagnose",
+    about="Find out why a mean moved, between nights or between runs.",
+    commands=(NIGHTS, RUNS),
+)

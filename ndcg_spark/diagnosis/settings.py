@@ -1,0 +1,92 @@
+"""What is asked of a diagnosis: frozen, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated
+
+from ndcg_spark.core.flag import Flag
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.gates import name_and_cutoff
+from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftSettings:
+    """Which means of which two nights are held against each other.
+
+    Parameters
+    ----------
+    before
+        Night whose mean the change starts from.
+    after
+        Night whose mean is to be explained.
+    dataset
+        Data set whose rows are taken.
+    runs
+        Names of the runs to explain.
+    metric
+        Metric, such as ndcg@10; without @ at all cutoffs.
+    segments
+        Segment columns to explain the change by.
+    """
+
+    before: Annotated[date, Flag(group="Input")]
+    after: date
+    dataset: Annotated[str | None, Flag(metavar="NAME", shown="all there are")] = None
+    runs: Annotated[tuple[str, ...], Flag(metavar="A,B", shown="all there are")] = ()
+    metric: Annotated[str, Flag(metavar="NAME")] = "ndcg"
+    segments: Annotated[tuple[str, ...], Flag(metavar="A,B+C", shown="all there are")] = ()
+
+    def __post_init__(self) -> None:
+        if self.before == self.after:
+            raise InvalidParameterError(f"before and after are both {self.before}; name two nights.")
+        name_and_cutoff(self.metric, self.metric)
+
+    @property
+    def name(self) -> str:
+        """Name of the metric, without its cutoff."""
+        return name_and_cutoff(self.metric, self.metric)[0]
+
+    @property
+    def cutoffs(self) -> tuple[int | None, ...] | None:
+        """The cutoff of the metric; None: all there are."""
+        at = name_and_cutoff(self.metric, self.metric)[1]
+        return None if at is None else cutoffs_of(at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSettings:
+    """Which two runs are held against each other, and how many queries are listed.
+
+    Parameters
+    ----------
+    baseline
+        Run to start from; with `run`, the queries that changed most are listed.
+    run
+        Name of the run to explain.
+    top
+        Queries that gained and that lost to list.
+    depth
+        Items of each list to show.
+    """
+
+    baseline: Annotated[str | None, Flag(group="Runs", metavar="NAME")] = None
+    run: Annotated[str | None, Flag(name="run run", metavar="NAME")] = None
+    top: Annotated[int, Flag(metavar="N")] = 10
+    depth: Annotated[int | None, Flag(metavar="N", shown="the largest k")] = None
+
+    def __post_init__(self) -> None:
+        for name in ("top", "depth"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidParameterError(f"{name} must be at least 1; got {value}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What `diagnose runs` is asked to do."""
+
+    plan: EvaluationPlan
+    chosen: ChangeSettings

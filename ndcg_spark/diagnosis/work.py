@@ -1,0 +1,157 @@
+"""What the commands that say why a mean moved do with their tables. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.core.expressions import require_column
+from ndcg_spark.diagnosis.api import changed_queries
+from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
+from ndcg_spark.diagnosis.printed import show_changes, show_losses, show_shifts
+from ndcg_spark.diagnosis.settings import RunSettings, ShiftSettings
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.printed import sort_key
+from ndcg_spark.evaluation.work import OfRankings
+from ndcg_spark.history.frames.nights import metric_at, require_present
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shifts:
+    """What `diagnose nights` says as JSON."""
+
+    shifts: list[dict[str, Any]]
+    before: str
+    after: str
+    metric: str
+
+
+class DiagnoseNights(Work[ShiftSettings]):
+    """Dividing the change of a mean between two nights."""
+
+    def __init__(self, job: Job[ShiftSettings]) -> None:
+        super().__init__(job)
+        settings, self.table = self.settings, self.tables["metric_table"].frame
+        means = _means(self.table, settings)
+        nights = [means.where(_day() == day.isoformat()) for day in (settings.before, settings.after)]
+        self.shifts = shift_of_means(*nights)
+
+    def run(self) -> Outcome:
+        """Compare the nights: an action, and more to say what is not there."""
+        settings = self.settings
+        with self.job.step("comparing nights"):
+            rows = [row.asDict() for row in self.shifts.collect()]
+        lacks = {*settings.runs} - {row["run"] for row in rows}
+        if not rows or lacks or {*settings.segments} - {row["segment_by"] for row in rows}:
+            self._require_names()
+            raise InputRefusedError(
+                f"{self.request.sources['metric_table'].reference!r} has no segments of {settings.name} on both "
+                f"{settings.before} and {settings.after}."
+            )
+        rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
+        facts = Shifts(
+            shifts=rows,
+            before=settings.before.isoformat(),
+            after=settings.after.isoformat(),
+            metric=settings.name,
+        )
+        return Outcome(facts=facts, lines=(lambda: show_shifts(rows, settings),))
+
+    def _require_names(self) -> None:
+        """Run actions: raise for the first name that the metric table does not have."""
+        settings = self.settings
+        for what, column, names in (
+            ("data set", F.col("dataset"), [] if settings.dataset is None else [settings.dataset]),
+            ("metric", F.col("metric"), [settings.name]),
+            ("metric", metric_at(), [f"{settings.name}@{k or 'all'}" for k in settings.cutoffs or ()]),
+            ("run", F.col("run"), settings.runs),
+            ("segment column", F.col("segment_by"), settings.segments),
+            ("night", _day(), [str(settings.before), str(settings.after)]),
+        ):
+            require_present(self.table, what, column, names)
+
+
+def _day() -> Column:
+    return F.col("run_date").cast("string")
+
+
+def _means(table: DataFrame, settings: ShiftSettings) -> DataFrame:
+    """Rows of the metric table that were asked for, of all nights."""
+    for name in ("run_date", "metric", "segment_by", "k", "dataset"):
+        require_column(table, name, "metric-table", "metric table")
+    rows = table.where(F.col("metric") == settings.name)
+    if settings.dataset is not None:
+        rows = rows.where(F.col("dataset") == settings.dataset)
+    if settings.runs:
+        rows = rows.where(F.col("run").isin(*settings.runs))
+    if settings.cutoffs is not None:
+        rows = rows.where(F.col("k").eqNullSafe(F.lit(settings.cutoffs[0])))
+    return rows.where(F.col("segment_by").isin(*settings.segments)) if settings.segments else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """What `diagnose runs` says as JSON."""
+
+    losses: list[dict[str, Any]]
+    queries: list[dict[str, Any]]
+    input: str
+
+
+class DiagnoseRuns(OfRankings[RunSettings]):
+    """Saying what runs lose, and which queries changed most between two."""
+
+    def __init__(self, job: Job[RunSettings]) -> None:
+        super().__init__(job)
+        inputs, chosen = self.open(self.settings.plan), self.settings.chosen
+        self.losses = summarize_losses(score_losses(inputs.rankings, inputs.plan), inputs.plan)
+        self.changed: DataFrame | None = None
+        if chosen.baseline is not None and chosen.run is not None:
+            evaluation = Evaluation(plan=inputs.plan, ranking=inputs.ranking)
+            self.changed = changed_queries(
+                evaluation, baseline=chosen.baseline, run=chosen.run, n=chosen.top, depth=chosen.depth
+            )
+
+    def explanation(self) -> Sequence[str]:
+        """Say how the rankings would be read."""
+        ranking = self.inputs.ranking
+        return (
+            f"input     {self.inputs.name}",
+            f"strategy  {ranking.strategy}, read by {ranking.source}: {ranking.reason}",
+            "Nothing was run.",
+        )
+
+    def run(self) -> Outcome:
+        """Evaluate what is lost, an action; and one more for the queries that changed."""
+        with self.job.step("ranking and scoring"):
+            rows = sorted((row.asDict() for row in self.losses.collect()), key=sort_key)
+        queries: list[dict[str, Any]] = []
+        if self.changed is not None:
+            self._require_runs(rows)
+            with self.job.step("finding the queries that changed most"):
+                found = self.changed.orderBy("change", "place").collect()
+                queries = [row.asDict(recursive=True) for row in found]
+        if not any(row["n_queries"] for row in rows):
+            raise InputRefusedError("there is no query with a relevant item to diagnose.")
+        losses = [{name: value for name, value in row.items() if name != "state"} for row in rows]
+        facts = Losses(losses=losses, queries=queries, input=self.inputs.name)
+        return Outcome(facts=facts, lines=self._lines(facts))
+
+    def _require_runs(self, rows: list[dict[str, Any]]) -> None:
+        """Refuse a run that has no rows, before its queries are looked for."""
+        there, chosen = sorted({row["run"] for row in rows}), self.settings.chosen
+        for flag, name in (("--baseline", chosen.baseline), ("--run", chosen.run)):
+            if name not in there:
+                runs = ", ".join(map(repr, there))
+                raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {runs}.")
+
+    def _lines(self, facts: Losses) -> Iterator[Line]:
+        yield lambda: show_losses(facts.losses)
+        if self.changed is not None:
+            yield lambda: show_changes(facts.queries, self.inputs.plan.columns.query, self.settings.chosen)

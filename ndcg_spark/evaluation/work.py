@@ -1,0 +1,250 @@
+"""What the commands that evaluate rankings do with their tables. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.explanation import explain_step_by_step
+from ndcg_spark.evaluation.inputs import Inputs, inputs_of, with_options
+from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows, per_query_table_schema
+from ndcg_spark.evaluation.printed import (
+    counted_rows,
+    counts_line,
+    reasons_text,
+    rejected_lines,
+    show_difference,
+    show_summary,
+    sort_key,
+    tie_warnings,
+)
+from ndcg_spark.evaluation.settings import DifferenceSettings, EvaluationPlan
+from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
+from ndcg_spark.jobs.accounts import Accounts
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+
+S = TypeVar("S")
+MOST_QUERIES = 10
+
+
+class OfRankings(Work[S]):
+    """Doing something with rankings."""
+
+    inputs: Inputs
+
+    def open(self, plan: EvaluationPlan) -> Inputs:
+        """Fit a plan to the opened tables. Reads schemas."""
+        self.inputs = inputs_of(self.tables, plan, self.request.sources["input"].reference)
+        return self.inputs
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        """Reasons why rows are bad, by the name of their table; lazy."""
+        return self.inputs.checked(originals=originals)
+
+    def advice(self, message: str) -> str:
+        """Spell the advice on an item that comes twice in options."""
+        return with_options(message, self.inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What `mean-ndcg` says as JSON."""
+
+    metrics: list[dict[str, Any]]
+    rows: dict[str, Any]
+    queries: dict[str, int]
+    run_date: str
+    dataset: str
+    convention: str
+    config_hash: str
+    input: str
+    sample: float
+    package_version: str = __version__
+    gates: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeansByJudgments(Means):
+    """The same, where rows of the judgments were counted, too."""
+
+    judgment_rows: dict[str, Any]
+
+
+class MeanNdcg(OfRankings[EvaluationPlan]):
+    """Means per run and segment."""
+
+    def __init__(self, job: Job[EvaluationPlan]) -> None:
+        super().__init__(job)
+        self.plan = self.open(self.settings).plan
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
+        found = {"output": METRIC_SCHEMA}
+        if self.job.wants("per_query_output"):
+            found["per_query_output"] = per_query_table_schema(self.inputs.rankings, self.plan)
+        return found
+
+    def explanation(self) -> Sequence[str]:
+        """Say how rankings would be ranked and why, what it costs, and what would be written."""
+        plan, ranking = self.plan, self.inputs.ranking  # finds missing columns and wrong types
+        changed = plan.convention.differences()
+        choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
+        named = sum(name in self.request.targets for name in ("output", "per_query_output", "rejects"))
+        # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
+        bad = 0 if plan.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
+        # Means of a table with metrics of queries are made of that table.
+        costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
+        night = f"replacing {self.request.run_date} of data set {self.request.dataset!r} only"
+        actions = 1 + named + bad
+        lines = (
+            f"input        {self.inputs.name}",
+            f"cutoffs      {', '.join('all' if k is None else str(k) for k in plan.cutoffs)} (all in one pass)",
+            f"metrics      {', '.join(map(str, plan.reported)) if plan.metrics else 'ndcg, dcg, idcg'}",
+            f"convention   {plan.convention} (digest {plan.convention.digest}; {choices})",
+            f"segments     {', '.join('+'.join(names) for names in plan.segment_sets) or 'none'}",
+            f"strategy     {ranking.strategy}",
+            f"source       {ranking.source}: {ranking.reason}",
+            f"cost         {'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}",
+            f"bad rows     {plan.on_invalid}",
+            f"would write  {f'{self.request.written}, {night}' if self.request.written else 'nothing'}",
+            "Nothing was evaluated or written.",
+        )
+        return [redacted(line) for line in lines]
+
+    def run(self) -> Outcome:
+        """Rank, score and sum: an action, one more to count bad rows if there are any."""
+        ranking = self.inputs.ranking
+        if ranking.fell_back:
+            self.job.tell(f"read by Spark: {ranking.reason}")
+        per_query = ranking.per_query(rejected=True) if self.job.wants("per_query_output") else None
+        if per_query is not None:
+            self.job.keep(per_query)
+        with self.job.step("ranking and scoring"):
+            rows = [row.asDict() for row in ranking.summary(per_query).collect()]
+        rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
+        accounts = None
+        if self.plan.on_invalid == "reject":
+            used = sum(
+                int(row["n_rows"]) + int(row["n_left_out"]) for row in counted_rows(sorted(rows, key=sort_key))
+            )
+            accounts = self.job.count_bad_rows(all_valid=used if used == self.inputs.count() else None)
+        summary = sorted(self._or_empty(rows, accounts), key=sort_key)
+        gates = [result for gate in self.request.gates for result in gate.results(summary)]
+        facts = self._facts(summary, accounts, gates)
+        runs = sorted({row["run"] for row in summary})
+        now = datetime.now(timezone.utc).replace(microsecond=0)
+        tables = {"output": Rows(frame=metric_rows(self.job.spark, summary, facts, now), runs=runs)}
+        if per_query is not None:
+            has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
+            queries = per_query_rows(per_query, self.plan)
+            tables["per_query_output"] = Rows(frame=queries, runs=runs, empty=sorted(set(runs) - has))
+        return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=gates)
+
+    def _or_empty(self, rows: list[dict[str, Any]], accounts: Accounts | None) -> list[dict[str, Any]]:
+        """Refuse rows over no query, unless these are accepted."""
+        if any(row["n_queries"] for row in rows):
+            return rows
+        if not self.request.shared.allow_empty:
+            found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
+            why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
+            if accounts and accounts.rejected:
+                why += f" ({reasons_text(accounts.rejected)})"
+            raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
+        if rows or self.plan.columns.run is not None:
+            return rows
+        runs = self.plan.columns.score if len(self.plan.columns.score) > 1 else ("",)
+        return empty_summary(runs, self.plan.cutoffs, self.plan.summed_metrics)
+
+    def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:
+        overall = counted_rows(summary)
+
+        def total(name: str) -> int:
+            return sum(int(row[name]) for row in overall)
+
+        evaluated, left_out = total("n_rows"), total("n_left_out")
+        rejected = accounts.rejected if accounts else {}
+        n_rejected = sum(rejected.values())
+        read = accounts.read if accounts else evaluated + left_out
+        if read != evaluated + left_out + n_rejected:
+            raise InputRefusedError(
+                f"the input had {evaluated + left_out} good rows when it was evaluated, and {read - n_rejected} when "
+                "they were counted: it changed meanwhile. Nothing was written; run again."
+            )
+        found: dict[str, Any] = {
+            "metrics": [{name: value for name, value in row.items() if name != "state"} for row in summary],
+            "rows": {
+                "read": read,
+                "evaluated": evaluated,
+                "rejected": n_rejected,
+                "left_out": left_out,
+                "rejected_by_reason": rejected,
+            },
+            "queries": {
+                "in_mean": total("n_queries"),
+                **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
+                "lost": total(N_LOST),
+            },
+            "run_date": self.request.run_date.isoformat(),
+            "dataset": self.request.dataset,
+            "convention": str(self.plan.convention),
+            "config_hash": self.plan.digest,
+            "input": self.inputs.name,
+            "sample": self.plan.sample,
+            "gates": gates,
+        }
+        if accounts and accounts.judgments is not None:
+            return MeansByJudgments(**found, judgment_rows=accounts.judgments)
+        return Means(**found)
+
+    def _lines(self, facts: Means) -> Iterator[Line]:
+        yield lambda: show_summary(facts.metrics)
+        yield counts_line(facts.rows, facts.queries)
+        judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
+        yield from rejected_lines(facts.rows, facts.queries, judged)
+        if facts.sample < 1:
+            yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
+        yield from tie_warnings(facts.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What `explain-difference` says as JSON."""
+
+    steps: list[dict[str, Any]]
+    queries: list[dict[str, Any]]
+
+
+class ExplainDifference(OfRankings[DifferenceSettings]):
+    """Why another convention gives another mean."""
+
+    def __init__(self, job: Job[DifferenceSettings]) -> None:
+        super().__init__(job)
+        self.open(self.settings.plan)
+
+    def run(self) -> Outcome:
+        """Evaluate each step, and find the queries that carry most: two actions."""
+        inputs, judgments = self.inputs, self.inputs.judgments
+        found = explain_step_by_step(
+            inputs.table.frame,
+            inputs.plan,
+            self.settings.to,
+            judgments=judgments.frame if judgments else None,
+            parse_text=inputs.table.parse_text,
+            parse_judgment_text=judgments.parse_text if judgments else False,
+        )
+        with self.job.step("evaluating each step"):
+            steps = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
+            largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.plan.columns.query)
+            queries = [row.asDict() for row in largest.limit(MOST_QUERIES).collect()]
+        return Outcome(
+            facts=Difference(steps=steps, queries=queries), lines=(lambda: show_difference(steps, queries),)
+        )

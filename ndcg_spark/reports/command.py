@@ -1,0 +1,65 @@
+"""The command that shows a night to people."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
+from ndcg_spark.reports.settings import ReportSettings
+
+if TYPE_CHECKING:
+    from ndcg_spark.reports.work import DrawReport
+
+
+def _check(request: Request[ReportSettings]) -> None:
+    output = request.files.get("output")
+    if output is None:
+        raise InvalidParameterError("name the page to write: --output report.html.")
+    context = click.get_current_context(silent=True)
+    for name in ("summary", "diagnosis"):
+        read = None if context is None else context.params[name]
+        if read and os.path.realpath(output) == os.path.realpath(read):
+            raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
+
+
+def _work() -> type[DrawReport]:
+    import ndcg_spark.reports.figures
+    import ndcg_spark.reports.page  # noqa: F401  # what is not installed is missed here, before Spark starts
+    from ndcg_spark.reports.work import DrawReport
+
+    return DrawReport
+
+
+REPORT = Command(
+    name="report",
+    about="""
+    Show a night to people: one HTML page of the metric table.
+
+    The headline is the worst news of the night. The page has means with their changes, the trend over nights, NDCG
+    at each cutoff, and segments to sort and filter; with more tables the distribution of queries, those to look at,
+    and differences between runs.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
+    """,
+    settings=ReportSettings,
+    reads=(
+        Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query."),
+        Reads(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
+              required=False),
+        Reads(name="comparison", about="Comparison table: adds the differences between runs.", required=False),
+        Reads(name="flags", about="Table that flag-changes wrote: marks the nights far from their history.",
+              required=False),
+    ),
+    writes=(
+        Writes(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),
+    ),
+    json=False,
+    gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=lambda text, settings: text),
+    check=_check,
+    slice_of=lambda settings: (settings.run_date, settings.dataset or ""),
+    work=_work,
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""What a report shows, and how much of a table fits into it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+from ndcg_spark.core.flag import Flag
+from ndcg_spark.errors import InvalidParameterError, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportLimits:
+    """The most that a report shows. It states what it leaves out.
+
+    Parameters
+    ----------
+    runs : int
+        Runs; those with the highest value come first.
+    queries : int
+        Queries to list of each run, the lowest and those that lost the most.
+
+        And of the queries that changed most, those that lost and those that gained.
+    segments : int
+        Segments to list, those with the most queries.
+    nights : int
+        Nights of the trend, the newest.
+    comparisons : int
+        Rows of the comparison, overall ones first, then those with the most queries.
+    items : int
+        Items of each list of a query that changed.
+    """
+
+    runs: Annotated[int, Flag(hidden=True)] = 8
+    queries: Annotated[int, Flag(group="Content", metavar="N")] = 10
+    segments: Annotated[int, Flag(name="segments segments", metavar="N")] = 500
+    nights: Annotated[int, Flag(metavar="N")] = 400
+    comparisons: Annotated[int, Flag(hidden=True)] = 300
+    items: Annotated[int, Flag(hidden=True)] = 20
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            most = 8 if one.name == "runs" else 2_000  # colours end at eight
+            if not 1 <= getattr(self, one.name) <= most:
+                raise InvalidParameterError(
+                    f"{one.name} must lie between 1 and {most:,}; got {getattr(self, one.name)}."
+                )
+
+
+def _json_of(name: str, command: str) -> Callable[[str], Mapping[str, Any]]:
+    """Build what reads a file that a command wrote as JSON; in a log its last line is the JSON."""
+
+    def read(path: str) -> Mapping[str, Any]:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise InvalidParameterError(f"{option(name, repr(path))} cannot be read: {reason}.") from error
+        lines = text.strip().splitlines()
+        try:
+            found = json.loads(lines[-1] if lines else "")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise InvalidParameterError(f"{option(name, repr(path))} is no JSON of {command}.")
+        return found
+
+    return read
+
+
+def _changed_queries(path: str) -> tuple[Mapping[str, Any], ...]:
+    """Read the queries in what `diagnose runs` wrote."""
+    queries = _json_of("diagnosis", "diagnose runs")(path).get("queries")
+    if not isinstance(queries, list) or not all(isinstance(one, dict) for one in queries):
+        raise InvalidParameterError(f"{option('diagnosis', repr(path))} is no JSON of diagnose runs.")
+    return tuple(queries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSettings:
+    """What `report` is asked to show.
+
+    Parameters
+    ----------
+    summary
+        JSON that mean-ndcg wrote: adds the rows that were rejected.
+    diagnosis
+        JSON that diagnose runs wrote of `baseline` and a run: adds the queries that lost and gained most, with both
+        lists.
+    run_date
+        Night that the report is about.
+    dataset
+        Data set that the report is about.
+    runs
+        Run to show; may be repeated.
+    metric
+        Metric that the headline shows.
+    baseline
+        Show the queries that lose the most against this run.
+    production
+        Run that the headline is about.
+    title
+        Title at the top of the page.
+    """
+
+    summary: Annotated[
+        Mapping[str, Any] | None, Flag(group="Input", metavar="FILE", read=_json_of("summary", "mean-ndcg"))
+    ] = None
+    diagnosis: Annotated[tuple[Mapping[str, Any], ...] | None, Flag(metavar="FILE", read=_changed_queries)] = None
+    run_date: Annotated[date | None, Flag(group="Content", shown="the newest")] = None
+    dataset: Annotated[str | None, Flag(metavar="NAME", shown="the only one")] = None
+    runs: Annotated[
+        tuple[str, ...],
+        Flag(name="run run", metavar="NAME", repeated=True, shown="those with the highest values"),
+    ] = ()
+    metric: Annotated[str | None, Flag(metavar="ndcg@10", shown="NDCG at 10, or at the largest cutoff")] = None
+    baseline: Annotated[str | None, Flag(metavar="RUN", shown="since the night before")] = None
+    production: Annotated[
+        str | None,
+        Flag(metavar="RUN", shown="the run with the worst news, else the one with the highest value"),
+    ] = None
+    limits: ReportLimits = field(default_factory=ReportLimits)
+    title: Annotated[str | None, Flag(metavar="TEXT")] = None

@@ -1,0 +1,54 @@
+"""What `report` does with its tables. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from ndcg_spark.jobs.runner import Outcome, Work
+from ndcg_spark.reports.assembly import Report, report
+from ndcg_spark.reports.sentences import headline
+from ndcg_spark.reports.settings import ReportSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What was drawn; there is no JSON of it."""
+
+
+class DrawReport(Work[ReportSettings]):
+    """Drawing the page of a night."""
+
+    def run(self) -> Outcome:
+        """Read the tables: actions; and draw the page."""
+        with self.job.step("reading tables"):
+            found = self._report()
+        contents, output = found.contents, self.request.files["output"]
+        self.job.note(night=contents.run_date, dataset=contents.dataset)
+        with self.job.step(f"drawing {output}"):
+            page = found.html
+        gates: list[Mapping[str, Any]] = [
+            {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
+        ]
+        return Outcome(facts=Page(), tables={"output": page}, lines=(headline(contents),), gates=gates)
+
+    def _report(self) -> Report:
+        settings, frames = self.settings, {name: table.frame for name, table in self.tables.items()}
+        return report(
+            frames.pop("metrics"),
+            **frames,
+            changed=settings.diagnosis,
+            summary=settings.summary,
+            run_date=settings.run_date,
+            dataset=settings.dataset,
+            runs=tuple(dict.fromkeys(settings.runs)),
+            metric=settings.metric,
+            gates=self.request.gates,
+            baseline=settings.baseline,
+            production=settings.production,
+            title=settings.title,
+            today=datetime.now(timezone.utc).date() if settings.run_date is None else None,
+            limits=settings.limits,
+        )

@@ -1,0 +1,109 @@
+"""The command that retrieves items, and evaluates them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT
+from ndcg_spark.evaluation.gates import Gate
+from ndcg_spark.evaluation.options import asked_metrics, cutoff_option, metrics_option
+from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes, flag_of
+from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+from ndcg_spark.retrieval.settings import QueryColumns, RetrievalPlan, RetrieveSettings
+
+if TYPE_CHECKING:
+    from ndcg_spark.retrieval.work import Retrieve
+
+
+def _options() -> dict[str, list[click.Option]]:
+    of_queries = options_of(QueryColumns)
+    evaluation = [
+        cutoff_option("Cutoffs, evaluated in one pass; the largest is the number of items retrieved. `all` evaluates "
+                      "whole lists.", "1,10,100"),
+        metrics_option("ndcg@10,acg@100,wap@100,ap_r"),
+        click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Rules of the "
+                     "evaluation: a name that `ndcg-spark conventions` lists, and changes, as "
+                     "'default;ties=item_asc'."),
+        *of_queries["Retrieval"],
+    ]  # fmt: skip
+    own = options_of(RetrievalPlan)
+    return grouped(
+        {"Columns": own["Columns"] + of_queries["Columns"], "Retrieval": own["Retrieval"] + evaluation},
+        {title: its for title, its in own.items() if title not in ("Columns", "Retrieval")},
+    )
+
+
+def _settings(given: Mapping[str, Any]) -> RetrieveSettings:
+    metrics, cutoffs = asked_metrics(given)
+    plan, of_queries = settings_of(RetrievalPlan, given), settings_of(QueryColumns, given)
+    evaluation = EvaluationPlan(
+        columns=Columns(query=(plan.query,), item=plan.item, weight=of_queries.weight),
+        convention=Convention.parse(given["convention"]),
+        cutoffs=cutoffs,
+        metrics=metrics,
+        segment_sets=of_queries.segment_sets,
+        confidence=of_queries.confidence,
+    )
+    return RetrieveSettings(plan=plan, evaluation=evaluation)
+
+
+def _check(request: Request[RetrieveSettings]) -> None:
+    if not request.settings.evaluates:
+        needing = [flag_of(name) for name in request.targets if name != "rankings_output"]
+        needing += ["--gate"] if request.gates else []
+        if needing:
+            raise InvalidParameterError(f"{needing[0]} needs --labels-col, the column that decides relevance.")
+        if not request.targets:
+            raise InvalidParameterError("there is nothing to do: name --labels-col, or --rankings-output.")
+    if "rankings_output" in request.targets and request.settings.evaluation.max_k is None:
+        raise InvalidParameterError("--rankings-output needs a number of items: --k all is for evaluation only.")
+
+
+def _work() -> type[Retrieve]:
+    from ndcg_spark.retrieval.work import Retrieve
+
+    return Retrieve
+
+
+RETRIEVE = Command(
+    name="retrieve",
+    about="""
+    Find the nearest items of each query, exactly, and evaluate them by labels.
+
+    Both tables have an identifier, and a vector (array of numbers, pyspark.ml vector) or a code (binary or
+    array<bigint> with packed bits, array<tinyint> of +1 and -1). With --labels-col NDCG@k is printed, against the
+    best order of the whole corpus. Nothing is written unless an output is named.
+
+    Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
+    """,
+    settings=RetrieveSettings,
+    options=_options,
+    read=_settings,
+    reads=(
+        Reads(name="queries", about="Query table: a path, a catalog table, or a SQL query."),
+        Reads(name="corpus", about="Table of all items, as --queries."),
+    ),
+    writes=(
+        Writes(name="rankings_output", holds="rankings", about="Table of the items found to write: query, item, "
+               "score, rank, and relevance where there are labels."),
+        Writes(name="judgments_output", holds="judgments", about="Table of the relevant items of each query in the "
+               "whole corpus to write; it can be large."),
+        OUTPUT,
+        PER_QUERY_OUTPUT,
+    ),
+    sliced=True,
+    gates=Gates(
+        example="ndcg@10>=0.40",
+        about="an overall mean",
+        read=lambda text, settings: Gate.parse(text, settings.evaluation),
+    ),
+    check=_check,
+    long_rows=lambda settings: True,  # blocks are some megabytes
+    work=_work,
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""What `retrieve` does with its tables. What is called `run` runs actions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark._version import __version__
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.frames.scoring import score_queries
+from ndcg_spark.evaluation.frames.summary import summarize
+from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows
+from ndcg_spark.evaluation.printed import counted_rows, show_summary, sort_key
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
+from ndcg_spark.retrieval.settings import RetrieveSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrieved:
+    """What `retrieve` says as JSON."""
+
+    metrics: list[dict[str, Any]]
+    queries: dict[str, int]
+    gates: list[dict[str, Any]]
+    run_date: str
+    dataset: str
+    metric: str
+    convention: str
+    config_hash: str
+    input: str
+    package_version: str = __version__
+
+
+class Retrieve(Work[RetrieveSettings]):
+    """Retrieving items."""
+
+    def __init__(self, job: Job[RetrieveSettings]) -> None:
+        super().__init__(job)
+        plan, evaluation = self.settings.plan, self.settings.evaluation
+        queries, corpus = self.tables["queries"].frame, self.tables["corpus"].frame
+        found = {}
+        if job.wants("rankings_output"):
+            found["rankings_output"] = retrieve(queries, corpus, plan, k=evaluation.max_k or 0)
+        if job.wants("judgments_output"):
+            found["judgments_output"] = judge_by_labels(queries, corpus, plan)
+        self.frames = {name: frame.withColumn("run", F.lit(plan.run)) for name, frame in found.items()}
+        self.per_query: DataFrame | None = None
+        if self.settings.evaluates:
+            self.per_query = score_queries(rank_by_retrieval(queries, corpus, plan, evaluation), evaluation)
+
+    def schemas(self) -> Mapping[str, T.StructType]:
+        """Of what was named."""
+        found = {name: frame.schema for name, frame in self.frames.items()} | {"output": METRIC_SCHEMA}
+        if self.per_query is not None and self.job.wants("per_query_output"):
+            found["per_query_output"] = per_query_rows(self.per_query, self.settings.evaluation).schema
+        return found
+
+    def run(self) -> Outcome:
+        """Search and score, if there are labels: an action. What was named is searched again as it is written."""
+        runs, summary = [self.settings.plan.run], []
+        if self.per_query is not None:
+            if self.job.wants("per_query_output"):
+                self.job.keep(self.per_query)
+            with self.job.step("searching and scoring"):
+                rows = [row.asDict() for row in summarize(self.per_query, self.settings.evaluation).collect()]
+            summary = sorted(rows, key=sort_key)
+        facts = self._facts(summary)
+        tables = {
+            name: Rows(frame=frame, runs=runs, empty=runs if name == "judgments_output" else [])
+            for name, frame in self.frames.items()
+        }
+        if self.per_query is not None:
+            now = datetime.now(timezone.utc).replace(microsecond=0)
+            tables["output"] = Rows(frame=metric_rows(self.job.spark, summary, facts, now), runs=runs)
+            queries = per_query_rows(self.per_query, self.settings.evaluation)
+            tables["per_query_output"] = Rows(frame=queries, runs=runs)
+        return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=facts.gates)
+
+    def _facts(self, summary: list[dict[str, Any]]) -> Retrieved:
+        """Means, counts of queries, and gates; where nothing was evaluated there are none."""
+        plan, evaluation = self.settings.plan, self.settings.evaluation
+        queries: dict[str, int] = {}
+        if self.settings.evaluates:
+            overall = counted_rows(summary)
+            names = ("no_relevant", "missing", "unjudged")
+            counted = {name: sum(int(row[f"n_{name}"]) for row in overall) for name in names}
+            queries = {"in_mean": sum(int(row["n_queries"]) for row in overall), **counted}
+            if not queries["in_mean"]:
+                why = ", ".join(f"{n} {name}" for name, n in counted.items())
+                raise InputRefusedError(f"no query counts in the mean ({why}); nothing was written.")
+        tables = self.tables
+        return Retrieved(
+            metrics=[{name: value for name, value in row.items() if name != "state"} for row in summary],
+            queries=queries,
+            gates=[result for gate in self.request.gates for result in gate.results(summary)],
+            run_date=self.request.run_date.isoformat(),
+            dataset=self.request.dataset,
+            metric=plan.metric,
+            convention=str(evaluation.convention),
+            config_hash=hashlib.sha256(f"{evaluation.digest} {plan.digest}".encode()).hexdigest()[:16],
+            input=f"{tables['queries'].name} by {plan.metric} in {tables['corpus'].name}",
+        )
+
+    def _lines(self, facts: Retrieved) -> Iterator[Line]:
+        if self.settings.evaluates:
+            yield lambda: show_summary(facts.metrics)
+            yield "queries: " + ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in facts.queries.items())
