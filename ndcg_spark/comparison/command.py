@@ -15,8 +15,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.options import JUDGMENTS, convention_of, evaluation_of, evaluation_options, rankings
 from ndcg_spark.evaluation.settings import EvaluationPlan
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
-from ndcg_spark.jobs.config import names_of
-from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+from ndcg_spark.jobs.fields import grouped, names_of, options_of, settings_of
 
 if TYPE_CHECKING:
     from ndcg_spark.comparison.work import CompareRuns

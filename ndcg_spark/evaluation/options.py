@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from ndcg_spark.conventions import CHOICES, Convention
+from ndcg_spark.conventions import Convention
+from ndcg_spark.core.flag import settings_in
 from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of, metrics_of
 from ndcg_spark.jobs.command import READ_FORMATS, Reads
-from ndcg_spark.jobs.config import run_date_of
-from ndcg_spark.jobs.fields import changes_of, grouped, options_of, settings_of
+from ndcg_spark.jobs.fields import changes_of, grouped, options_of, run_date_of, settings_of
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.base import FIRST_SEEN
 
@@ -21,7 +21,7 @@ JUDGMENTS = Reads(
     required=False,
     formats=f"trec-qrels, {READ_FORMATS}",
 )
-_CHANGES = ("gain", "discount", "pad_to_k", *CHOICES)
+_CHANGES = tuple(one.field for one in settings_in(Convention) if one.field != "name")
 _OWN = ("cutoffs", "metrics", "as_of")
 """Fields that are read from several options, or from `--run-date`."""
 

@@ -5,7 +5,7 @@ Light: help is shown, and options are checked, before Spark loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import click
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.config import (
+from ndcg_spark.jobs.config_file import config_options, config_text
+from ndcg_spark.jobs.fields import grouped, options_of, pairs_of, run_date_of, settings_of
+from ndcg_spark.jobs.logs import log_format_option
+from ndcg_spark.jobs.needed_packages import needed_packages
+from ndcg_spark.jobs.places import (
     Operations,
     Source,
     Target,
@@ -22,16 +26,9 @@ from ndcg_spark.jobs.config import (
     dataset_of,
     format_name,
     operations_of,
-    pairs_of,
-    run_date_of,
     source_of,
     target_of,
 )
-from ndcg_spark.jobs.config_file import config_options
-from ndcg_spark.jobs.fields import grouped, options_of, settings_of
-from ndcg_spark.jobs.groups import GroupedCommand
-from ndcg_spark.jobs.logs import log_format_option
-from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.settings import Shared
 
 if TYPE_CHECKING:
@@ -42,6 +39,32 @@ READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spar
 WRITTEN_FORMATS = "parquet, or table; delta or iceberg for a table of that format"
 _LAST = ("Output", "Checks", "Running", "Operations")
 """Titles of help that come after those of a command's own settings."""
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options under titles; `groups` have all but `--help`, which goes to the last."""
+
+    def __init__(self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **options: Any) -> None:
+        options["params"] = [one for group in groups.values() for one in group]
+        super().__init__(*args, **options)
+        self.groups = groups
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, or answer `--print-config`."""
+        if ctx.params.pop("print_config", False):
+            click.echo(config_text(ctx, self.groups))
+            return 0
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per group."""
+        grouped = [option for options in self.groups.values() for option in options]
+        others = [param for param in self.get_params(ctx) if param not in grouped]
+        for title, options in self.groups.items():
+            shown = [*options, *(others if title == list(self.groups)[-1] else [])]
+            records = [record for param in shown if (record := param.get_help_record(ctx)) is not None]
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from typing import Any, TypeVar, get_origin
 
 import click
@@ -145,8 +145,6 @@ def _text(setting: Setting) -> Any:
 
 def _value(setting: Setting, given: Any) -> Any:
     """Make the value of a field of what its option was given."""
-    from ndcg_spark.jobs.config import names_of, night_of
-
     if given == "" and setting.optional:
         return None
     if setting.flag.read is not None:
@@ -166,3 +164,36 @@ def instant_of(flag: str, text: str) -> datetime:
         return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     except ValueError:
         raise InvalidParameterError(f"{flag} must be as 2026-01-31 or 2026-01-31T18:00:00Z; got {text!r}.") from None
+
+
+def run_date_of(text: str | None) -> date:
+    """Read the date under which results are stored; today in UTC if there is none."""
+    return night_of("--run-date", text) or datetime.now(timezone.utc).date()
+
+
+def night_of(flag: str, text: str | None) -> date | None:
+    """Read the date that an option names, if it was given."""
+    if text is None:
+        return None
+    try:
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidParameterError(f"{flag} must be a date as 2026-01-31; got {text!r}.") from None
+
+
+def names_of(text: str | None) -> tuple[str, ...]:
+    """Split a list of names at its commas."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def pairs_of(texts: Sequence[str]) -> dict[str, str]:
+    """Split texts of the form NAME=VALUE."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidParameterError(f"{text!r} is not of the form NAME=VALUE.")
+        pairs[name] = value
+    return pairs

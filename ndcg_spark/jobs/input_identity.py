@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import one_line
-from ndcg_spark.jobs.config import Source, source_of, tables_read
+from ndcg_spark.jobs.places import Source, source_of, tables_read
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.listing import is_hidden, walked
 from ndcg_spark.sources.references import guess_format

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, text_of
-from ndcg_spark.jobs.config import Operations, Target, catalog_tables_written
 from ndcg_spark.jobs.flags import with_flags
 from ndcg_spark.jobs.interrupts import TerminatedError
+from ndcg_spark.jobs.places import Operations, Target, catalog_tables_written
 from ndcg_spark.jobs.progress import Progress
 from ndcg_spark.jobs.session import spark_session
 

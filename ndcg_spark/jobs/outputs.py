@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ndcg_spark.jobs.config import Target
+from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.progress import Progress
 from ndcg_spark.tables import (
     ManyNights,

@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.jobs.config import Target, format_name, source_of, tables_read, tables_written
+from ndcg_spark.jobs.places import Target, format_name, source_of, tables_read, tables_written
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.tables import (

@@ -9,7 +9,7 @@ import pytest
 
 from ndcg_spark.commands import cli
 from ndcg_spark.conventions import CHOICES
-from ndcg_spark.jobs.groups import GroupedCommand
+from ndcg_spark.jobs.command import GroupedCommand
 from ndcg_spark.main import main
 
 

@@ -26,7 +26,7 @@ from ndcg_spark.commands import cli
 from ndcg_spark.core.session_settings import PROVIDED
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.jobs import session
-from ndcg_spark.jobs.config import catalog_tables_written
+from ndcg_spark.jobs.places import catalog_tables_written
 from ndcg_spark.jobs.worker_daemon import ends_quietly, freezes_survivors, zips_last
 
 ROOT = Path(__file__).resolve().parents[2]

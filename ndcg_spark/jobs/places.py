@@ -1,4 +1,4 @@
-"""Everything a user said on the command line, checked, in one frozen value."""
+"""Tables and files that a job names: where they are, and that none is in the place of another."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timezone
 from typing import Any
 
-from ndcg_spark.conventions import CHOICES
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.jobs.fields import pairs_of
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.sources.references import guess_format, without_ending
 
-GROW, STRICT = "grow", "strict"
-"""What `--schema` takes: whether tables may get columns."""
-SHORT = 200
-"""Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
 _DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
 _OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
 """Files and folders of one night or part: their names differ every night, which names of data sets must not."""
-CONVENTION_FLAGS = ("gain", "discount", "pad_to_k", *CHOICES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,22 +81,6 @@ def check_file(flag: str, path: str) -> None:
         raise InvalidParameterError(f"{flag} {path!r} cannot be written: {error.strerror}.") from error
 
 
-def names_of(text: str | None) -> tuple[str, ...]:
-    """Split a list of names at its commas."""
-    return tuple(name.strip() for name in text.split(",")) if text else ()
-
-
-def pairs_of(texts: Sequence[str]) -> dict[str, str]:
-    """Split texts of the form NAME=VALUE."""
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InvalidParameterError(f"{text!r} is not of the form NAME=VALUE.")
-        pairs[name] = value
-    return pairs
-
-
 def source_of(options: dict[str, Any], name: str) -> Source:
     """Read what `options.table_to_read("--name", ...)` was given."""
     return Source(
@@ -151,24 +129,7 @@ def target_of(options: Mapping[str, Any], name: str) -> Target | None:
     """Read what `options.table_to_write("--name", ...)` was given; None if it was not."""
     if not options.get(name):
         return None
-    return Target(reference=options[name], kind=options[format_name(name)], grow=options["schema"] == GROW)
-
-
-def run_date_of(text: str | None) -> date:
-    """Read the date under which results are stored; today in UTC if there is none."""
-    return night_of("--run-date", text) or datetime.now(timezone.utc).date()
-
-
-def night_of(flag: str, text: str | None) -> date | None:
-    """Read the date that an option names, if it was given."""
-    if text is None:
-        return None
-    try:
-        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-            raise ValueError
-        return date.fromisoformat(text)
-    except ValueError:
-        raise InvalidParameterError(f"{flag} must be a date as 2026-01-31; got {text!r}.") from None
+    return Target(reference=options[name], kind=options[format_name(name)], grow=options["schema"] == "grow")
 
 
 def dataset_of(options: Mapping[str, Any], source: Source) -> str:
