@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ndcg_spark.reports.settings import ReportLimits
     from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
     from ndcg_spark.retrieval.settings import RetrievalPlan
+    from ndcg_spark.tables.nights import write_night
 
 _HOMES = {
     "Columns": "evaluation.settings",
@@ -101,6 +102,7 @@ _HOMES = {
     "summarize_losses": "diagnosis.frames",
     "summarize_rankings": "evaluation.frames.summary",
     "with_query_folds": "ml",
+    "write_night": "tables.nights",
 }
 
 __all__ = [
@@ -161,6 +163,7 @@ __all__ = [
     "summarize_losses",
     "summarize_rankings",
     "with_query_folds",
+    "write_night",
 ]
 
 

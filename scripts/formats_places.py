@@ -15,6 +15,7 @@ from typing import Any
 
 from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
+from support.slices import replace_partition
 
 from ndcg_spark.sources.folders import read_files
 from ndcg_spark.tables import (
@@ -22,7 +23,6 @@ from ndcg_spark.tables import (
     NightlySlice,
     RunPartition,
     Staged,
-    replace_partition,
     slice_name,
     stage_partition,
     writing,

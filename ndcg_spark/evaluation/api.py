@@ -21,6 +21,7 @@ from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.readable import readable_means
+from ndcg_spark.evaluation.metric_table import per_query_rows
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
@@ -87,6 +88,16 @@ class Evaluation:
         if found is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
         return str(found.head(MOST_SHOWN).fillna({"interval": ""}).to_html(index=False, na_rep=""))
+
+    @property
+    def per_query_table(self) -> DataFrame:
+        """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
+        return per_query_rows(self.per_query, self.plan)
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What the means were computed by, as tables of nights have it: `convention` and `config_hash`."""
+        return {"convention": str(self.plan.convention), "config_hash": self.plan.digest}
 
     def means(self) -> DataFrame:
         """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `n`.

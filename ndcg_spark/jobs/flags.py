@@ -28,6 +28,6 @@ def flag_of(name: str, value: str = "") -> str:
     """Write an option of Python as a flag, with its value unless it is a switch."""
     if name == "grow":
         return "--schema grow"
-    known = {"segments": "segment-cols"}
+    known = {"segments": "segment-cols", "night": "run-date"}
     flag = "--" + known.get(name, f"{name}-col" if name in _COLUMNS else name).replace("_", "-")
     return flag if value in ("", "True") else f"{flag} {value}"

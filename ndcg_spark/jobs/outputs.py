@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.progress import Progress
@@ -17,17 +17,17 @@ from ndcg_spark.tables import (
     Reading,
     RunPartition,
     Swappable,
+    TableRows,
     canonical,
     check_output,
     refuse_inside_table,
     refuse_nested,
     refusing,
-    stage_partition,
-    swap_in,
+    write_together,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql import types as T
 
 
@@ -62,53 +62,25 @@ def refuse_outputs(
             refuse_inside_table(path)
 
 
-class Planned(NamedTuple):
-    """A table to write: what it is called, its place, rows, runs, and those of them that may have no rows.
-
-    Rows that are a `whole` are one slice, which the only one of the runs names.
-    """
-
-    what: str
-    target: Target
-    frame: DataFrame
-    runs: list[str]
-    empty: list[str]
-    whole: bool = False
-
-
 def write_all(
-    planned: Sequence[Planned],
-    partition: RunPartition | ManyNights,
+    tables: Sequence[TableRows],
+    night: RunPartition | ManyNights,
     files: Sequence[tuple[str, str, str]],
-    outcome: dict[str, Any],
+    facts: dict[str, Any],
     progress: Progress,
 ) -> None:
     """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
 
     `files` are what a file holds, its path, and its text; there is one at most.
     """
-    progress.note(**{name: outcome[name] for name in ("rows", "queries", "config_hash") if name in outcome})
-    with ExitStack() as stack:
-        staged: list[Swappable] = []
-        for what, target, frame, its, empty, whole in planned:
-            with progress.step(f"writing {what} to {target.reference}"):
-                one = stage_partition(
-                    frame,
-                    target.reference,
-                    target.kind,
-                    partition,
-                    its,
-                    empty=empty,
-                    whole=whole,
-                    grow=target.grow,
-                    tell=progress.line,
-                )
-                staged.append(stack.enter_context(closing(one)))
-        for _, path, text in files:
-            # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.
-            staged.append(stack.enter_context(closing(StagedFile(path, text))))
-        swap_in(staged)
-    written = [{"what": one.what, "reference": one.target.reference} for one in planned]
+    progress.note(**{name: facts[name] for name in ("rows", "queries", "config_hash") if name in facts})
+
+    def staged(stack: ExitStack) -> list[Swappable]:
+        # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.
+        return [stack.enter_context(closing(StagedFile(path, text))) for _, path, text in files]
+
+    write_together(tables, night, more=staged, step=progress.step, tell=progress.line)
+    written = [{"what": one.holds, "reference": one.reference} for one in tables]
     written += [{"what": what, "reference": path} for what, path, _ in files]
     progress.note(outputs=written)
 

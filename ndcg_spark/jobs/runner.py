@@ -16,11 +16,11 @@ from ndcg_spark.errors import InputRefusedError, printable, text_of
 from ndcg_spark.jobs.accounts import REJECT_SCHEMA, Accounts, account, refusal_of, written_rejects
 from ndcg_spark.jobs.command import Request, Writes, flag_of
 from ndcg_spark.jobs.job_run import job_run
-from ndcg_spark.jobs.outputs import Planned, refuse_outputs, write_all
+from ndcg_spark.jobs.outputs import refuse_outputs, write_all
 from ndcg_spark.jobs.printed import gate_line, to_json
 from ndcg_spark.jobs.progress import Progress
 from ndcg_spark.sources.formats import Table, read_table
-from ndcg_spark.tables import ManyNights, RunPartition, reading_of
+from ndcg_spark.tables import ManyNights, RunPartition, TableRows, reading_of
 
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
@@ -212,8 +212,18 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
         if isinstance(made, str):
             texts.append((one, request.files[one.name], made))
         elif made is not None and one.name in request.targets:
+            target = request.targets[one.name]
             planned.append(
-                Planned(one.holds, request.targets[one.name], made.frame, [*made.runs], [*made.empty], made.whole)
+                TableRows(
+                    reference=target.reference,
+                    kind=target.kind,
+                    grow=target.grow,
+                    holds=one.holds,
+                    frame=made.frame,
+                    runs=made.runs,
+                    empty=made.empty,
+                    whole=made.whole,
+                )
             )
     night = outcome.night or RunPartition(run_date=request.run_date, dataset=request.dataset)
     files = [(one.holds, path, text) for one, path, text in texts]

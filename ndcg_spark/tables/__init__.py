@@ -8,9 +8,10 @@ in place of the old ones. What fails before the second step leaves every table a
 """
 
 from ndcg_spark.tables.checks import Reading, check_output, reading_of, refuse_inside_table, refuse_nested
+from ndcg_spark.tables.nights import TableRows, write_night, write_together
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS, ManyNights, NightlySlice, RunPartition, slice_name
-from ndcg_spark.tables.writing import Staged, Swappable, refusing, replace_partition, stage_partition, swap_in
+from ndcg_spark.tables.writing import Staged, Swappable, refusing, stage_partition, swap_in
 
 __all__ = [
     "PARTITIONS",
@@ -20,14 +21,16 @@ __all__ = [
     "RunPartition",
     "Staged",
     "Swappable",
+    "TableRows",
     "canonical",
     "check_output",
     "reading_of",
     "refuse_inside_table",
     "refuse_nested",
     "refusing",
-    "replace_partition",
     "slice_name",
     "stage_partition",
     "swap_in",
+    "write_night",
+    "write_together",
 ]

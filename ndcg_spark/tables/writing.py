@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -274,26 +274,6 @@ def _undone(staged: Sequence[Swappable]) -> list[str]:
             _log.warning("could not take back %s: %s", one.reference, first_line(error))
             lost.append(one.reference)
     return lost
-
-
-def replace_partition(
-    frame: DataFrame,
-    reference: str,
-    kind: str | None,
-    partition: RunPartition | ManyNights,
-    runs: Sequence[str],
-    *,
-    empty: Sequence[str] = (),
-    tell: Tell = _log.warning,
-) -> None:
-    """Run an action: write rows in place of those of the same date, data set and runs.
-
-    Each slice keeps its old rows until all new ones are complete; what fails before that changes nothing. How the
-    last step looks to readers is said at `FolderWrite`, `LocalTableWrite`, `RemoteTableWrite` and
-    `RemoteFolderWrite`. Arguments are as for `stage_partition`.
-    """
-    with closing(stage_partition(frame, reference, kind, partition, runs, empty=empty, tell=tell)) as staged:
-        swap_in([staged])
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pyspark.sql import SparkSession
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, replace_partition
+from ndcg_spark.tables import RunPartition
+from support.slices import replace_partition
 
 root = sys.argv[1]
 spark = SparkSession.builder.master("local[2]").enableHiveSupport().config(map={{

@@ -19,6 +19,7 @@ from support.main_job import assert_refused, command, done, files_below, mean_nd
 from support.oracle import Choices, Row, mean
 from support.oracle import evaluate as defined
 from support.random_rankings import AWKWARD_PREFIXES, EXTREME_SCORES
+from support.slices import replace_partition
 from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED_PLANS, session_settings
 from support.terminals import terminal
@@ -47,7 +48,7 @@ from ndcg_spark import (
 from ndcg_spark.core.expressions import sql_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError, one_line
 from ndcg_spark.evaluation.printed import show_summary
-from ndcg_spark.tables import RunPartition, check_output, replace_partition
+from ndcg_spark.tables import RunPartition, check_output
 
 LONG = 10_000
 IDS = (

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from support.elsewhere import elsewhere
 from support.main_job import files_below, stored_rows
 from support.permissions import bound_by_permissions, closed
+from support.slices import replace_partition
 from support.spark_rankings import session_settings
 
 from ndcg_spark.core.expressions import refuse
@@ -33,7 +34,6 @@ from ndcg_spark.tables import (
     check_output,
     claims,
     folders,
-    replace_partition,
     slice_name,
     stage_partition,
     swap_in,

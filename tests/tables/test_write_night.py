@@ -1,0 +1,191 @@
+"""A notebook writes a night as the jobs do: the same tables, all of them or none, in place of what was there."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from support.main_job import command, done, files_below, stored_rows, write_table
+
+from ndcg_spark import compare, evaluate, merge_summaries
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError
+from ndcg_spark.tables import write_night
+
+NIGHT, BEFORE = date(2026, 1, 31), date(2026, 1, 30)
+ASKED = {"k": [1, 3], "run": "ranker", "segments": ["country"]}
+ROWS = {
+    "ranker": ["a"] * 6 + ["b"] * 6,
+    "query_id": ["q1", "q1", "q1", "q2", "q2", "q2"] * 2,
+    "country": ["DE", "DE", "DE", "FR", "FR", "FR"] * 2,
+    "item_id": list("xyzxyz") * 2,
+    "score": [3.0, 2.0, 1.0, 3.0, 2.0, 1.0, 1.0, 2.0, 3.0, 2.0, 2.0, 1.0],
+    "relevance": [0.0, 2.0, 1.0, 1.0, 0.0, 3.0] * 2,
+}
+OF_THE_MOMENT = {"computed_at", "input"}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return write_table(tmp_path_factory.mktemp("write_night") / "rows.parquet", ROWS)
+
+
+@pytest.fixture(scope="module")
+def rankings(spark, source) -> DataFrame:
+    return spark.read.parquet(str(source))
+
+
+def contents(place: Path) -> list[dict[str, Any]]:
+    rows = [{name: value for name, value in row.items() if name not in OF_THE_MOMENT} for row in stored_rows(place)]
+    return sorted(rows, key=repr)
+
+
+def test_tables_are_those_that_jobs_write(rankings, source, tmp_path):
+    result = evaluate(rankings, **ASKED)
+    write_night(
+        {f"{tmp_path}/metrics": result.summary, f"{tmp_path}/queries": result.per_query_table},
+        night=NIGHT, dataset="shop", stamps=result.provenance,
+    )  # fmt: skip
+    asked = (
+        "--run-col",
+        "ranker",
+        "--segment-cols",
+        "country",
+        "--k",
+        "1,3",
+        "--run-date",
+        NIGHT,
+        "--dataset",
+        "shop",
+    )
+    outputs = ("--output", tmp_path / "of_job", "--per-query-output", tmp_path / "queries_of_job")
+    done("--input", source, *asked, *outputs)
+    for ours, its in (("metrics", "of_job"), ("queries", "queries_of_job")):
+        assert contents(tmp_path / ours) == contents(tmp_path / its)
+        assert list(stored_rows(tmp_path / ours)[0]) == list(stored_rows(tmp_path / its)[0])
+    # The job of the next night, and one that reads many, take them as theirs.
+    again = ("--run-date", "2026-02-01", "--dataset", "shop", "--output", tmp_path / "metrics")
+    done("--input", source, *asked[:6], *again)
+    periods = command("roll-up", "--input", tmp_path / "metrics", "--periods", "rolling_7", "--json", "-")
+    assert (periods.code, {row["n_days"] for row in periods.json["periods"]}) == (0, {1, 2})
+
+
+def test_a_comparison_is_stored_as_the_job_stores_it(rankings, source, tmp_path):
+    more = {"replicates": 50, "flips": 50}
+    found = compare(evaluate(rankings, **ASKED), baseline="a", **more)
+    write_night({f"{tmp_path}/ours": found}, night=NIGHT, dataset="shop")
+    asked = ("--input", source, "--run-col", "ranker", "--segment-cols", "country", "--k", "1,3", "--baseline", "a")
+    words = (
+        "--replicates",
+        50,
+        "--flips",
+        50,
+        "--run-date",
+        NIGHT,
+        "--dataset",
+        "shop",
+        "--output",
+        tmp_path / "its",
+    )
+    assert command("compare-runs", *asked, *words).code == 0
+    stored = [{row["slice"] for row in stored_rows(tmp_path / one)} for one in ("ours", "its")]
+    assert stored[0] == stored[1]
+    assert len(stored[0]) == 1
+
+
+def test_only_the_night_the_data_set_and_the_runs_are_replaced(rankings, tmp_path):
+    place = f"{tmp_path}/metrics"
+    result = evaluate(rankings, **ASKED)
+    for night in (BEFORE, NIGHT):
+        for dataset in ("shop", "web"):
+            write_night({place: result.summary}, night=night, dataset=dataset, stamps=result.provenance)
+    before = contents(tmp_path / "metrics")
+    better = evaluate(rankings.where("ranker = 'a'").withColumn("score", F.col("relevance")), **ASKED)
+    write_night({place: better.summary}, night=NIGHT, dataset="shop", stamps=better.provenance)
+    after = contents(tmp_path / "metrics")
+    replaced = [row for row in after if row not in before]
+    key = {(row["run_date"], row["dataset"], row["run"]) for row in replaced}
+    assert key == {("2026-01-31", "shop", "a")}
+    assert len(after) == len(before)
+    assert {row["value"] for row in replaced if row["metric"] == "ndcg"} == {1.0}
+
+
+def test_a_table_of_the_catalog(spark, rankings):
+    result = evaluate(rankings, **ASKED)
+    try:
+        for _ in range(2):
+            write_night({"night_of_notebook": result.summary}, night=NIGHT, dataset="shop", stamps=result.provenance)
+        stored = spark.table("night_of_notebook")
+        assert stored.count() == result.summary.count()
+        assert {row["config_hash"] for row in stored.collect()} == {result.plan.digest}
+        (merged,) = (
+            merge_summaries(stored).where("metric = 'ndcg' and k = 3 and run = 'a' and segment_by = ''").collect()
+        )
+        assert merged["n_queries"] == 2
+    finally:
+        spark.sql("DROP TABLE IF EXISTS night_of_notebook")
+
+
+def test_all_tables_or_none(rankings, tmp_path):
+    """The rows of the second table are found to be bad when they are written; the first one is complete by then."""
+    good, bad = evaluate(rankings, **ASKED), evaluate(rankings.withColumn("score", F.lit(float("nan"))), **ASKED)
+    tables = {f"{tmp_path}/metrics": good.summary, f"{tmp_path}/queries": bad.per_query}
+    with pytest.raises(InputRefusedError, match="nan_score"):
+        write_night(tables, night=NIGHT, dataset="shop", runs=["a", "b"])
+    assert files_below(tmp_path) == {}
+
+
+def test_rows_are_not_written_over_what_they_are_read_from(spark, rankings, tmp_path):
+    place = f"{tmp_path}/metrics"
+    write_night({place: evaluate(rankings, **ASKED).summary}, night=BEFORE, dataset="shop")
+    before = contents(tmp_path / "metrics")
+    own = spark.read.parquet(place).drop("run_date", "dataset", "slice")
+    with pytest.raises(OutputRefusedError, match="metrics"):
+        write_night({place: own}, night=NIGHT, dataset="shop")
+    assert contents(tmp_path / "metrics") == before
+
+
+def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
+    summary = evaluate(rankings, **ASKED).summary
+    with pytest.raises((OutputRefusedError, InputRefusedError), match="'c'"):
+        write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs=["a", "b", "c"])
+    with pytest.raises((OutputRefusedError, InputRefusedError), match="run"):
+        write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs=["a"])
+    assert files_below(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"night": datetime(2026, 1, 31)}, InvalidParameterError, "night= must be a datetime.date"),
+        ({"night": "2026-01-31"}, InvalidParameterError, "night= must be a datetime.date; got '2026-01-31'"),
+        ({"dataset": ""}, InvalidParameterError, "dataset= must be a name"),
+        ({"tables": {}}, InvalidParameterError, "there is no table to write"),
+        ({"formats": {"metrics": "csv"}}, OutputRefusedError, "not 'csv'"),
+        ({"formats": {"metricz": "parquet"}}, InvalidParameterError, "'metricz'"),
+        ({"tables": "none"}, InputRefusedError, "there is nothing to write"),
+        ({"tables": "stamped"}, OutputRefusedError, "dataset"),
+    ],
+)
+def test_refusals(spark, rankings, tmp_path, change, error, message):
+    summary = evaluate(rankings, **ASKED).summary
+    place = f"{tmp_path}/metrics"
+    named = {"none": summary.limit(0), "stamped": summary.withColumn("dataset", F.lit("x"))}
+    given: dict[str, Any] = {"tables": {place: summary}, "night": NIGHT, "dataset": "shop", **change}
+    if isinstance(given["tables"], str):
+        given["tables"] = {place: named[given["tables"]]}
+    if "formats" in given:
+        given["formats"] = {name.replace("metrics", place): kind for name, kind in given["formats"].items()}
+    with pytest.raises(error, match=message):
+        write_night(given.pop("tables"), **given)
+    assert files_below(tmp_path) == {}
+
+
+def test_two_names_of_one_place(rankings, tmp_path):
+    summary = evaluate(rankings, **ASKED).summary
+    with pytest.raises(OutputRefusedError, match="metrics"):
+        write_night({f"{tmp_path}/metrics": summary, f"{tmp_path}/./metrics": summary}, night=NIGHT, dataset="shop")
+    assert files_below(tmp_path) == {}
