@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, plain_refusals, rank_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
-from ndcg_spark.tables import RunPartition, replace_partition
+from ndcg_spark.tables import RunPartition, TableRows, write_together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = ("q7", "a", 2.0, 1.0)
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+
+
+def write(rows: DataFrame, reference: str) -> None:
+    write_together([TableRows(frame=rows, reference=reference, kind=None, runs=[""])], NIGHT)
 
 
 def table(spark: SparkSession, *rows: tuple[object, ...], schema: str = LONG) -> DataFrame:
@@ -49,12 +53,12 @@ def summary_of(spark: SparkSession, convention: str) -> DataFrame:
 
 def write_below_a_file(spark: SparkSession, folder: Path) -> None:
     (folder / "file").touch()
-    replace_partition(table(spark).selectExpr("'' AS run"), str(folder / "file" / "x"), None, NIGHT, [""])
+    write(table(spark).selectExpr("'' AS run"), str(folder / "file" / "x"))
 
 
 def write_rows_that_raise(spark: SparkSession, folder: Path) -> None:
     rows = table(spark).selectExpr("'' AS run", "raise_error('broken row') AS x")
-    replace_partition(rows, str(folder / "metrics"), None, NIGHT, [""])
+    write(rows, str(folder / "metrics"))
 
 
 def write_other_columns(spark: SparkSession, folder: Path) -> None:
@@ -64,7 +68,7 @@ def write_other_columns(spark: SparkSession, folder: Path) -> None:
         "PARTITIONED BY (run_date, slice)"
     )
     try:
-        replace_partition(table(spark).selectExpr("'' AS run"), "error_kinds_other", None, NIGHT, [""])
+        write(table(spark).selectExpr("'' AS run"), "error_kinds_other")
     finally:
         spark.sql("DROP TABLE error_kinds_other")
 

@@ -12,10 +12,11 @@ import pytest
 from support.disks import closed, small_disk, unwritable
 from support.elsewhere import elsewhere
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
+from support.slices import replace_partition
 from support.small_rankings import ranked
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, check_output, replace_partition, stage_partition, swap_in
+from ndcg_spark.tables import RunPartition, check_output, stage_partition, swap_in
 
 pytestmark = pytest.mark.usefixtures("spark")
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
