@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
 from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.history.settings import check_nights
+from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.building import (
     absent_of,
@@ -45,6 +50,7 @@ from ndcg_spark.reports.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reports.reading import Rows, Scope
 from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import counted, day, listed, metric_name, period_name, plain
+from ndcg_spark.tables import swap_in
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,6 +89,22 @@ class Report:
 
         return figures_of(self.contents)
 
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page into a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path
+            A file that is there is replaced.
+
+        Returns
+        -------
+        Path
+        """
+        with closing(StagedFile(os.fspath(path), self.html)) as staged:
+            swap_in([staged])
+        return Path(path)
+
     def _repr_html_(self) -> str:
         """Show the page in a frame of its own, so that its styles and those of the notebook do not mix."""
         return (
@@ -93,7 +115,7 @@ class Report:
 
 @refuses_streams
 def report(
-    metrics: DataFrame,
+    metrics: DataFrame | Evaluation,
     *,
     per_query: DataFrame | None = None,
     comparison: DataFrame | None = None,
@@ -115,8 +137,9 @@ def report(
 
     Parameters
     ----------
-    metrics : DataFrame
-        A metric table, or a summary, which is one night without a date.
+    metrics : DataFrame or Evaluation
+        A metric table; or a summary, or the result of `evaluate`, which are one night without a date. Of a result the
+        queries are shown, too.
     per_query : DataFrame or None
         A per-query table: adds how queries are distributed, and those with the lowest values.
     comparison : DataFrame or None
@@ -165,8 +188,8 @@ def report(
     which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
-    limits = limits or ReportLimits()
-    table = reading.metric_table(metrics)
+    limits, (means, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
+    table = reading.metric_table(means)
     place = _place(reading.datasets_of(table), dataset, run_date)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
@@ -191,6 +214,13 @@ def report(
     if changed is not None:
         parts.read_changes(changed)
     return Report(parts.contents(title, gates, computed, summary))
+
+
+def _tables_of(metrics: DataFrame | Evaluation, per_query: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
+    """The means of a metric table or a result, and the queries, those of the result if none are given."""
+    if not isinstance(metrics, Evaluation):
+        return metrics, per_query
+    return metrics.summary, metrics.per_query_table if per_query is None else per_query
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import fields
 from datetime import date, datetime, timezone
 
 import click
 import pytest
 
+from ndcg_spark import __version__
 from ndcg_spark.conventions import CHOICES, PRESETS, Convention
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.command import MEAN_NDCG
@@ -279,6 +282,13 @@ def test_usage_errors_exit_with_2_and_a_line(words, capsys):
     assert out == ""
     assert err.startswith("ndcg-spark: ")
     assert err.count("\n") == 1
+
+
+def test_the_package_is_a_program():
+    words = [sys.executable, "-m", "ndcg_spark"]
+    ended = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True)
+    assert ended.stdout == f"ndcg-spark, version {__version__}\n"
+    assert subprocess.run([*words, "mean-ndcg"], capture_output=True, check=False).returncode == 2
 
 
 @pytest.mark.parametrize("words", [["--help"], ["mean-ndcg", "--help"], ["mean-ndcg", "-h"], ["--version"]])

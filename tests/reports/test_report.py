@@ -27,7 +27,7 @@ from support.reports import (
 )
 
 from ndcg_spark import ReportLimits, report
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, OutputRefusedError
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.building import distribution_of, gate_results, mean_of, nights_apart, standings_of, trend_of
 from ndcg_spark.reports.contents import Change
@@ -434,6 +434,23 @@ def test_a_summary_is_a_night_without_a_date(spark):
     assert found.contents.standings[0].mean.value == value
     assert (found.contents.run_date, found.contents.label) == (None, "NDCG@3")
     assert set(found.figures) == {"curve"}
+
+
+def test_the_result_of_an_evaluation(spark, tmp_path):
+    from ndcg_spark import evaluate
+
+    rows = [("a", f"i{at}", float(-at), at % 3) for at in range(9)] + [("b", "x", 1.0, 1)]
+    frame = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
+    result = evaluate(frame, k=[1, 3])
+    found, of_tables = report(result), report(result.summary, per_query=result.per_query_table)
+    assert found.contents == of_tables.contents
+    assert [row.query for row in found.contents.lowest] == ["a", "b"]
+    page = tmp_path / "page.html"
+    page.write_text("an older page")
+    assert found.save(page) == page
+    assert page.read_text() == found.html + "\n"
+    with pytest.raises(OutputRefusedError, match="No such file or directory"):
+        found.save(tmp_path / "nowhere" / "page.html")
 
 
 def test_limits_are_stated(spark):
