@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,8 @@ def write_all(
 
     `files` are what a file holds, its path, and its text; there is one at most.
     """
-    progress.note(**{name: facts[name] for name in ("rows", "queries", "config_hash") if name in facts})
+    counts = {name: facts[name] for name in ("rows", "queries") if isinstance(facts.get(name), Mapping)}
+    progress.note(**counts, config_hash=facts.get("config_hash"))
 
     def staged(stack: ExitStack) -> list[Swappable]:
         # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.

@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame
 
 from ndcg_spark.core.failures import (
     condition_of,
@@ -132,12 +133,22 @@ def test_an_error_that_scala_has_boxed_says_what_is_in_it() -> None:
     assert first_line(Py4JError(f"An error occurred while calling {boxed}")) == "Boxed Exception"
 
 
+class Tables:
+    """Tables of a job whose rows are not what is wrong."""
+
+    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+        raise AssertionError("nothing is read for these errors")
+
+    def advice(self, message: str) -> str:
+        return message
+
+
 def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
     raised = mark_refusal("an item comes twice in the ranking of query q=1.")
     error = Py4JError(
         f"An error occurred while calling o1.collectToPython.\n: java.lang.RuntimeException: {raised}\n\tat x"
     )
-    assert str(refusal_of(error, object())) == "an item comes twice in the ranking of query q=1. Nothing was written."
+    assert str(refusal_of(error, Tables())) == "an item comes twice in the ranking of query q=1. Nothing was written."
 
 
 SPARK_4 = """An error occurred while calling o660.collectToPython.
@@ -174,7 +185,7 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 )
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        assert str(refusal_of(error, object())) == f"{told}; restore the file, or leave it out. Nothing was written."
+        assert str(refusal_of(error, Tables())) == f"{told}; restore the file, or leave it out. Nothing was written."
 
 
 FULL = (
@@ -246,7 +257,7 @@ def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
 
 
 def test_another_error_of_spark_is_a_crash() -> None:
-    assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), object()) is None
+    assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), Tables()) is None
 
 
 @pytest.mark.parametrize("error", [Py4JError(""), OldError("", None), OldError("\n", None), TimeoutError()], ids=repr)
