@@ -193,7 +193,7 @@ TOPICS: Mapping[str, Topic] = {
             "errors.py",
             "core/redaction.py",
             "core/expressions.py",
-            "core/streams.py",
+            "core/given.py",
             "comparison/choice.py",
             "jobs/config_file.py",
             "metrics/registry.py",

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.business.settings import LinkPlan
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
 from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.history.frames.nights import (
     METRIC_TABLE,
@@ -32,7 +32,7 @@ _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53
 
 
-@refuses_streams
+@takes_tables
 def business_link(
     metrics: DataFrame, clicks: DataFrame, plan: LinkPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:

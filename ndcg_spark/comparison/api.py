@@ -13,7 +13,7 @@ from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.comparison.settings import ComparisonPlan, LiftInterval, Unpaired
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Evaluation
@@ -47,7 +47,7 @@ def compared_metrics(
     return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
 
 
-@refuses_streams
+@takes_tables
 def compare(
     runs: Tables,
     *,

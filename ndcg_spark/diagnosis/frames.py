@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.expressions import columns_of, named, raise_if, require_column
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.diagnosis.tasks.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
@@ -66,7 +66,7 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     )
 
 
-@refuses_streams
+@takes_tables
 def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Means of what queries lose, one row per (run, segment, metric, k).
 
@@ -105,7 +105,7 @@ def _max_k(plan: EvaluationPlan) -> int:
     return min(k, MOST_RANKS)
 
 
-@refuses_streams
+@takes_tables
 def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
 

@@ -17,7 +17,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.failures import plain_refusals
 from ndcg_spark.core.flag import settings_in
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.readable import readable_means
@@ -229,13 +229,13 @@ def evaluation_plan(**options: Any) -> EvaluationPlan:
     )
 
 
-@refuses_streams
+@takes_tables
 def evaluate(
-    data: DataFrame | str | os.PathLike[str],
+    data: DataFrame | ArrowTable | str | os.PathLike[str],
+    judgments: DataFrame | ArrowTable | None = None,
     *,
-    judgments: DataFrame | None = None,
-    items: DataFrame | None = None,
-    interactions: DataFrame | None = None,
+    items: DataFrame | ArrowTable | None = None,
+    interactions: DataFrame | ArrowTable | None = None,
     k: Cutoffs = None,
     metrics: str | Sequence[str] | None = None,
     convention: str | Convention = "default",
@@ -268,16 +268,16 @@ def evaluate(
 
     Parameters
     ----------
-    data : DataFrame, str or path
+    data : DataFrame, table of pandas, polars or Arrow, str or path
         A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
         or one row per query with an array of relevances in rank order. A string is the path of Parquet files, which
         Python workers read themselves where they can; that is the fastest. All files lie at its top, or all in
         `name=value` folders of one depth; such a column is text where a name is not the text of a number or date.
-    judgments : DataFrame or None
+    judgments : DataFrame, other table, or None
         Query, item and relevance, under the same column names.
-    items : DataFrame or None
+    items : DataFrame, other table, or None
         The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
-    interactions : DataFrame or None
+    interactions : DataFrame, other table, or None
         What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
     k : int, `"all"`, a sequence of these, or None
         Cutoffs, computed in one pass; `"all"` is the whole list. None: 10, and with `metrics` the whole list for
@@ -324,5 +324,6 @@ def evaluate(
     """
     given = dict(locals())
     plan = evaluation_plan(**{name: its for name, its in given.items() if name in OPTIONS})
-    ranking = choose_ranking(data, plan, judgments=judgments, items=items, interactions=interactions)
+    of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
+    ranking = choose_ranking(given["data"], plan, **of_spark)
     return Evaluation(plan=plan, ranking=ranking)

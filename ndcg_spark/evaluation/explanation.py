@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.expressions import columns_of
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_plan
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
@@ -112,7 +112,7 @@ def _append(
         found.append((part, texts[0], texts[1], plan))
 
 
-@refuses_streams
+@takes_tables
 def explain_difference(
     data: DataFrame,
     a: Convention | str,

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import comparable, is_ml_vector, named, require_column, vector_column
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationPlan, whole_k
@@ -26,7 +26,7 @@ _PLAIN = (T.IntegralType, T.StringType, T.DateType, T.TimestampType)
 _ANY_NUMBER = 2**62
 
 
-@refuses_streams
+@takes_tables
 def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: int = 10) -> DataFrame:
     """Find the k best items of each query, exactly.
 
@@ -77,7 +77,7 @@ def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: i
     return _Cells(queries, corpus, task).merged(T.StructType(fields))
 
 
-@refuses_streams
+@takes_tables
 def rank_by_retrieval(
     queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, evaluation: EvaluationPlan
 ) -> DataFrame:
@@ -131,7 +131,7 @@ def rank_by_retrieval(
     return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
 
 
-@refuses_streams
+@takes_tables
 def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> DataFrame:
     """List the relevant items of each query in the whole corpus: a judgments table for the rows of `retrieve`.
 

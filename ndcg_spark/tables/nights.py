@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import plain_refusals
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.checks import Reading, check_output, reading_of
 from ndcg_spark.tables.claims import Tell
@@ -76,7 +76,7 @@ def write_together(
         swap_in([*staged, *more(stack)])
 
 
-@refuses_streams
+@takes_tables
 def write_night(
     tables: Mapping[str, DataFrame],
     *,

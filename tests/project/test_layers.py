@@ -159,7 +159,7 @@ def stand_in(value: str, before: str = "") -> Source:
         pytest.param(foreign_imports, Source("ndcg_spark.evaluation.settings", "import numpy"), id="settings numpy"),
         pytest.param(foreign_imports, Source(f"{METRICS}.dcg", "import pyarrow"), id="kernel pyarrow"),
         pytest.param(foreign_imports, Source("ndcg_spark.errors", "import numpy"), id="errors numpy"),
-        pytest.param(foreign_imports, Source("ndcg_spark.core.streams", "import click"), id="frames click"),
+        pytest.param(foreign_imports, Source("ndcg_spark.core.given", "import click"), id="frames click"),
         pytest.param(heavy_root_imports, Source(PACKAGE, "import numpy as np", True), id="root numpy"),
         pytest.param(heavy_root_imports, Source(PACKAGE, "from .core import exact", True), id="root own module"),
         pytest.param(

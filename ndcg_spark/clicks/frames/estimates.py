@@ -28,7 +28,7 @@ from ndcg_spark.clicks.tasks.propensity_estimates import (
     make_partial_summer,
 )
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import one_of
@@ -45,7 +45,7 @@ _N, _QUERY = "number of impressions", "the query"
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
-@refuses_streams
+@takes_tables
 def inverse_propensity_estimates(
     impressions: DataFrame,
     plan: WeightPlan,
@@ -109,7 +109,7 @@ def inverse_propensity_estimates(
     return _finished(partial.withColumn(OF, F.lit(plan.propensity_of)), plan.confidence)
 
 
-@refuses_streams
+@takes_tables
 def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
     """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
 

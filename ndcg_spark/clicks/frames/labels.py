@@ -12,7 +12,7 @@ from ndcg_spark.clicks.settings import WeightPlan
 from ndcg_spark.core.bad_rows import without_bad_rows
 from ndcg_spark.core.exact_sums import from_limbs, limbs
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 
 N_LIMBS, HIGHEST = 4, 1
 """From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
@@ -21,7 +21,7 @@ CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted clic
 _CLIPPED = "was clipped"
 
 
-@refuses_streams
+@takes_tables
 def judgments_from_impressions(
     impressions: DataFrame,
     plan: WeightPlan,

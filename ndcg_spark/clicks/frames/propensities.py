@@ -18,7 +18,7 @@ from ndcg_spark.clicks.tasks.click_cells import (
 )
 from ndcg_spark.core.bad_rows import without_bad_rows
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 
 FIT: T.StructType = from_arrow_schema(FIT_SCHEMA)
@@ -26,7 +26,7 @@ _SHOWN_AT, _CLICKED, _TIMES, _CLICKS = "shown at", "was clicked", "times shown",
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
-@refuses_streams
+@takes_tables
 def fit_propensities(
     impressions: DataFrame, plan: PropensityPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import columns_of, key_text, named, raise_if
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.canonical import run_rows
@@ -22,7 +22,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
 
-@refuses_streams
+@takes_tables
 def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     """Rank every row of a long table and show what it adds to DCG and to the ideal.
 

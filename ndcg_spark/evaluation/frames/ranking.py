@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.expressions import MALFORMED, columns_of, key_text, named, raise_if
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session_settings import session_here
-from ndcg_spark.core.streams import refuses_streams
 from ndcg_spark.core.task_limit import in_tasks, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
@@ -140,7 +140,7 @@ class Ranking:
         return self.steps.summary()
 
 
-@refuses_streams
+@takes_tables
 def rank_queries(
     data: DataFrame | str | os.PathLike[str],
     plan: EvaluationPlan,

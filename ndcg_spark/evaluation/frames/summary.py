@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.expressions import columns_of, raise_if
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.task_limit import in_tasks, task_limit
 from ndcg_spark.core.workers import arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
@@ -46,7 +46,7 @@ SUMMARY_SCHEMA = T.StructType(
 )
 
 
-@refuses_streams
+@takes_tables
 def summarize(
     per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
@@ -92,7 +92,7 @@ def summarize(
     return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items, n_tasks)
 
 
-@refuses_streams
+@takes_tables
 def summarize_rankings(
     rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
@@ -140,7 +140,7 @@ def _summed(
     return _finished_with_catalogue(partial, catalogue, plan)
 
 
-@refuses_streams
+@takes_tables
 def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
     """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 

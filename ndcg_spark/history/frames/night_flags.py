@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.core.expressions import number
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.history.frames.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
@@ -32,7 +32,7 @@ _OF_RUN = ("run", "metric", "k")
 """What the series of a run have in common with its series over all queries."""
 
 
-@refuses_streams
+@takes_tables
 def flag_changes(
     metrics: DataFrame,
     plan: FlagPlan | None = None,

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.expressions import columns_of, raise_if, require_column
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
@@ -55,7 +55,7 @@ _STORED = (
 )
 
 
-@refuses_streams
+@takes_tables
 def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.core.expressions import columns_of
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.judgments.frames.ratings import rated_items
 from ndcg_spark.judgments.settings import RatingPlan
@@ -16,7 +16,7 @@ _PAIRS = "raters bigint, first double, second double, n bigint"
 _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
 
 
-@refuses_streams
+@takes_tables
 def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Count the ordered pairs of ratings of the same item, which agreement is computed from.
 
@@ -53,7 +53,7 @@ def item_pairs(items: DataFrame, plan: RatingPlan) -> DataFrame:
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 
-@refuses_streams
+@takes_tables
 def rating_agreement(pairs: DataFrame) -> DataFrame:
     """Krippendorff's alpha with the ordinal difference.
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.core.exact_sums import from_limbs, limbs
 from ndcg_spark.core.expressions import columns_of, named, require_column
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.timestamps import TimeColumn, time_column
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import EventColumns, EventPlan
@@ -36,7 +36,7 @@ _VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
-@refuses_streams
+@takes_tables
 def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, parse_text: bool = False) -> DataFrame:
     """Make graded judgments from what users did.
 

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.core.expressions import columns_of, named, number, require_column
-from ndcg_spark.core.streams import refuses_streams
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import MAX_WEIGHT, RatingPlan
@@ -29,7 +29,7 @@ _JUDGED = [
 ]
 
 
-@refuses_streams
+@takes_tables
 def judgments_from_ratings(
     ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False
 ) -> DataFrame:

@@ -1,0 +1,140 @@
+"""Functions take tables of pandas and Arrow as they take DataFrames: with the same numbers, and NaN as null."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from ndcg_spark import compare, evaluate, explain_difference, merge_summaries, report
+from ndcg_spark.core.given import takes_tables
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+
+ROWS = {
+    "query_id": ["q1", "q1", "q1", "q2", "q2"],
+    "item_id": ["a", "b", "c", "a", "b"],
+    "score": [3.0, 2.0, 1.0, 1.0, 2.0],
+    "relevance": [1.0, math.nan, 3.0, 2.0, 0.0],
+}
+NULLS = {**ROWS, "relevance": [1.0, None, 3.0, 2.0, 0.0]}
+
+
+class Exported:
+    """A table of whatever library, which hands its rows over as Arrow."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+TABLES = {
+    "pandas": lambda: pd.DataFrame(ROWS, index=[9, 8, 7, 6, 5]),
+    "arrow": lambda: pa.table(ROWS),
+    "another library": lambda: Exported(pa.table(ROWS).cast(pa.schema(
+        [("query_id", pa.large_string()), ("item_id", pa.large_string()), ("score", pa.float64()),
+         ("relevance", pa.float64())]
+    ))),
+}  # fmt: skip
+
+
+def rows_of(frame):
+    return sorted(map(tuple, frame.collect()), key=repr)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_an_evaluation_has_the_same_bits(spark, table):
+    frame = spark.createDataFrame(list(zip(*NULLS.values(), strict=True)), "query_id string, item_id string, "
+                                  "score double, relevance double")  # fmt: skip
+    ours, theirs = evaluate(table(), k=[1, 3]), evaluate(frame, k=[1, 3])
+    assert rows_of(ours.per_query) == rows_of(theirs.per_query)
+    assert rows_of(ours.summary) == rows_of(theirs.summary)
+    assert {row["n_judged"] for row in ours.per_query.collect()} == {2}  # NaN is no judgment
+
+
+def test_a_score_that_is_nan_is_a_bad_row(spark):
+    bad = pd.DataFrame({**ROWS, "score": [3.0, math.nan, 1.0, 1.0, 2.0]})
+    with pytest.raises(InputRefusedError, match="null_score"):
+        evaluate(bad).to_pandas()
+
+
+def test_run_and_judgments(spark):
+    table = pd.DataFrame(ROWS)
+    judged = evaluate(table.drop(columns="relevance"), pa.table(ROWS).select(
+        ["query_id", "item_id", "relevance"]
+    ), k=3)  # fmt: skip
+    assert rows_of(judged.summary) == rows_of(evaluate(table, k=3).summary)
+
+
+def test_other_functions_take_them_too(spark):
+    table = pd.DataFrame({**ROWS, "run": ["x"] * 5})
+    other = table.assign(run="y", score=-table.score)
+    result = evaluate(pd.concat([table, other]), run="run", k=3)
+    per_query = result.per_query.toPandas()
+    found = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0)
+    assert rows_of(found) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0))
+    assert explain_difference(table, "default", "sklearn", k=3).steps.count() > 0
+    summary = result.summary.toPandas()
+    assert merge_summaries(summary).count() == result.summary.count()
+    assert report(summary).contents.standings == report(result).contents.standings
+
+
+TYPES = {
+    "category": (pd.DataFrame({"x": pd.Categorical(["a", "b", None])}), T.StringType(), ["a", "b", None]),
+    "unsigned": (pa.table({"x": pa.array([1, 2**64 - 1], pa.uint64())}), T.DecimalType(20, 0), [1, 2**64 - 1]),
+    "small": (pa.table({"x": pa.array([1, 255], pa.uint8())}), T.ShortType(), [1, 255]),
+    "half": (pa.table({"x": pa.array(np.array([0.5, math.nan], np.float16))}), T.FloatType(), [0.5, None]),
+    "nulls": (pa.table({"x": pa.array([None, None])}), T.DoubleType(), [None, None]),
+    "lists": (pa.table({"x": pa.array([[1.0], []], pa.large_list(pa.float32()))}), T.ArrayType(T.FloatType()),
+              [[1.0], []]),
+    "dates": (pd.DataFrame({"x": [datetime.date(2026, 1, 31)]}), T.DateType(), [datetime.date(2026, 1, 31)]),
+    "nanoseconds": (pd.DataFrame({"x": [pd.Timestamp("2026-01-31 12:00", tz="UTC")]}), T.TimestampType(), None),
+    "mixed in pandas": (pd.DataFrame({"x": pd.array([1, None], dtype="Int64")}), T.LongType(), [1, None]),
+    "no rows": (pd.DataFrame({"x": pd.Series([], dtype="float64")}), T.DoubleType(), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "kind", "values"), TYPES.values(), ids=TYPES)
+def test_types_that_spark_lacks(spark, table, kind, values):
+    frame = takes_tables(lambda data: data)(table)
+    assert frame.schema["x"].dataType == kind
+    assert values is None or [row["x"] for row in frame.collect()] == values
+
+
+@pytest.mark.parametrize(
+    "table",
+    [pd.DataFrame({"x": [1, "a"]}), pd.DataFrame([[1, 2]], columns=["x", "x"])],
+    ids=["mixed", "one name twice"],
+)
+def test_what_cannot_be_handed_over(spark, table):
+    with pytest.raises(InvalidParameterError, match=r"^data cannot be handed over to Spark: "):
+        evaluate(table)
+
+
+def test_what_is_no_table_is_as_it_was(spark):
+    given = ["a", {"b": 1}, None, 3]
+    assert takes_tables(lambda data: data)(given) is given
+    with pytest.raises(TypeError, match="positional argument"):
+        evaluate("rankings/", "judgments/", "more/")
+
+
+PROGRAM = """
+import pandas as pd
+from ndcg_spark import evaluate
+rows = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [1.0, 2.0], "relevance": [1.0, 0.0]}
+print(evaluate(pd.DataFrame(rows), k=1).to_pandas().value[0])
+"""
+
+
+def test_a_session_is_started_where_there_is_none():
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["0.0"]
+    assert "no Spark session is active: one was started, Spark" in ended.stderr
