@@ -117,6 +117,11 @@ class _OfClicks(Work[S]):
         yield from self._lines(facts)
         rows = facts.rows
         yield f"impressions: {rows['impressions']:,} used, {rows['rejected']:,} rejected"
+        yield from self._warned(facts)
+
+    def _warned(self, facts: Any) -> Iterator[str]:
+        """What a person is warned of."""
+        yield from ()
 
     def explanation(self) -> Sequence[str]:
         """Say what would be made, and what it costs."""
@@ -183,6 +188,8 @@ class Propensities(_OfClicks[PropensityPlan]):
                 f"EM: fitted to a sample of {facts.n_fitted:,} of {facts.n_patterns:,} different counts of (query, "
                 "item), which has all frequent ones"
             )
+
+    def _warned(self, facts: Fitted) -> Iterator[str]:
         yield from _warnings(facts)
 
     def _about(self) -> tuple[Sequence[str], str]:

@@ -136,5 +136,6 @@ COMPARE_RUNS = Command(
         read=lambda text, settings: ComparisonGate.parse(text),
     ),
     check=_check,
+    ignores=lambda given: ("judgments", "rejects") if given["input"] is None else (),
     work=_work,
 )  # fmt: skip

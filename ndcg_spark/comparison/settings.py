@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_choices
@@ -15,7 +15,6 @@ from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.settings import EvaluationPlan, SummedMetric
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
-UNPAIRED: tuple[Unpaired, ...] = get_args(Unpaired)
 LiftInterval: TypeAlias = Literal["fieller", "delta"]
 MAX_REPLICATES = 100_000
 

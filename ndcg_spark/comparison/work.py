@@ -25,8 +25,9 @@ from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.accounts import Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows
-from ndcg_spark.tables.nights import ALL_PAIRS
 
+ALL_PAIRS = "(all pairs)"
+"""Names the slice of a comparison without baseline."""
 _HIDDEN = ("state", "replicates")
 """Columns that JSON leaves out."""
 _STAMPS = (*PROVENANCE, "baseline_input")

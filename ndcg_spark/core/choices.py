@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 OnInvalid: TypeAlias = Literal["fail", "reject"]
 """What a bad row does: stop the action, or be left out and counted."""
-ON_INVALID: tuple[OnInvalid, ...] = get_args(OnInvalid)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
@@ -15,6 +16,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -25,6 +27,11 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _log = logging.getLogger("ndcg_spark")
 _PLAIN = {
+    **{
+        getattr(pa, f"{name}_view")(): getattr(pa, name)()
+        for name in ("string", "binary")
+        if hasattr(pa, f"{name}_view")
+    },
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
     pa.float16(): pa.float32(),
@@ -37,10 +44,16 @@ _PLAIN = {
 }
 """Types of Arrow that Spark does not take, and those that hold their values. A column of nulls may be numbers."""
 
+_COUNTS = re.compile(r"k|n_[a-z_]+")
+"""Columns of our tables with whole numbers, some of which may be missing."""
+
 
 @runtime_checkable
 class ArrowTable(Protocol):
-    """A table that can be handed over as Arrow: of pandas (2.2 and later), polars, PyArrow, DuckDB."""
+    """A table that can be handed over as Arrow: of pandas (2.2 and later), polars, PyArrow, DuckDB.
+
+    A series or an array, which has no columns, is none.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the rows over; see the PyCapsule interface of Arrow."""
@@ -49,8 +62,10 @@ class ArrowTable(Protocol):
 def takes_tables(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Let a function take tables of pandas, polars and Arrow for DataFrames, and refuse streams. Runs no action.
 
-    Arguments are looked at themselves, and the values of a mapping. A table goes to Spark through the active session;
-    where there is none, one is started, and a line of the log says so. NaN in a column of numbers is null there.
+    Arguments are looked at themselves, and the values of a mapping. A table goes to Spark through the session of a
+    DataFrame beside it, else the active one; where there is none, one is started, and a line of the log says so. NaN
+    in a column of numbers is null there. Of pandas, an index with a name is a column, and columns `k` and `n_...` of
+    whole numbers, which are floats there if one is missing, are whole numbers.
     """
     names = list(inspect.signature(function).parameters)
 
@@ -58,24 +73,35 @@ def takes_tables(function: Callable[_Given, _Result]) -> Callable[_Given, _Resul
     def taken(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         if len(args) > len(names):
             return function(*args, **kwargs)  # says so
-        positional: Any = [_taken(name, one, function) for name, one in zip(names, args, strict=False)]
-        named: Any = {name: _taken(name, one, function) for name, one in kwargs.items()}
+        spark = _session_of((*args, *kwargs.values()))
+        positional: Any = [_taken(name, one, function, spark) for name, one in zip(names, args, strict=False)]
+        named: Any = {name: _taken(name, one, function, spark) for name, one in kwargs.items()}
         return function(*positional, **named)
 
     return taken
 
 
-def _taken(name: str, given: Any, function: Callable[..., Any]) -> Any:
+def _session_of(given: Iterable[Any]) -> SparkSession | None:
+    """The session of a DataFrame that is given, if there is one."""
+    inner = (one for value in given for one in (value.values() if isinstance(value, Mapping) else (value,)))
+    return next((one.sparkSession for one in inner if hasattr(one, "sparkSession")), None)
+
+
+def _taken(name: str, given: Any, function: Callable[..., Any], spark: SparkSession | None) -> Any:
     if isinstance(given, Mapping):
-        return {key: _taken(name, one, function) for key, one in given.items()}
+        return {key: _taken(f"{name}[{key!r}]", one, function, spark) for key, one in given.items()}
     if _is_stream(given):
         raise InputRefusedError(
             f"{name} is a stream, and metrics need all rows of a query: call {function.__name__} in the function "
             "that writeStream.foreachBatch takes, or read the table by spark.read."
         )
-    if hasattr(given, "sparkSession") or not (_is_of_pandas(given) or isinstance(given, ArrowTable)):
+    if hasattr(given, "sparkSession"):
         return given
-    return _to_spark(name, given)
+    if type(given).__module__.startswith("pyspark.pandas") and hasattr(given, "to_spark"):
+        return given.to_spark()
+    if _is_of_pandas(given) or (isinstance(given, ArrowTable) and hasattr(given, "columns")):
+        return _to_spark(name, given, spark)
+    return given
 
 
 def _is_stream(given: object) -> bool:
@@ -85,24 +111,38 @@ def _is_stream(given: object) -> bool:
 
 
 def _is_of_pandas(given: object) -> bool:
-    return type(given).__module__.partition(".")[0] == "pandas" and type(given).__name__ == "DataFrame"
+    return any(one.__module__.startswith("pandas.") and one.__name__ == "DataFrame" for one in type(given).__mro__)
 
 
-def _to_spark(name: str, given: Any) -> DataFrame:
+def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
     """Hand a table over to Spark, in types that it has, and with null for NaN."""
+    at = ""
     try:
-        if _is_of_pandas(given):
-            table = pa.Table.from_pandas(given, preserve_index=False)
-        else:
-            table = given if isinstance(given, pa.Table) else pa.table(given)
-        rows = pa.table([_plain(column) for column in table.columns], names=table.schema.names)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidParameterError(f"{name} cannot be handed over to Spark: {error}.") from error
-    spark = SparkSession.getActiveSession() or _started()
-    schema = from_arrow_schema(rows.schema)
+        table = _as_arrow(given)
+        columns = {}
+        for number, at in enumerate(table.schema.names):
+            counts = _COUNTS.fullmatch(at) if _is_of_pandas(given) else None
+            columns[at] = _plain(table.column(number), whole=None if counts is None else _count_type(at))
+        if len(columns) < table.num_columns:
+            raise TypeError("two columns have one name")
+        rows, at = pa.table(columns), ""
+        schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    except (pa.ArrowException, PySparkException, ArithmeticError, TypeError, ValueError) as error:
+        column = f" (column {at!r})" if at else ""
+        why = " ".join(str(error).split()).rstrip(".")
+        raise InvalidParameterError(f"{name} cannot be handed over to Spark{column}: {why}.") from error
+    spark = spark or SparkSession.getActiveSession() or _started()
     if int(pyspark.__version__.partition(".")[0]) >= 4:
         return spark.createDataFrame(rows, schema=schema)
     return spark.createDataFrame(list(zip(*(one.to_pylist() for one in rows.columns), strict=True)), schema=schema)
+
+
+def _as_arrow(given: Any) -> pa.Table:
+    if not _is_of_pandas(given):
+        return given if isinstance(given, pa.Table) else pa.table(given)
+    if any(one is not None for one in given.index.names):  # as of a table that was grouped
+        given = given.reset_index()
+    return pa.Table.from_pandas(given, preserve_index=False)
 
 
 def _started() -> SparkSession:
@@ -111,11 +151,26 @@ def _started() -> SparkSession:
     return spark
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values in a type that Spark has; NaN is null."""
+def _count_type(name: str) -> pa.DataType:
+    return pa.int32() if name == "k" else pa.int64()
+
+
+def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedArray:
+    """Values in a type that Spark has; NaN is null. Whole numbers that are floats become `whole`, if it is given."""
+    if pa.types.is_dictionary(column.type):
+        kind = _plain_type(column.type.value_type)
+        chunks = [
+            pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(kind)).dictionary_decode()
+            for one in column.chunks
+        ]
+        column = pa.chunked_array(chunks, type=kind)
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
     column = column.cast(_plain_type(column.type))
     if pa.types.is_floating(column.type):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        if whole is not None and pc.all(pc.equal(column, pc.floor(column)), min_count=0).as_py():
+            column = column.cast(whole)
     return column
 
 

@@ -42,7 +42,7 @@ class ShiftSettings:
     def __post_init__(self) -> None:
         if self.before == self.after:
             raise InvalidParameterError(f"before and after are both {self.before}; name two nights.")
-        name_and_cutoff(self.metric, self.metric)
+        self.cutoffs  # noqa: B018  # refuses what is none
 
     @property
     def name(self) -> str:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.failures import plain_refusals
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.core.given import ArrowTable, takes_tables
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
+from ndcg_spark.evaluation.frames.checks import checked_rows
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.readable import readable_means
 from ndcg_spark.evaluation.metric_table import per_query_rows
@@ -34,6 +36,7 @@ from ndcg_spark.evaluation.settings import (
     metrics_of,
     segment_sets_of,
 )
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
 
@@ -127,16 +130,29 @@ class Evaluation:
         Raises
         ------
         InputRefusedError
-            For bad rows, in one line; see `plain_refusals`.
+            For bad rows, in one line that counts them by reason.
         """
         import pandas as pd
 
         means = self.means()
-        with plain_refusals():
-            rows = means.collect()
+        try:
+            with plain_refusals():
+                rows = means.collect()
+        except InputRefusedError as error:
+            raise self._counted(error) from error
         found = pd.DataFrame([tuple(row) for row in rows], columns=means.columns)
         self.__dict__["_found"] = found
         return found
+
+    def _counted(self, refused: InputRefusedError) -> InputRefusedError:
+        """Run an action: count the bad rows of the table by reason, where a refusal names the first of them."""
+        if not text_of(refused).startswith("bad row:"):
+            return refused
+        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.plan)))
+        if not counted.rejected:  # it is one of the judgments
+            return refused
+        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
+        return InputRefusedError(f"{describe_bad_rows(counted, 'data')}; {advice}.")
 
     def show(self, n: int = 20) -> None:
         """Run an action: print the first means.
@@ -149,7 +165,7 @@ class Evaluation:
         Raises
         ------
         InputRefusedError
-            For bad rows, in one line; see `plain_refusals`.
+            For bad rows, in one line that counts them by reason.
         """
         found = self.to_pandas()
         shown = found.head(n).fillna({"interval": ""})

@@ -66,6 +66,7 @@ EXPLAIN_DIFFERENCE = Command(
     ),
     read=_difference_of,
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
+    sliced=True,  # in the run log
     long_rows=lambda settings: has_long_rows(settings.plan),
     work=_explain_difference,
 )  # fmt: skip
@@ -89,7 +90,7 @@ MEAN_NDCG = Command(
                                   "`ndcg-spark explain-difference --to CONVENTION`.")]},
     ),
     read=evaluation_of,
-    instead=lambda given: EXPLAIN_DIFFERENCE if given["explain_difference"] is not None else None,
+    instead=lambda given: EXPLAIN_DIFFERENCE if given["explain_difference"] and not given["explain"] else None,
     reads=(
         rankings("Rankings: a path, a catalog table, or a SQL query."),
         JUDGMENTS,
@@ -98,7 +99,7 @@ MEAN_NDCG = Command(
         Reads(name="interactions", about="What users have met before: user and item, for novelty and first_new.",
               required=False),
     ),
-    writes=(OUTPUT, PER_QUERY_OUTPUT),
+    writes=(PER_QUERY_OUTPUT, OUTPUT),
     sliced=True,
     rejects=True,
     allows_empty=True,

@@ -43,12 +43,6 @@ class Inputs:
         share = f", {self.plan.sample:g} of the queries" if self.plan.sample < 1 else ""
         return f"{self.table.name}{judged}{share}"
 
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables that are read."""
-        found = (self.table, self.judgments, self.items, self.interactions)
-        return tuple(table for table in found if table is not None)
-
     @cached_property
     def ranking(self) -> Ranking:
         """Strategy and source; found once."""

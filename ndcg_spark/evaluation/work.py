@@ -131,12 +131,8 @@ class MeanNdcg(OfRankings[EvaluationPlan]):
         with self.job.step("ranking and scoring"):
             rows = [row.asDict() for row in ranking.summary(per_query).collect()]
         rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
-        accounts = None
-        if self.plan.on_invalid == "reject":
-            used = sum(
-                int(row["n_rows"]) + int(row["n_left_out"]) for row in counted_rows(sorted(rows, key=sort_key))
-            )
-            accounts = self.job.count_bad_rows(all_valid=used if used == self.inputs.count() else None)
+        used = sum(int(row["n_rows"]) + int(row["n_left_out"]) for row in counted_rows(sorted(rows, key=sort_key)))
+        accounts = self.job.count_bad_rows(lambda: used if used == self.inputs.count() else None)
         summary = sorted(self._or_empty(rows, accounts), key=sort_key)
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)

@@ -5,7 +5,7 @@ Light: help is shown, and options are checked, before Spark loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -151,7 +151,9 @@ class Command(Generic[S]):
     is `--json`, and `gates` what reads `--gate`. `check` refuses settings that do not go with what else was asked.
     `long_rows` says that Spark must weigh what it sends to workers. `options` and `read` are its own options and the
     settings that they give, where these do not follow from the fields. `instead` is the command that some options
-    are short for. `work` loads the class that does it.
+    are short for. `ignores` are tables that play no part, as a file for `--config` may name them for another command.
+    `writes` are in the order in which tables become visible: the one that others wait for is the last. `work` loads
+    the class that does it.
     """
 
     name: str
@@ -173,12 +175,18 @@ class Command(Generic[S]):
     options: Callable[[], dict[str, list[click.Option]]] | None = None
     read: Callable[[Mapping[str, Any]], S] | None = None
     instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda given: None
+    ignores: Callable[[Mapping[str, Any]], Collection[str]] = lambda given: ()
     work: Callable[[], type[Work[S]]]
 
     @property
     def written(self) -> tuple[Writes, ...]:
-        """Tables that it may write, rejected rows first."""
+        """Tables that it may write, in the order of writing: rejected rows first."""
         return (*((REJECTS,) if self.rejects else ()), *self.writes)
+
+    @property
+    def listed(self) -> tuple[Writes, ...]:
+        """Tables that it may write, in the order in which a person is told of them."""
+        return self.written[::-1]
 
     def settings_of(self, given: Mapping[str, Any]) -> S:
         """Make settings of what options were given."""
@@ -191,7 +199,7 @@ class Command(Generic[S]):
             {"Input": []},
             *({one.group: one.options} for one in self.reads),
             {title: [] for title in own if title not in _LAST},
-            *({one.group: one.options} for one in self.writes),
+            *({one.group: one.options} for one in self.writes[::-1]),
             own,
             *([{REJECTS.group: REJECTS.options}] if self.rejects else []),
             options_of(Shared, without=self._without()),
@@ -214,8 +222,9 @@ class Command(Generic[S]):
         )
 
     def _called(self, **given: Any) -> int:
-        command = self.instead(given) or self
-        request = request_of(command, given)
+        request, command = request_of(self, given), self.instead(given) or self
+        if command is not self:
+            request = request_of(command, given)
         with needed_packages():
             from ndcg_spark.jobs.runner import run
 
@@ -271,7 +280,7 @@ class Request(Generic[S]):
     @property
     def written(self) -> str:
         """What would be written, and where to, as a phrase; empty if nothing."""
-        named = [one for one in (*self.command.writes, REJECTS) if one.name in self.targets]
+        named = [one for one in self.command.listed if one.name in self.targets]
         return ", ".join(f"{one.holds} to {self.targets[one.name].reference}" for one in named)
 
 
@@ -279,9 +288,12 @@ def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
     """Check options, and put them in their places."""
     settings = command.settings_of(given)
     shared = settings_of(Shared, given)
-    sources = {one.name: source_of(dict(given), one.name) for one in command.reads if given[one.name] is not None}
-    tables = {one.name: target_of(given, one.name) for one in command.written if not one.file}
-    files = {one.name: given[one.name] for one in command.written if one.file and given[one.name] is not None}
+    used, ignored = dict(given), command.ignores(given)
+    read = [one.name for one in command.reads if given[one.name] and one.name not in ignored]
+    sources = {name: source_of(used, name) for name in read}
+    asked = [one for one in command.listed if one.name not in ignored]
+    tables = {one.name: target_of(given, one.name) for one in asked if not one.file}
+    files = {one.name: given[one.name] for one in asked if one.file and given[one.name] is not None}
     request = Request(
         command=command,
         settings=settings,
@@ -301,8 +313,8 @@ def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
         raise InvalidParameterError("--rejects goes with --on-invalid reject.")
     for name, path in files.items():
         check_file(flag_of(name), path)
-    read = [(flag_of(name), source.reference) for name, source in sources.items()]
-    check_places(read, [(flag_of(name), target) for name, target in tables.items()], shared.json)
+    places = [(flag_of(name), source.reference) for name, source in sources.items()]
+    check_places(places, [(flag_of(name), target) for name, target in tables.items()], shared.json)
     return request
 
 

@@ -145,8 +145,8 @@ def _text(setting: Setting) -> Any:
 
 def _value(setting: Setting, given: Any) -> Any:
     """Make the value of a field of what its option was given."""
-    if given == "" and setting.optional:
-        return None
+    if given == "" and setting.optional and _flag(setting).endswith("-col"):
+        return None  # of a name, an empty one may be meant: that of a run without a name
     if setting.flag.read is not None:
         return setting.flag.read(given)
     if setting.flag.repeated:

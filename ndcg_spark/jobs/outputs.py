@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def refuse_outputs(
     spark: SparkSession,
-    planned: Sequence[tuple[str, Target | None, T.StructType]],
+    planned: Sequence[tuple[str, Target, T.StructType]],
     readings: list[Reading],
     files: Sequence[str],
     progress: Progress,
@@ -44,18 +44,17 @@ def refuse_outputs(
     that the results lack.
     """
     for flag, target, schema in planned:
-        if target is not None:
-            found = check_output(
-                spark,
-                target.reference,
-                target.kind,
-                schema,
-                name=flag,
-                readings=readings,
-                grow=target.grow,
-                tell=progress.line,
-            )
-            readings.append(found)
+        found = check_output(
+            spark,
+            target.reference,
+            target.kind,
+            schema,
+            name=flag,
+            readings=readings,
+            grow=target.grow,
+            tell=progress.line,
+        )
+        readings.append(found)
     for path in files:
         refuse_nested(canonical(os.path.abspath(path)), path, readings)
         with refusing(path):

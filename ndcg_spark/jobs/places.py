@@ -82,14 +82,14 @@ def check_file(flag: str, path: str) -> None:
 
 
 def source_of(options: dict[str, Any], name: str) -> Source:
-    """Read what `options.table_to_read("--name", ...)` was given."""
+    """Read what the options of a `Reads` were given."""
     return Source(
         reference=options[name], kind=options[f"{name}_format"], options=pairs_of(options[f"{name}_option"])
     )
 
 
 def operations_of(options: dict[str, Any]) -> Operations:
-    """Read the options that `operation_options` makes, and refuse a run log in the place of another table."""
+    """Read how a run is watched, and refuse a run log in the place of another table."""
     target = target_of(options, "run_log")
     if target is not None:
         others = [(name, options[name]) for name in (*tables_read(options), *tables_written(options))]
@@ -99,12 +99,12 @@ def operations_of(options: dict[str, Any]) -> Operations:
 
 
 def tables_read(options: Mapping[str, Any]) -> list[str]:
-    """Names of the options that name input tables: those that `options.table_to_read` has made."""
+    """Names of the options that name input tables: those of a `Reads`."""
     return [name for name in options if f"{name}_option" in options and options[name]]
 
 
 def tables_written(options: Mapping[str, Any]) -> list[str]:
-    """Names of the options that name output tables: those that `options.table_to_write` has made."""
+    """Names of the options that name output tables: those of a `Writes`."""
     made = [name for name in options if format_name(name) in options and f"{name}_option" not in options]
     return [name for name in made if name != "run_log" and options[name]]
 
@@ -126,7 +126,7 @@ def format_name(name: str) -> str:
 
 
 def target_of(options: Mapping[str, Any], name: str) -> Target | None:
-    """Read what `options.table_to_write("--name", ...)` was given; None if it was not."""
+    """Read what the options of a `Writes` were given; None if they were not."""
     if not options.get(name):
         return None
     return Target(reference=options[name], kind=options[format_name(name)], grow=options["schema"] == "grow")

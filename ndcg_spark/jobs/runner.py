@@ -98,14 +98,14 @@ class Job(Generic[S]):
         self._stack.callback(frame.unpersist)
         return True
 
-    def count_bad_rows(self, all_valid: int | None = None) -> Accounts | None:
+    def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> Accounts | None:
         """Run an action for each table: count bad rows, and refuse too many; None unless they are to be left out.
 
-        `all_valid` is the number of rows of the first table, if none of them can be bad: it is not read then.
+        `all_valid` counts the rows of the first table, if none of them can be bad: it is not read again then.
         """
         if self.request.on_invalid == "reject":
             with self.step("counting bad rows"):
-                self.accounts = account(self.work, self.request.shared.max_reject_fraction, all_valid)
+                self.accounts = account(self.work, self.request.shared.max_reject_fraction, all_valid())
         return self.accounts
 
 
@@ -173,7 +173,7 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
     ]
     planned = [
         (flag_of(one.name), request.targets[one.name], schemas[one.name])
-        for one in request.command.written
+        for one in request.command.listed
         if one.name in request.targets
     ]
     paths = [*request.files.values(), *([] if request.json_path in (None, "-") else [str(request.json_path)])]
@@ -192,7 +192,8 @@ def _refusals(job: Job[S]) -> Iterator[None]:
         if type(refused) is InputRefusedError and job.request.command.written:
             text = text_of(refused)
             if "othing was written" not in text:
-                refused = InputRefusedError(f"{text.rstrip('.')}. Nothing was written.")
+                sentence = text if text.endswith("?") else f"{text.rstrip('.')}."
+                refused = InputRefusedError(f"{sentence} Nothing was written.")
         raise refused from error
 
 

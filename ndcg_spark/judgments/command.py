@@ -66,8 +66,8 @@ ANNOTATORS = Command(
               "query."),
     ),
     writes=(
-        _OUTPUT,
         Writes(name="disputes", holds="disputes", about="Table of the items in dispute and their ratings to write."),
+        _OUTPUT,
     ),
     sliced=True,
     rejects=True,

@@ -59,14 +59,14 @@ def _json_of(name: str, command: str) -> Callable[[str], Mapping[str, Any]]:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise InvalidParameterError(f"{option(name, repr(path))} cannot be read: {reason}.") from error
+            raise InvalidParameterError(f"{option(name)} {path!r} cannot be read: {reason}.") from error
         lines = text.strip().splitlines()
         try:
             found = json.loads(lines[-1] if lines else "")
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise InvalidParameterError(f"{option(name, repr(path))} is no JSON of {command}.")
+            raise InvalidParameterError(f"{option(name)} {path!r} is no JSON of {command}.")
         return found
 
     return read
@@ -76,7 +76,7 @@ def _changed_queries(path: str) -> tuple[Mapping[str, Any], ...]:
     """Read the queries in what `diagnose runs` wrote."""
     queries = _json_of("diagnosis", "diagnose runs")(path).get("queries")
     if not isinstance(queries, list) or not all(isinstance(one, dict) for one in queries):
-        raise InvalidParameterError(f"{option('diagnosis', repr(path))} is no JSON of diagnose runs.")
+        raise InvalidParameterError(f"{option('diagnosis')} {path!r} is no JSON of diagnose runs.")
     return tuple(queries)
 
 

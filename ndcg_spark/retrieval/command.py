@@ -94,8 +94,8 @@ RETRIEVE = Command(
                "score, rank, and relevance where there are labels."),
         Writes(name="judgments_output", holds="judgments", about="Table of the relevant items of each query in the "
                "whole corpus to write; it can be large."),
-        OUTPUT,
         PER_QUERY_OUTPUT,
+        OUTPUT,
     ),
     sliced=True,
     gates=Gates(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from typing import Any
 
@@ -18,14 +19,19 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.checks import Reading, check_output, reading_of
 from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables.growth import kind_of
 from ndcg_spark.tables.slices import ManyNights, RunPartition
 from ndcg_spark.tables.writing import Swappable, stage_partition, swap_in
 
 _log = logging.getLogger(__name__)
-ALL_PAIRS = "(all pairs)"
-"""Names the slice of a comparison without baseline."""
-_OF_MEANS, _OF_COMPARISONS = "metric", "baseline"
-"""Columns that tables of means, and those of comparisons, have and others have not."""
+METRIC_TABLE, RUN = "metric table", "run"
+_STORED_OTHERWISE = frozenset((
+    "table of compared periods", "table of periods", "table of flags", "comparison table", "run log",
+))  # fmt: skip
+"""Kinds of tables whose slices are not of a night and a run."""
+_OF_THE_MOMENT = frozenset({"package_version", "computed_at"})
+_PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
+"""Folders of partitions at the end of a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,37 +102,39 @@ def write_night(
     tables : mapping of str to DataFrame
         Rows by where they go: a folder of Parquet (a path has a slash), or a table of the catalog. Either is made if
         it is not there. Rows without a column `run` are of the run without a name. They may not have columns
-        `run_date`, `dataset` or `slice`, which every stored row gets.
+        `run_date`, `dataset` or `slice`, which every stored row gets. Of metrics per query, take
+        `Evaluation.per_query_table`. Comparisons, periods and flags are written by jobs, which store them otherwise.
     night : date
         The date that rows are stored under, as `run_date`.
     dataset : str
         The name of the data set that they are stored under.
     runs : sequence of str or None
-        The runs whose rows are replaced; each must have rows in each table. None: those that a table has. The rows of
-        a comparison are replaced as a whole, by their baseline.
+        The runs whose rows are replaced; a metric table must have rows of each. None: those that any of the tables
+        has; a run that another one lacks loses its rows there.
     formats : mapping of str to str, or None
         Formats of some of the tables: `parquet`, `table`, `delta` or `iceberg`. Else a folder is Parquet, and a table
         of the catalog is what it is, or what the catalog makes.
     stamps : mapping of str to str, or None
-        Columns to add to tables of means, those with a column `metric`, such as `Evaluation.provenance`: later nights
-        are compared with those of the same `config_hash`. `package_version` and `computed_at` are added, too.
+        Columns to add to a metric table, such as `Evaluation.provenance`: later nights are compared with those of the
+        same `config_hash`. `package_version` and `computed_at` are added, too.
 
     Raises
     ------
     InvalidParameterError
         For a night that is no date, or without tables.
     OutputRefusedError
-        For a table that is not one of nights, or that the rows are read from. Nothing was written.
+        For a table that is not one of nights, or that the rows are read from, as far as Spark tells: not of rows that
+        were persisted, or that Python workers read. No row was written.
     InputRefusedError
-        For rows that are bad. Nothing was written.
+        For rows that are bad, or a metric table over no query. No row was written.
     PartlyWrittenError
         Where a table was written and cannot be taken back, as on an object store, and another one failed.
 
     Notes
     -----
     Spark cost: an action for each table, another one to list its runs unless `runs` are given, and one more that
-    counts the rows of a table of the catalog. Rows are computed anew by each: keep what is slow, as by
-    `DataFrame.persist`.
+    counts the rows of a table of the catalog. Rows are computed anew by each: persist what is slow, or what comes out
+    differently the next time, as a sample.
 
     Examples
     --------
@@ -136,70 +144,101 @@ def write_night(
     ...     night=date(2026, 1, 31), dataset="shop", stamps=result.provenance,
     ... )  # doctest: +SKIP
     """
-    _check(tables, night, dataset, formats or {})
+    _check(tables, night, dataset, runs, formats or {})
     with plain_refusals():
-        rows = [
-            _rows_of(reference, frame, runs, (formats or {}).get(reference), stamps or {})
-            for reference, frame in tables.items()
-        ]
-        _check_places(rows)
+        frames = {reference: _completed(reference, frame, stamps or {}) for reference, frame in tables.items()}
+        kinds = {reference: (formats or {}).get(reference) for reference in tables}
+        _check_places(frames, kinds)
+        found = {reference: _runs_in(reference, frame) for reference, frame in frames.items()} if runs is None else {}
+        named = sorted(set().union(*found.values())) if runs is None else list(dict.fromkeys(runs))
+        if not named:
+            raise InputRefusedError("there are no rows, and so nothing to write.")
+        rows = []
+        for reference, frame in frames.items():
+            lacks = [run for run in named if run not in found[reference]] if runs is None else []
+            if runs is not None and not _is_of_means(frame):
+                lacks = named
+            rows.append(TableRows(reference=reference, kind=kinds[reference], frame=frame, runs=named, empty=lacks))
         write_together(rows, RunPartition(run_date=night, dataset=dataset))
 
 
-def _check(tables: Mapping[str, DataFrame], night: date, dataset: str, formats: Mapping[str, str]) -> None:
-    if not tables:
-        raise InvalidParameterError("there is no table to write.")
+def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[str, str]) -> None:
+    if not isinstance(tables, Mapping) or not tables:
+        raise InvalidParameterError("tables must be DataFrames by where they go, and there must be one.")
+    for reference, frame in tables.items():
+        if not isinstance(reference, str) or not hasattr(frame, "sparkSession"):
+            raise InvalidParameterError(
+                f"tables must be DataFrames by where they go, such as 'prod.metrics'; got {reference!r}: "
+                f"{type(frame).__name__}."
+            )
     if type(night) is not date:  # a datetime is one, too
         raise InvalidParameterError(f"{option('night')} must be a datetime.date; got {night!r}.")
-    if not dataset:
+    if not isinstance(dataset, str) or not dataset:
         raise InvalidParameterError(f"{option('dataset')} must be a name; got {dataset!r}.")
+    if runs is not None and (isinstance(runs, str) or not all(isinstance(run, str) for run in runs) or not runs):
+        raise InvalidParameterError(f"{option('runs')} must be names in a list; got {runs!r}.")
     for reference in formats:
         one_of("table", reference, tuple(tables))
 
 
-def _rows_of(
-    reference: str, frame: DataFrame, runs: Sequence[str] | None, kind: str | None, stamps: Mapping[str, str | None]
-) -> TableRows:
-    """Complete rows, and list their runs: an action unless these are given."""
-    if "run" not in frame.columns:
-        frame = frame.withColumn("run", F.lit(""))
-    if _OF_MEANS in frame.columns:
-        frame = frame.select("*", *_stamped(frame, stamps))
-    by = _OF_COMPARISONS if _OF_COMPARISONS in frame.columns else "run"
-    if runs is None or by != "run":
-        runs = sorted(row[by] for row in frame.select(by).distinct().collect() if row[by] is not None)
-        if not runs:
-            raise InputRefusedError(f"the rows for {reference!r} are none; there is nothing to write.")
-    if by != "run":  # tests are adjusted over all rows of a baseline, so that these are one slice
-        whole = runs[0] if len(runs) == 1 else ALL_PAIRS
-        return TableRows(reference=reference, kind=kind, frame=frame, runs=[whole], whole=True)
-    return TableRows(reference=reference, kind=kind, frame=frame, runs=runs)
+def _is_of_means(frame: DataFrame) -> bool:
+    kind = kind_of(frame.columns)
+    return kind is not None and kind.name == METRIC_TABLE
 
 
-def _stamped(frame: DataFrame, stamps: Mapping[str, str | None]) -> list[Any]:
-    now = datetime.now(timezone.utc).replace(microsecond=0)
-    texts = {"convention": None, "config_hash": None, "input": None, **stamps, "package_version": __version__}
-    added = [F.lit(text).cast("string").alias(name) for name, text in texts.items()]
-    added.append(F.lit(now).cast("timestamp").alias("computed_at"))
-    names = [*texts, "computed_at"]
-    return [one for name, one in zip(names, added, strict=True) if name not in frame.columns]
+def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
+    """Add what stored rows have: a run, and to means what they were computed by."""
+    kind = kind_of(frame.columns)
+    if kind is not None and kind.name in _STORED_OTHERWISE:
+        raise InvalidParameterError(
+            f"the rows for {reference!r} are those of a {kind.name}, which jobs store in other slices than those of "
+            "a night and a run; write it by its job."
+        )
+    named = [name for name in frame.columns if name.lower() == RUN]
+    if not named:
+        frame = frame.withColumn(RUN, F.lit(""))
+    elif named != [RUN]:
+        frame = frame.withColumnRenamed(named[0], RUN)
+    if not _is_of_means(frame):
+        return frame
+    there = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
+    if there:
+        raise InvalidParameterError(f"the rows for {reference!r} have a column {there[0]!r} of their own; drop it.")
+    texts = {**dict.fromkeys(("convention", "config_hash", "input")), **stamps, "package_version": __version__}
+    now = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
+    added = [F.lit(text).cast("string").alias(name) for name, text in texts.items() if name not in frame.columns]
+    rows = frame.where(F.col(RUN).isNotNull())  # rejected rows without a run
+    return rows.select("*", *added, *([] if "computed_at" in frame.columns else [now]))
 
 
-def _check_places(rows: Sequence[TableRows]) -> None:
+def _runs_in(reference: str, frame: DataFrame) -> set[str]:
+    """Run an action: list the runs of a table. Refused is a metric table in which no query counts."""
+    numbers = [F.max("n_queries").alias("n")] if _is_of_means(frame) else []
+    found = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
+    if found and numbers and not any(row["n"] for row in found):
+        raise InputRefusedError(f"no query counts in the means for {reference!r}.")
+    return {row[RUN] for row in found}
+
+
+def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
     """Raise when a table could not be written, is in the place of another, or is what rows are read from."""
-    readings: list[Reading] = []
-    for one in rows:
-        spark = one.frame.sparkSession
-        readings.append(reading_of(spark, f"what goes to {one.reference!r}", "", "sql", one.frame))
-    for one in rows:
+    readings = [_reading_of(f"what goes to {reference!r}", frame) for reference, frame in frames.items()]
+    for reference, frame in frames.items():
         found = check_output(
-            one.frame.sparkSession,
-            one.reference,
-            one.kind,
-            one.frame.schema,
-            name=repr(one.reference),
+            frame.sparkSession,
+            reference,
+            kinds[reference],
+            frame.schema,
+            name="the table",
             readings=readings,
-            grow=one.grow,
+            grow=True,
             tell=_log.warning,
         )
         readings.append(found)
+
+
+def _reading_of(name: str, frame: DataFrame) -> Reading:
+    """The files that rows are read from, and the folders that these are in, below which no table may come to lie."""
+    found = reading_of(frame.sparkSession, name, "", "sql", frame)
+    folders = {_PARTITIONS.sub("", one.rpartition("/")[0]) for one in found.files}
+    return replace(found, folders=found.folders | {one for one in folders if one})

@@ -30,7 +30,7 @@ class Exported:
     """A table of whatever library, which hands its rows over as Arrow."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = table
+        self.table, self.columns = table, table.schema.names
 
     def __arrow_c_stream__(self, requested_schema=None):
         return self.table.__arrow_c_stream__(requested_schema)
@@ -40,7 +40,7 @@ TABLES = {
     "pandas": lambda: pd.DataFrame(ROWS, index=[9, 8, 7, 6, 5]),
     "arrow": lambda: pa.table(ROWS),
     "another library": lambda: Exported(pa.table(ROWS).cast(pa.schema(
-        [("query_id", pa.large_string()), ("item_id", pa.large_string()), ("score", pa.float64()),
+        [("query_id", pa.string_view()), ("item_id", pa.large_string()), ("score", pa.float64()),
          ("relevance", pa.float64())]
     ))),
 }  # fmt: skip
@@ -92,6 +92,23 @@ TYPES = {
     "unsigned": (pa.table({"x": pa.array([1, 2**64 - 1], pa.uint64())}), T.DecimalType(20, 0), [1, 2**64 - 1]),
     "small": (pa.table({"x": pa.array([1, 255], pa.uint8())}), T.ShortType(), [1, 255]),
     "half": (pa.table({"x": pa.array(np.array([0.5, math.nan], np.float16))}), T.FloatType(), [0.5, None]),
+    "views of text, as of polars": (pa.table({"x": pa.array(["a", None], pa.string_view())}), T.StringType(),
+                                    ["a", None]),
+    "lists of views": (pa.table({"x": pa.array([["a"], []], pa.list_(pa.string_view()))}),
+                       T.ArrayType(T.StringType()), [["a"], []]),
+    "categories of views": (
+        pa.table({"x": pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()),
+                                                      pa.array(["a", "b"], pa.string_view()))}),
+        T.StringType(), ["b", None, "a"],
+    ),
+    "categories of numbers": (pd.DataFrame({"x": pd.Categorical([3, None, 1])}), T.LongType(), [3, None, 1]),
+    "times without zone": (pd.DataFrame({"x": [pd.Timestamp("2026-01-31 12:00")]}), T.TimestampNTZType(),
+                           [datetime.datetime(2026, 1, 31, 12)]),
+    "nanoseconds that are cut": (pd.DataFrame({"x": [pd.Timestamp("2026-01-31 12:00:00.000000001")]}),
+                                 T.TimestampNTZType(), [datetime.datetime(2026, 1, 31, 12)]),
+    "an index with a name": (pd.DataFrame({"y": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="x")), T.StringType(),
+                             ["a", "b"]),
+    "a subclass of pandas": (type("Frame", (pd.DataFrame,), {})({"x": ["a"]}, index=[7]), T.StringType(), ["a"]),
     "nulls": (pa.table({"x": pa.array([None, None])}), T.DoubleType(), [None, None]),
     "lists": (pa.table({"x": pa.array([[1.0], []], pa.large_list(pa.float32()))}), T.ArrayType(T.FloatType()),
               [[1.0], []]),
@@ -110,13 +127,46 @@ def test_types_that_spark_lacks(spark, table, kind, values):
 
 
 @pytest.mark.parametrize(
-    "table",
-    [pd.DataFrame({"x": [1, "a"]}), pd.DataFrame([[1, 2]], columns=["x", "x"])],
-    ids=["mixed", "one name twice"],
+    ("table", "message"),
+    [
+        (pd.DataFrame({"x": [1, "a"]}), "x"),
+        (pd.DataFrame([[1, 2]], columns=["x", "x"]), "x"),
+        (pa.table([[1], [2]], names=["x", "x"]), "two columns have one name"),
+        (pd.DataFrame({"a": [1], "x": [2**70]}), "large"),
+        (pa.table({"a": [1], "x": pa.array([1], pa.time32("s"))}), "time32"),
+        (pd.DataFrame({"a": [1.0], "x": [pd.Period("2026-01")]}), "x"),
+    ],
+    ids=["mixed", "one name twice in pandas", "one name twice", "too large", "time of day", "period"],
 )
-def test_what_cannot_be_handed_over(spark, table):
-    with pytest.raises(InvalidParameterError, match=r"^data cannot be handed over to Spark: "):
+def test_what_cannot_be_handed_over(spark, table, message):
+    with pytest.raises(InvalidParameterError, match=r"^data cannot be handed over to Spark") as refused:
         evaluate(table)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_counts_that_pandas_makes_floats_are_whole_numbers(spark):
+    """NaN among whole numbers makes them floats: the cutoff of `all` is null."""
+    table = spark.createDataFrame(pd.DataFrame(ROWS).fillna(0))
+    summary = evaluate(table, k=[1, "all"]).summary
+    found = takes_tables(lambda data: data)(summary.toPandas())
+    assert found.schema["k"].dataType == T.IntegerType()
+    assert rows_of(merge_summaries(found)) == rows_of(merge_summaries(summary))
+    fractions = takes_tables(lambda data: data)(pd.DataFrame({"k": [0.5, None], "n_queries": [1.0, None]}))
+    assert [one.dataType for one in fractions.schema] == [T.DoubleType(), T.LongType()]
+
+
+def test_a_series_is_no_table(spark):
+    found = compare(evaluate(pd.DataFrame({**ROWS, "run": ["x", "x", "x", "y", "y"]}), run="run"),
+                    names=pd.Series(["x", "y"]), replicates=0, flips=0)  # fmt: skip
+    assert {row["run"] for row in found.collect()} == {"y"}
+
+
+def test_the_session_is_that_of_a_dataframe_beside_it(spark):
+    other = spark.newSession()
+    run = other.createDataFrame([("q1", "a", 1.0)], "query_id string, item_id string, score double")
+    taken = takes_tables(lambda data, judgments: judgments)(run, pd.DataFrame(ROWS))
+    assert taken.sparkSession is other
 
 
 def test_what_is_no_table_is_as_it_was(spark):

@@ -90,10 +90,18 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
 
 def test_a_bad_row_is_one_line(spark: SparkSession) -> None:
     result = evaluate(rows_of_two_runs(spark, math.nan), run="r")
+    told = r"^1 bad row of 4 in the data: nan_score 1 \(e\.g\. r=a, query_id=q1, item_id=y\); on_invalid='reject'"
     for ask in (result.show, result.to_pandas):
-        with pytest.raises(InputRefusedError, match=r"^bad row: nan_score at ") as refused:
+        with pytest.raises(InputRefusedError, match=told) as refused:
             ask()
         assert "\n" not in str(refused.value)
+
+
+def test_a_bad_judgment_is_named_as_it_is_found(spark: SparkSession) -> None:
+    run, judgments = run_and_judgments(spark)
+    bad = judgments.selectExpr("query_id", "item_id", "double('NaN') AS relevance")
+    with pytest.raises(InputRefusedError, match=r"^bad row: [a-z_]+ at query_id=q"):
+        evaluate(run, bad).to_pandas()
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:

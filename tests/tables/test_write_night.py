@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from support.main_job import command, done, files_below, stored_rows, write_table
 
-from ndcg_spark import compare, evaluate, merge_summaries
+from ndcg_spark import compare, evaluate, flag_changes, merge_summaries, roll_up
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError
 from ndcg_spark.tables import write_night
 
@@ -73,27 +73,23 @@ def test_tables_are_those_that_jobs_write(rankings, source, tmp_path):
     assert (periods.code, {row["n_days"] for row in periods.json["periods"]}) == (0, {1, 2})
 
 
-def test_a_comparison_is_stored_as_the_job_stores_it(rankings, source, tmp_path):
-    more = {"replicates": 50, "flips": 50}
-    found = compare(evaluate(rankings, **ASKED), baseline="a", **more)
-    write_night({f"{tmp_path}/ours": found}, night=NIGHT, dataset="shop")
-    asked = ("--input", source, "--run-col", "ranker", "--segment-cols", "country", "--k", "1,3", "--baseline", "a")
-    words = (
-        "--replicates",
-        50,
-        "--flips",
-        50,
-        "--run-date",
-        NIGHT,
-        "--dataset",
-        "shop",
-        "--output",
-        tmp_path / "its",
-    )
-    assert command("compare-runs", *asked, *words).code == 0
-    stored = [{row["slice"] for row in stored_rows(tmp_path / one)} for one in ("ours", "its")]
-    assert stored[0] == stored[1]
-    assert len(stored[0]) == 1
+def test_tables_that_jobs_store_otherwise_are_refused(rankings, tmp_path):
+    """Comparisons are one slice of a baseline, periods and flags are of many nights."""
+    result = evaluate(rankings, **ASKED)
+    place = f"{tmp_path}/metrics"
+    for night in (BEFORE, NIGHT):
+        write_night({place: result.summary}, night=night, dataset="shop", stamps=result.provenance)
+    before = contents(tmp_path / "metrics")
+    stored = result.summary.sparkSession.read.parquet(place)
+    for kind, frame in (
+        ("comparison table", compare(result, replicates=0, flips=0)),
+        ("table of periods", roll_up(stored)),
+        ("table of flags", flag_changes(stored)),
+    ):
+        with pytest.raises(InvalidParameterError, match=f"are those of a {kind}"):
+            write_night({f"{tmp_path}/other": frame}, night=NIGHT, dataset="shop")
+    assert contents(tmp_path / "metrics") == before
+    assert not (tmp_path / "other").exists()
 
 
 def test_only_the_night_the_data_set_and_the_runs_are_replaced(rankings, tmp_path):
@@ -143,9 +139,43 @@ def test_rows_are_not_written_over_what_they_are_read_from(spark, rankings, tmp_
     write_night({place: evaluate(rankings, **ASKED).summary}, night=BEFORE, dataset="shop")
     before = contents(tmp_path / "metrics")
     own = spark.read.parquet(place).drop("run_date", "dataset", "slice")
-    with pytest.raises(OutputRefusedError, match="metrics"):
-        write_night({place: own}, night=NIGHT, dataset="shop")
+    for output in (place, f"{place}/below"):
+        with pytest.raises(OutputRefusedError, match="metrics"):
+            write_night({output: own}, night=NIGHT, dataset="shop")
     assert contents(tmp_path / "metrics") == before
+
+
+def test_a_run_without_queries_loses_those_that_it_had(rankings, tmp_path):
+    """As in the job: of a run whose queries are all dropped the old queries go; its means say that there are none."""
+    tables = [f"{tmp_path}/metrics", f"{tmp_path}/queries"]
+    first, second = evaluate(rankings, **ASKED), evaluate(rankings.where("ranker = 'b' OR query_id = 'q1'"), **ASKED)
+    for result, queries in ((first, "k = 1"), (second, "k = 1 AND run = 'b'")):
+        frames = (result.summary, result.per_query_table.where(queries))
+        write_night(dict(zip(tables, frames, strict=True)), night=NIGHT, dataset="shop")
+    assert {row["run"] for row in stored_rows(tmp_path / "queries")} == {"b"}
+    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
+    write_night({tables[1]: first.per_query_table}, night=NIGHT, dataset="shop", runs=["a", "a", "b"])
+    assert len(stored_rows(tmp_path / "queries")) == first.per_query_table.count()
+
+
+def test_rejected_rows_without_a_run_are_not_in_the_way(rankings, tmp_path):
+    bad = rankings.limit(1).selectExpr("CAST(NULL AS STRING) AS ranker", "* EXCEPT (ranker)")
+    result = evaluate(rankings.unionByName(bad), **ASKED, on_invalid="reject")
+    write_night({f"{tmp_path}/metrics": result.summary}, night=NIGHT, dataset="shop")
+    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
+
+
+def test_a_column_run_in_capitals_is_the_run(rankings, tmp_path):
+    summary = evaluate(rankings, **ASKED).summary.withColumnRenamed("run", "Run")
+    write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop")
+    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
+
+
+def test_a_night_over_no_query_replaces_nothing(rankings, tmp_path):
+    nothing = evaluate(rankings.withColumn("relevance", F.lit(0.0)), **ASKED, convention="default;no_relevant=skip")
+    with pytest.raises(InputRefusedError, match="no query counts in the means"):
+        write_night({f"{tmp_path}/metrics": nothing.summary}, night=NIGHT, dataset="shop")
+    assert files_below(tmp_path) == {}
 
 
 def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
@@ -163,17 +193,27 @@ def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
         ({"night": datetime(2026, 1, 31)}, InvalidParameterError, "night= must be a datetime.date"),
         ({"night": "2026-01-31"}, InvalidParameterError, "night= must be a datetime.date; got '2026-01-31'"),
         ({"dataset": ""}, InvalidParameterError, "dataset= must be a name"),
-        ({"tables": {}}, InvalidParameterError, "there is no table to write"),
+        ({"tables": {}}, InvalidParameterError, "and there must be one"),
+        ({"runs": "a"}, InvalidParameterError, "runs= must be names in a list; got 'a'"),
+        ({"runs": []}, InvalidParameterError, "runs= must be names in a list"),
+        ({"dataset": 5}, InvalidParameterError, "dataset= must be a name; got 5"),
+        ({"stamps": {"computed_at": "x"}}, InvalidParameterError, "'computed_at'"),
+        ({"stamps": {"value": "x"}}, InvalidParameterError, "have a column 'value' of their own"),
+        ({"tables": "result"}, InvalidParameterError, "Evaluation"),
         ({"formats": {"metrics": "csv"}}, OutputRefusedError, "not 'csv'"),
         ({"formats": {"metricz": "parquet"}}, InvalidParameterError, "'metricz'"),
-        ({"tables": "none"}, InputRefusedError, "there is nothing to write"),
+        ({"tables": "none"}, InputRefusedError, "nothing to write"),
         ({"tables": "stamped"}, OutputRefusedError, "dataset"),
     ],
 )
 def test_refusals(spark, rankings, tmp_path, change, error, message):
     summary = evaluate(rankings, **ASKED).summary
     place = f"{tmp_path}/metrics"
-    named = {"none": summary.limit(0), "stamped": summary.withColumn("dataset", F.lit("x"))}
+    named = {
+        "none": summary.limit(0),
+        "stamped": summary.withColumn("dataset", F.lit("x")),
+        "result": evaluate(rankings, **ASKED),
+    }
     given: dict[str, Any] = {"tables": {place: summary}, "night": NIGHT, "dataset": "shop", **change}
     if isinstance(given["tables"], str):
         given["tables"] = {place: named[given["tables"]]}
