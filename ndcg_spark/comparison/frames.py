@@ -79,9 +79,28 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: Compa
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:
     """Select what a comparison needs, under the names that workers know: tables with the same columns, lazy."""
+    _refuse_other_keys(tables, plan)
     has_ideal = plan.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
     has_status = any("status" in frame.columns for frame, _ in tables)
     return [_selected(frame, run, plan, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
+
+
+def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> None:
+    """Raise where a query column has another kind of type in another table: as texts, 1 and 1.0 would be no pair."""
+    for name in plan.query:
+        kinds: dict[str, tuple[str, str | None]] = {}
+        for frame, run in tables:
+            table = "per-query table" if run is None else f"per-query table of run {run!r}"
+            kind = require_column(frame, name, option("query"), table)
+            kinds.setdefault(
+                "whole" if isinstance(kind, T.IntegralType) else kind.simpleString(), (kind.simpleString(), run)
+            )
+        if len(kinds) > 1:
+            (one, of), (other, of_other), *_ = kinds.values()
+            raise InputRefusedError(
+                f"column {name!r} is {one} in run {of!r} and {other} in run {of_other!r}; cast one of them so that "
+                "values compare."
+            )
 
 
 def key_hash(names: Sequence[str]) -> Column:

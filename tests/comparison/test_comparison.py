@@ -245,6 +245,20 @@ def test_some_of_several_tables_are_compared(table):
     assert (row["baseline"], row["run"], row["difference"]) == ("c", "a", -estimate(X, Z).difference)
 
 
+def test_keys_of_other_types_are_refused(spark):
+    """As texts 1 and 1.0 are no pair: every query would count as one that only one run has."""
+    whole = spark.createDataFrame([(1, 3, 0.5), (2, 3, 0.25)], "query_id int, k int, ndcg double")
+    others = {
+        kind: whole.withColumn("query_id", whole.query_id.cast(kind)) for kind in ("bigint", "double", "string")
+    }
+    more = {"baseline": "x", "metrics": "ndcg", "replicates": 0, "flips": 0}
+    (row,) = compare({"x": whole, "y": others["bigint"]}, **more).collect()
+    assert (row["n_queries"], row["difference"]) == (2, 0)
+    for kind in ("double", "string"):
+        with pytest.raises(InputRefusedError, match=f"'query_id' is int in run 'x' and {kind} in run 'y'; cast one"):
+            compare({"x": whole, "y": others[kind]}, **more)
+
+
 def test_refusals_are_one_line(table):
     twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
     with pytest.raises(InputRefusedError) as refused, plain_refusals():
