@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison.api import compare
     from ndcg_spark.comparison.settings import ComparisonPlan
     from ndcg_spark.conventions import PRESETS, Convention
-    from ndcg_spark.core.failures import plain_refusals
-    from ndcg_spark.core.shipping import ship
+    from ndcg_spark.core.failures import readable_errors
+    from ndcg_spark.core.shipping import add_package_to_workers
     from ndcg_spark.diagnosis.api import changed_queries
     from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
     from ndcg_spark.evaluation.api import Evaluation, evaluate
@@ -84,7 +84,7 @@ _HOMES = {
     "merge_estimates": "clicks.frames.estimates",
     "merge_summaries": "evaluation.frames.summary",
     "ndcg": "evaluation.frames.functions",
-    "plain_refusals": "core.failures",
+    "readable_errors": "core.failures",
     "propensity_table": "clicks.frames.propensities",
     "rank_by_retrieval": "retrieval.frames",
     "rank_queries": "evaluation.frames.ranking",
@@ -97,7 +97,7 @@ _HOMES = {
     "score_losses": "diagnosis.frames",
     "score_queries": "evaluation.frames.scoring",
     "shift_of_means": "diagnosis.frames",
-    "ship": "core.shipping",
+    "add_package_to_workers": "core.shipping",
     "summarize": "evaluation.frames.summary",
     "summarize_losses": "diagnosis.frames",
     "summarize_rankings": "evaluation.frames.summary",
@@ -127,6 +127,7 @@ __all__ = [
     "RollUpPlan",
     "WeightPlan",
     "__version__",
+    "add_package_to_workers",
     "business_link",
     "changed_queries",
     "compare",
@@ -145,20 +146,19 @@ __all__ = [
     "merge_estimates",
     "merge_summaries",
     "ndcg",
-    "plain_refusals",
     "propensity_table",
     "rank_by_retrieval",
     "rank_queries",
     "rank_rows",
     "rating_agreement",
     "rating_pairs",
+    "readable_errors",
     "report",
     "retrieve",
     "roll_up",
     "score_losses",
     "score_queries",
     "shift_of_means",
-    "ship",
     "summarize",
     "summarize_losses",
     "summarize_rankings",

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.expressions import named, number, require_column
-from ndcg_spark.core.failures import plain_refusals
+from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.errors import (
     InputRefusedError,
     InvalidParameterError,
@@ -189,7 +189,7 @@ class NdcgEvaluator(
             **options,
         )
         this = (F.col("metric") == str(asked.metric)) & F.col("k").eqNullSafe(F.lit(asked.k))
-        with plain_refusals():
+        with readable_errors():
             found = result.summary.where((F.col("segment_by") == "") & this).select("value").collect()
         if not found or found[0]["value"] is None:
             raise InputRefusedError(f"no query counts for {asked} under convention {convention}: there is no mean.")

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.expressions import columns_of, require_column
-from ndcg_spark.core.failures import plain_refusals
+from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.errors import InputRefusedError, cannot_import
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
@@ -112,12 +112,12 @@ def _imported() -> Any:
 
 def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
     if isinstance(result, Evaluation):
-        with plain_refusals():
+        with readable_errors():
             return [row.asDict() for row in result.summary.select(*_COLUMNS).collect()]
     for name in (*_COLUMNS, *_ONE_OF):
         require_column(result, name, "of a metric table", "table")
     nights = [name for name in ("run_date", "dataset") if name in result.columns]
-    with plain_refusals():
+    with readable_errors():
         return [row.asDict() for row in result.select(*columns_of([*_COLUMNS, *_ONE_OF, *nights])).collect()]
 
 

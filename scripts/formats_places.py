@@ -15,7 +15,6 @@ from typing import Any
 
 from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
-from support.slices import replace_partition
 
 from ndcg_spark.sources.folders import read_files
 from ndcg_spark.tables import (
@@ -23,8 +22,10 @@ from ndcg_spark.tables import (
     NightlySlice,
     RunPartition,
     Staged,
+    TableRows,
     slice_name,
     stage_partition,
+    write_together,
     writing,
 )
 from ndcg_spark.tables.delta import DeltaLog
@@ -67,10 +68,18 @@ class Place:
         with self._reach():
             return stage_partition(rows, self.reference, self.kind, partition, list(runs), **more)
 
-    def write(self, rows: DataFrame, partition: Any = None, runs: Sequence[str] = ("",), **more: Any) -> None:
+    def write(
+        self,
+        rows: DataFrame,
+        partition: Any = None,
+        runs: Sequence[str] = ("",),
+        empty: Sequence[str] = (),
+        **more: Any,
+    ) -> None:
         """Write rows in place of those of the same slices."""
         with self._reach():
-            replace_partition(rows, self.reference, self.kind, partition or shop(), list(runs), **more)
+            one = TableRows(reference=self.reference, kind=self.kind, frame=rows, runs=list(runs), empty=empty)
+            write_together([one], partition or shop(), **more)
 
     @contextmanager
     def _reach(self) -> Iterator[None]:

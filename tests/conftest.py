@@ -127,9 +127,11 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
 def connected(session: SparkSession) -> Iterator[SparkSession]:
     """A session of Spark Connect whose workers have the package and, by their path, what tests send them."""
-    from ndcg_spark import ship
+    from ndcg_spark import add_package_to_workers
 
-    assert "NDCG_SPARK_SHIPPED" in os.environ or ship(session)  # Sail takes no packages, and runs where they are
+    assert "NDCG_SPARK_SHIPPED" in os.environ or add_package_to_workers(
+        session
+    )  # Sail takes no packages, and runs where they are
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session

@@ -130,7 +130,7 @@ def compare(
         Without SciPy; workers need it, too.
     MissingColumnError, InputRefusedError, InvalidParameterError
         For what options and schemas show. The action raises for a run without rows, for a query that comes twice in a
-        run, and for weights, segments, clusters or IDCG that differ between runs; see `plain_refusals`.
+        run, and for weights, segments, clusters or IDCG that differ between runs; see `readable_errors`.
 
     Notes
     -----

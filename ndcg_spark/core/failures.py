@@ -66,8 +66,8 @@ WORKERS_RUN = "Python workers run"
 _WORKERS_RUN = re.compile(rf"ModuleNotFoundError: ({WORKERS_RUN} [^\n]*)")
 HOW_TO_INSTALL = "install it where they run."
 HOW_TO_SHIP = (
-    "call ndcg_spark.ship(spark) first, or install it where they run, or use spark-submit --py-files "
-    "dist/ndcg_spark.zip."
+    "call ndcg_spark.add_package_to_workers(spark) first, or install it where they run, or use spark-submit "
+    "--py-files dist/ndcg_spark.zip."
 )
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|Python worker (?:exited unexpectedly|failed to connect back)"
@@ -152,7 +152,7 @@ def no_file_system(error: Exception, reference: str) -> str | None:
 
 
 @contextmanager
-def plain_refusals() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Turn Spark's errors about bad data into `InputRefusedError` with a message of one line.
 
     Results are lazy, so an action such as `collect` or `write` finds bad data. Spark then raises an error of its own,
@@ -173,7 +173,7 @@ def plain_refusals() -> Iterator[None]:
 
     Examples
     --------
-    >>> with plain_refusals():  # doctest: +SKIP
+    >>> with readable_errors():  # doctest: +SKIP
     ...     evaluate(rankings, k=10).summary.show()
     InputRefusedError: bad row: nan_score at query_id=7
     """

@@ -23,7 +23,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold."""
 
 
-def ship(spark: SparkSession) -> bool:
+def add_package_to_workers(spark: SparkSession) -> bool:
     """Send this package to the Python workers of a session.
 
     Workers import the package. Where it is installed on all machines, or came with `spark-submit --py-files`, they
@@ -53,7 +53,7 @@ def ship(spark: SparkSession) -> bool:
     Examples
     --------
     >>> spark = SparkSession.builder.remote("sc://host:15002").getOrCreate()  # doctest: +SKIP
-    >>> ndcg_spark.ship(spark)  # doctest: +SKIP
+    >>> ndcg_spark.add_package_to_workers(spark)  # doctest: +SKIP
     True
     """
     from ndcg_spark.core.failures import SPARK_ERRORS, first_line  # scripts/package needs no pyspark

@@ -54,7 +54,7 @@ def changed_queries(
     ------
     InvalidParameterError
     InputRefusedError
-        The action raises for a run without rows in the run column; see `plain_refusals`.
+        The action raises for a run without rows in the run column; see `readable_errors`.
 
     Notes
     -----

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.failures import plain_refusals
+from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
@@ -136,7 +136,7 @@ class Evaluation:
 
         means = self.means()
         try:
-            with plain_refusals():
+            with readable_errors():
                 rows = means.collect()
         except InputRefusedError as error:
             raise self._counted(error) from error
@@ -324,7 +324,7 @@ def evaluate(
     Raises
     ------
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what options and schemas show. Bad rows are found by the action; see `plain_refusals`.
+        For what options and schemas show. Bad rows are found by the action; see `readable_errors`.
 
     Notes
     -----

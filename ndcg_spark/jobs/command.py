@@ -289,7 +289,7 @@ def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
     settings = command.settings_of(given)
     shared = settings_of(Shared, given)
     used, ignored = dict(given), command.ignores(given)
-    read = [one.name for one in command.reads if given[one.name] and one.name not in ignored]
+    read = [one.name for one in command.reads if (given[one.name] or one.required) and one.name not in ignored]
     sources = {name: source_of(used, name) for name in read}
     asked = [one for one in command.listed if one.name not in ignored]
     tables = {one.name: target_of(given, one.name) for one in asked if not one.file}

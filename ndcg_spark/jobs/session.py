@@ -50,7 +50,7 @@ def _session(
     from pyspark.sql import SparkSession
 
     from ndcg_spark.core.session_settings import PROVIDED, use_this_python
-    from ndcg_spark.core.shipping import ship
+    from ndcg_spark.core.shipping import add_package_to_workers
 
     active = SparkSession.getActiveSession()
     if active is not None or any(name in os.environ for name in PROVIDED):
@@ -58,7 +58,7 @@ def _session(
             raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
         spark = active or SparkSession.builder.appName(app_name).getOrCreate()
         if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
-            ship(spark)  # there is no line of a user to do that; Databricks installs packages
+            add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
         interrupts.started()
         if active is None and not _of_a_server(spark):
             _refuse_forgotten(spark, tables)

@@ -52,7 +52,7 @@ def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: i
     Raises
     ------
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what the schemas show. Bad rows raise when an action reaches them; see `plain_refusals`: a null
+        For what the schemas show. Bad rows raise when an action reaches them; see `readable_errors`: a null
         identifier, vector, label or filter value, an empty vector, a null, NaN or infinity in one, a vector of zeros
         under `cosine` (unless `zero_vector=zero`), a sum of squares above 1e300 or below 1e-280, an entry of
         array<tinyint> other than +1 and -1, a label other than 0 and 1; vectors or labels of two lengths; a query or

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark._version import __version__
-from ndcg_spark.core.failures import plain_refusals
+from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.checks import Reading, check_output, reading_of
@@ -145,7 +145,7 @@ def write_night(
     ... )  # doctest: +SKIP
     """
     _check(tables, night, dataset, runs, formats or {})
-    with plain_refusals():
+    with readable_errors():
         frames = {reference: _completed(reference, frame, stamps or {}) for reference, frame in tables.items()}
         kinds = {reference: (formats or {}).get(reference) for reference in tables}
         _check_places(frames, kinds)

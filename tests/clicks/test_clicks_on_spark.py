@@ -22,8 +22,8 @@ from ndcg_spark import (
     inverse_propensity_estimates,
     judgments_from_impressions,
     merge_estimates,
-    plain_refusals,
     propensity_table,
+    readable_errors,
 )
 from ndcg_spark.clicks.frames.impressions import checked_impressions, weighted_impressions
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
@@ -428,7 +428,7 @@ def test_bad_rows(spark):
 @pytest.mark.parametrize(("change", "reason"), [BAD[0], BAD[-2]], ids=str)
 def test_a_bad_row(spark, change, reason):
     rows, given = spark.createDataFrame([bad_row(0, change)], ROW), spark.createDataFrame(GIVEN, TABLE)
-    with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id="), plain_refusals():
+    with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id="), readable_errors():
         judgments_from_impressions(rows, WeightPlan(), given).collect()
 
 
@@ -448,7 +448,7 @@ def test_bad_propensities(spark):
         (reason, f"query_id=q{at}, item_id=a") for at, (_, reason) in enumerate(bad)
     )
     for made in (judgments_from_impressions, inverse_propensity_estimates):
-        with pytest.raises(InputRefusedError, match=r"^bad row: null_propensity at query_id=q0,"), plain_refusals():
+        with pytest.raises(InputRefusedError, match=r"^bad row: null_propensity at query_id=q0,"), readable_errors():
             made(frame.where("query_id = 'q0'"), plan).collect()
     clipped = WeightPlan(columns=BY_PROPENSITY, clip=10, on_invalid="reject")
     kept = judgments_from_impressions(frame, clipped).collect()
@@ -459,7 +459,7 @@ def test_text_of_a_propensity_is_a_number(spark):
     texts = spark.createDataFrame([("q", "a", 1.0, "0.5"), ("r", "a", 1.0, "half")],
                                   "query_id string, item_id string, click double, propensity string")  # fmt: skip
     plan = WeightPlan(columns=BY_PROPENSITY, on_invalid="reject")
-    with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), plain_refusals():
+    with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), readable_errors():
         inverse_propensity_estimates(texts, WeightPlan(columns=BY_PROPENSITY), parse_text=True).collect()
     kept = judgments_from_impressions(texts, plan, parse_text=True).collect()
     assert [row["query_id"] for row in kept] == ["q"]
@@ -476,7 +476,7 @@ def test_a_run_that_is_null_is_a_bad_row_and_one_that_is_not_there_is_named(spar
 def test_a_click_model_needs_clicks(spark):
     rows = spark.createDataFrame([("q", "a", 1, 3)], "query_id string, item_id string, position int, click int")
     for method in ("pbm", "pairs", "randomized"):
-        with pytest.raises(InputRefusedError, match="bad row: click_not_0_or_1"), plain_refusals():
+        with pytest.raises(InputRefusedError, match="bad row: click_not_0_or_1"), readable_errors():
             fit(rows, method=method)
 
 

@@ -8,7 +8,7 @@ from support.closeness import near
 from support.comparing import example_1
 from support.paired import X, Y, Z, estimate, key_hash
 
-from ndcg_spark import compare, evaluate, plain_refusals
+from ndcg_spark import compare, evaluate, readable_errors
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.frames import key_hash as spark_hash
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
@@ -174,7 +174,7 @@ def test_stored_weights_are_used(weighted):
     # As a table has them to which another data set added the column.
     null = weighted.withColumn("weight", F.lit(None).cast("double"))
     assert found(compare(null, **options))[0]["difference"] == near(0.071666666667)
-    with pytest.raises(InputRefusedError, match="weight='' compares without weights"), plain_refusals():
+    with pytest.raises(InputRefusedError, match="weight='' compares without weights"), readable_errors():
         compare(null, **options, names=["a", "b"]).collect()
     two = {"a": weighted.where("run = 'a'"), "b": weighted.where("run = 'b'").drop("weight")}
     with pytest.raises(InputRefusedError, match="of run 'a' has stored weights and that of run 'b' has none"):
@@ -198,7 +198,7 @@ def test_an_evaluation_and_its_per_query_table_agree(spark):
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
 def test_a_run_without_rows_is_refused(table, unpaired):
     options = {"metrics": "ndcg", "replicates": 0, "flips": 0, "unpaired": unpaired}
-    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+    with pytest.raises(InputRefusedError) as refused, readable_errors():
         compare(table, names=["typo", "a"], baseline="typo", **options).collect()
     told = "run 'typo' has no rows; of the runs to compare, these have some: 'a'."
     assert str(refused.value) == told
@@ -261,7 +261,7 @@ def test_keys_of_other_types_are_refused(spark):
 
 def test_refusals_are_one_line(table):
     twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
-    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+    with pytest.raises(InputRefusedError) as refused, readable_errors():
         compare(twice, baseline="a", metrics="ndcg", replicates=0).collect()
     told = "query query_id=q05 comes twice in run 'a' at k=10; choose the rows of one night and data set."
     assert str(refused.value) == told
@@ -281,7 +281,7 @@ def test_refusals_are_one_line(table):
 
 def test_ideals_of_different_judgments_are_refused_unless_the_convention_has_them(table):
     different = table.withColumn("idcg", F.when(F.col("run") == "a", 1.0).otherwise(2.0))
-    with pytest.raises(InputRefusedError, match="two values of IDCG"), plain_refusals():
+    with pytest.raises(InputRefusedError, match="two values of IDCG"), readable_errors():
         compare(different, baseline="a", metrics="ndcg", replicates=0).collect()
     allowed = compare(different, baseline="a", metrics="ndcg", replicates=0, convention="default;ideal=retrieved")
     assert len(allowed.collect()) == 2

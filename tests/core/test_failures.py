@@ -15,7 +15,7 @@ from ndcg_spark.core.failures import (
     first_line,
     is_denied,
     is_unsupported,
-    plain_refusals,
+    readable_errors,
     unfit_surroundings,
 )
 from ndcg_spark.errors import (
@@ -243,7 +243,7 @@ def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
     raised = Py4JError(f"x\n: java.lang.RuntimeException: {mark_refusal('query q=1 is bad.')}\n\tat x")
 
     def work(error: Exception) -> None:
-        with plain_refusals():
+        with readable_errors():
             raise error
 
     with pytest.raises(InputRefusedError) as caught:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import ndcg_spark
-from ndcg_spark import ship
+from ndcg_spark import add_package_to_workers
 from ndcg_spark.core.shipping import _files, package_zip
 from ndcg_spark.errors import NdcgSparkError
 
@@ -58,7 +58,7 @@ def test_a_package_in_a_zip_is_read_from_there(tmp_path):
 
 @pytest.mark.classic("sessions in local mode")
 def test_in_local_mode_nothing_is_sent(spark):
-    assert ship(spark) is False
+    assert add_package_to_workers(spark) is False
 
 
 def test_a_session_gets_a_name_that_tells_the_content():
@@ -67,8 +67,8 @@ def test_a_session_gets_a_name_that_tells_the_content():
     def add(path, *, pyfile):
         sent.append((Path(path).name, Path(path).read_bytes(), pyfile))
 
-    assert ship(session(add)) is True
-    assert ship(session(add)) is True
+    assert add_package_to_workers(session(add)) is True
+    assert add_package_to_workers(session(add)) is True
     ((name, content, pyfile), again) = sent
     assert again == sent[0]
     assert (content, pyfile) == (package_zip(), True)
@@ -85,5 +85,5 @@ def test_a_session_that_takes_no_packages_is_a_line():
     with pytest.raises(
         NdcgSparkError, match=r"\(only supported with Spark Connect\).*spark-submit --py-files"
     ) as refused:
-        ship(session(refuse))
+        add_package_to_workers(session(refuse))
     assert "\n" not in str(refused.value)

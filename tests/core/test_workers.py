@@ -18,7 +18,7 @@ from ndcg_spark.core import session_settings as settings
 PROGRAM = """
 import json, os, sys
 from pyspark.sql import SparkSession
-from ndcg_spark import evaluate, plain_refusals
+from ndcg_spark import evaluate, readable_errors
 
 found = {"value": evaluate("rankings", k=1).summary.where("metric = 'ndcg'").head()["value"]}
 SparkSession.getActiveSession().stop()
@@ -31,7 +31,7 @@ try:
 except Exception as error:
     found["raw"] = str(error)
 try:
-    with plain_refusals():
+    with readable_errors():
         summary.collect()
 except Exception as error:
     found["plain"] = [type(error).__name__, str(error)]

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 from support.closeness import near
 
-from ndcg_spark import changed_queries, evaluate, plain_refusals, score_losses, shift_of_means, summarize_losses
+from ndcg_spark import changed_queries, evaluate, readable_errors, score_losses, shift_of_means, summarize_losses
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 
@@ -51,7 +51,7 @@ def test_the_worked_nights(spark):
 
 def test_nights_of_two_configurations_are_refused(spark):
     before, after = (night(spark, name).withColumn("config_hash", F.lit(name)) for name in ("a", "b"))
-    with pytest.raises(InputRefusedError, match="several configurations"), plain_refusals():
+    with pytest.raises(InputRefusedError, match="several configurations"), readable_errors():
         shift_of_means(before, after).collect()
 
 
@@ -137,7 +137,7 @@ def test_changed_queries_of_a_run_without_rows_are_refused(rankings):
     long = rankings.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)")).drop("old", "new")
     result = evaluate(long, run="ranker", k=3)
     for baseline, run in (("typo", "new"), ("new", "typo")):
-        with pytest.raises(InputRefusedError) as refused, plain_refusals():
+        with pytest.raises(InputRefusedError) as refused, readable_errors():
             changed_queries(result, baseline=baseline, run=run, n=2).collect()
         assert str(refused.value) == "run typo has no rows; the runs are new, old."
     wide = evaluate(rankings, score=["old", "new"], k=3)

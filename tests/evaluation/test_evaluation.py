@@ -90,7 +90,7 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
 
 def test_a_bad_row_is_one_line(spark: SparkSession) -> None:
     result = evaluate(rows_of_two_runs(spark, math.nan), run="r")
-    told = r"^1 bad row of 4 in the data: nan_score 1 \(e\.g\. r=a, query_id=q1, item_id=y\); on_invalid='reject'"
+    told = r"^1 bad row of 4 in the data: nan_score 1 \(e\.g\. run=a, query_id=q1, item=y\); on_invalid='reject'"
     for ask in (result.show, result.to_pandas):
         with pytest.raises(InputRefusedError, match=told) as refused:
             ask()

@@ -18,7 +18,7 @@ from support.small_rankings import ranked
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import evaluate as evaluate_frame
-from ndcg_spark import plain_refusals
+from ndcg_spark import readable_errors
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
 from ndcg_spark.core.expressions import MALFORMED, number
@@ -208,7 +208,7 @@ def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path)
         frame = read_table(spark, str(tmp_path / name), "csv").frame
         with (
             pytest.raises(InputRefusedError, match=r"[ab]\.csv.*header.*give all files the same header"),
-            plain_refusals(),
+            readable_errors(),
         ):
             score_queries(rank_queries(frame, PLAN, parse_text=True), PLAN).collect()
 

@@ -271,7 +271,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_runs(spark, tied_row
 
 def test_a_relevance_above_the_highest_grade_is_refused_by_name(spark):
     table = spark.createDataFrame([("a", 1, 1.0, 1.0), ("b", 1, 1.0, 5.0)], SCHEMA)
-    with pytest.raises(ndcg_spark.errors.InputRefusedError) as raised, ndcg_spark.plain_refusals():
+    with pytest.raises(ndcg_spark.errors.InputRefusedError) as raised, ndcg_spark.readable_errors():
         ndcg_spark.evaluate(table, metrics=["err@5"]).summary.collect()
     assert str(raised.value) == "query query_id=b has relevance 5, above max_grade 4 (metric err@5)."
 

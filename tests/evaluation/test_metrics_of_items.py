@@ -428,14 +428,14 @@ def test_tables_and_columns_that_do_not_fit_are_refused_before_anything_runs(spa
 )
 def test_bad_items_are_refused_by_name(spark, metric, items, message):
     table = spark.createDataFrame(items, "item_id string, vector array<double>")
-    with pytest.raises(InputRefusedError) as raised, ndcg_spark.plain_refusals():
+    with pytest.raises(InputRefusedError) as raised, ndcg_spark.readable_errors():
         evaluated(spark, metric, items=table).summary.collect()
     assert str(raised.value).startswith(message)
 
 
 def test_no_interactions_at_all_are_refused(spark):
     nothing = spark.createDataFrame([], "query_id string, item_id string")
-    with pytest.raises(InputRefusedError, match="has no interactions"), ndcg_spark.plain_refusals():
+    with pytest.raises(InputRefusedError, match="has no interactions"), ndcg_spark.readable_errors():
         evaluated(spark, "novelty@5", interactions=nothing).summary.collect()
 
 

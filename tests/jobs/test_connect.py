@@ -83,7 +83,8 @@ def test_workers_have_the_package_once_it_is_shipped(seen):
     assert name == "MissingPackageError"
     assert text.startswith("Python workers run ")
     assert (
-        f"which has no ndcg_spark, and this program runs {sys.executable}: call ndcg_spark.ship(spark) first" in text
+        f"which has no ndcg_spark, and this program runs {sys.executable}: call "
+        "ndcg_spark.add_package_to_workers(spark) first" in text
     )
     assert seen["shipped"] == [True, True]
 

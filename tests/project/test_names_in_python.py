@@ -143,7 +143,7 @@ def refusal(made):
         for one in found if isinstance(found, tuple) else (found,):
             (one.summary if isinstance(one, ns.Evaluation) else one).collect()
 
-    with pytest.raises(NdcgSparkError) as refused, ns.plain_refusals():
+    with pytest.raises(NdcgSparkError) as refused, ns.readable_errors():
         act()
     return str(refused.value)
 

@@ -14,7 +14,7 @@ from support.main_job import assert_refused, command, mean_ndcg
 from support.source_rules import PACKAGE, Source, sources_in
 
 import ndcg_spark
-from ndcg_spark import compare, evaluate, plain_refusals, tables
+from ndcg_spark import compare, evaluate, readable_errors, tables
 from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
@@ -122,7 +122,7 @@ def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):
     table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double")
     options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
     told = "query query_id=p is in run 'a' and not in 'b'; choose "
-    with pytest.raises(InputRefusedError) as raised, plain_refusals():
+    with pytest.raises(InputRefusedError) as raised, readable_errors():
         compare(table, **options, unpaired="error").collect()
     assert str(raised.value) == f"{told}unpaired=zero or drop."
     table.write.parquet(str(tmp_path / "rows"))

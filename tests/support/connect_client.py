@@ -20,6 +20,7 @@ from ndcg_spark import (
     PropensityPlan,
     RollUpPlan,
     WeightPlan,
+    add_package_to_workers,
     changed_queries,
     compare,
     dcg,
@@ -28,12 +29,11 @@ from ndcg_spark import (
     inverse_propensity_estimates,
     judgments_from_impressions,
     ndcg,
-    plain_refusals,
     propensity_table,
+    readable_errors,
     report,
     roll_up,
     score_losses,
-    ship,
 )
 from ndcg_spark.reports.sentences import headline
 from support.comparing import example_1
@@ -52,7 +52,7 @@ NOTHING = [("q7", "a", 2.0, 0.0)]
 def raised(action: Callable[[], object]) -> list[str]:
     """Class and text of the error."""
     try:
-        with plain_refusals():
+        with readable_errors():
             action()
     except Exception as error:
         return [type(error).__name__, str(error)]
@@ -160,7 +160,7 @@ def main(url: str) -> None:
     hostile = spark.createDataFrame([([math.nan], [2000.0])], "nan array<double>, large array<double>")
     evaluation = evaluate(good, k=[1, 6], convention="linear")
     lacking = raised(evaluate(good).summary.collect)
-    shipped = [ship(spark), ship(spark)]
+    shipped = [add_package_to_workers(spark), add_package_to_workers(spark)]
     found = {
         "lacking": lacking,
         "shipped": shipped,

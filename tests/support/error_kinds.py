@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, plain_refusals, rank_rows
+from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, rank_rows, readable_errors
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
 from ndcg_spark.tables import RunPartition, TableRows, write_together
 
@@ -133,7 +133,7 @@ KINDS = {
     ),
     "streams to compare": Kind(
         "InputRefusedError",
-        "runs is a stream, ",
+        "runs['b'] is a stream, ",
         lambda spark, _: compare({"a": table(spark), "b": spark.readStream.format("rate").load()}, baseline="a"),
     ),
     # What the action finds.
@@ -218,7 +218,7 @@ def met(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
     """Class and text of the error that a call of this name raises."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with plain_refusals():
+        with readable_errors():
             KINDS[name].call(spark, folder)
     except Exception as error:
         return type(error).__name__, str(error)

@@ -18,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pyspark.sql import SparkSession
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition
-from support.slices import replace_partition
+from ndcg_spark.tables import RunPartition, TableRows, write_together
 
 root = sys.argv[1]
 spark = SparkSession.builder.master("local[2]").enableHiveSupport().config(map={{
@@ -46,7 +45,7 @@ def write(table, value, partition=night, *more):
     if value < 0:
         rows = rows.selectExpr("run", "CAST(raise_error('broken row') AS INT) AS value")
     try:
-        replace_partition(rows, table, "table", partition, [""])
+        write_together([TableRows(frame=rows, reference=table, kind="table", runs=[""])], partition)
     except OutputRefusedError as error:
         return str(error)
     return "done"

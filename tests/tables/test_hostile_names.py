@@ -41,8 +41,8 @@ from ndcg_spark import (
     judgments_from_events,
     judgments_from_impressions,
     judgments_from_ratings,
-    plain_refusals,
     rank_rows,
+    readable_errors,
     score_losses,
 )
 from ndcg_spark.core.expressions import sql_text
@@ -217,7 +217,7 @@ def test_what_cannot_be_evaluated_is_refused_in_a_line(spark, query, score, rele
     frame = spark.createDataFrame(
         [(query, "i", score, relevance)], "query_id string, item_id string, score double, relevance double"
     )
-    with pytest.raises(InputRefusedError) as refused, plain_refusals():
+    with pytest.raises(InputRefusedError) as refused, readable_errors():
         evaluate(frame).summary.collect()
     assert str(refused.value).startswith(f"bad row: {told} at query_id=")
     assert len(str(refused.value)) < 400
