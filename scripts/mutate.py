@@ -131,8 +131,10 @@ TOPICS: Mapping[str, Topic] = {
             "tables/remote.py",
             "tables/table_writes.py",
             "tables/writing.py",
+            "tables/nights.py",
         ),
         tests=(
+            "tests/tables/test_write_night.py",
             "tests/tables/test_growing_tables.py",
             "tests/tables/test_table_writes.py",
             "tests/tables/test_delta_statements.py",
@@ -199,6 +201,7 @@ TOPICS: Mapping[str, Topic] = {
             "metrics/registry.py",
         ),
         tests=(
+            "tests/core/test_given.py",
             "tests/core/test_redaction.py",
             "tests/evaluation/test_plan.py",
             "tests/metrics/test_metric_properties.py",
