@@ -104,6 +104,7 @@ def _work() -> type[CompareRuns]:
 
 COMPARE_RUNS = Command(
     name="compare-runs",
+    short="Whether a run is better than another.",
     about="""
     Compare runs: is one really better than another, where, and by how much.
 

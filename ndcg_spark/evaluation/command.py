@@ -74,6 +74,7 @@ EXPLAIN_DIFFERENCE = Command(
 
 MEAN_NDCG = Command(
     name="mean-ndcg",
+    short="Mean NDCG@k per run and segment.",
     about="""
     Mean NDCG@k per run and segment, written to a nightly metric table.
 

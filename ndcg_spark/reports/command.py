@@ -36,6 +36,7 @@ def _work() -> type[DrawReport]:
 
 REPORT = Command(
     name="report",
+    short="A page about a night, for people.",
     about="""
     Show a night to people: one HTML page of the metric table.
 

@@ -73,6 +73,7 @@ def _work() -> type[Retrieve]:
 
 RETRIEVE = Command(
     name="retrieve",
+    short="The nearest items of each query.",
     about="""
     Find the nearest items of each query, exactly, and evaluate them by labels.
 
