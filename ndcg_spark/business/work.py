@@ -18,8 +18,8 @@ from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
 from ndcg_spark.history.tasks.nights import series_name
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, show_cells
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
-from ndcg_spark.tables import RunPartition
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.tables import Rows, RunPartition
 
 MOST_SEGMENTS_NAMED = 10
 RATES = {"ctr": "click-through", "cvr": "conversion"}

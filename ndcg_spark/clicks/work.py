@@ -23,7 +23,8 @@ from ndcg_spark.clicks.frames.labels import judgments_from_impressions
 from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
 from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.tables import Rows
 
 S = TypeVar("S", bound=PropensityPlan | WeightPlan)
 MOST_SHOWN = 50

@@ -24,7 +24,8 @@ from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.accounts import Accounts
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows
+from ndcg_spark.jobs.runner import Job, Line, Outcome
+from ndcg_spark.tables import Rows
 
 ALL_PAIRS = "(all pairs)"
 """Names the slice of a comparison without baseline."""

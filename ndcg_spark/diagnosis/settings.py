@@ -42,7 +42,7 @@ class ShiftSettings:
     def __post_init__(self) -> None:
         if self.before == self.after:
             raise InvalidParameterError(f"before and after are both {self.before}; name two nights.")
-        self.cutoffs  # noqa: B018  # refuses what is none
+        cutoffs_of(name_and_cutoff(self.metric, self.metric)[1] or "all")  # refuses what is none
 
     @property
     def name(self) -> str:

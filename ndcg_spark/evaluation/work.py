@@ -30,7 +30,8 @@ from ndcg_spark.evaluation.printed import (
 from ndcg_spark.evaluation.settings import DifferenceSettings, EvaluationPlan
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
 from ndcg_spark.jobs.accounts import Accounts
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.tables import Rows
 
 S = TypeVar("S")
 MOST_QUERIES = 10
@@ -241,6 +242,8 @@ class ExplainDifference(OfRankings[DifferenceSettings]):
             steps = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
             largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.plan.columns.query)
             queries = [row.asDict() for row in largest.limit(MOST_QUERIES).collect()]
+        if not any(row["n_queries"] for row in steps):
+            raise InputRefusedError("there is no query whose means could be explained.")
         return Outcome(
             facts=Difference(steps=steps, queries=queries), lines=(lambda: show_difference(steps, queries),)
         )

@@ -21,8 +21,8 @@ from ndcg_spark.history.settings import COMPANIONS, FlagPlan, FlagSettings, Roll
 from ndcg_spark.history.tasks.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL
 from ndcg_spark.history.tasks.nights import series_name
 from ndcg_spark.jobs.printed import interval_text, show_cells
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
-from ndcg_spark.tables import ManyNights, NightlySlice
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.tables import ManyNights, NightlySlice, Rows
 
 MOST_PERIODS, MOST_FLAGS = 40, 100
 """Rows that are printed, and of flags in the JSON, too."""

@@ -15,6 +15,7 @@ import click
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.config_file import config_options, config_text
 from ndcg_spark.jobs.fields import grouped, options_of, pairs_of, run_date_of, settings_of
+from ndcg_spark.jobs.flags import flag_of
 from ndcg_spark.jobs.logs import log_format_option
 from ndcg_spark.jobs.needed_packages import needed_packages
 from ndcg_spark.jobs.places import (
@@ -316,8 +317,3 @@ def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
     places = [(flag_of(name), source.reference) for name, source in sources.items()]
     check_places(places, [(flag_of(name), target) for name, target in tables.items()], shared.json)
     return request
-
-
-def flag_of(name: str) -> str:
-    """Write the name of a table as a flag."""
-    return f"--{name.replace('_', '-')}"

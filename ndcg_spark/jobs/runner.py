@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pyspark.errors import PySparkException
@@ -14,31 +14,19 @@ from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError, printable, text_of
 from ndcg_spark.jobs.accounts import REJECT_SCHEMA, Accounts, account, refusal_of, written_rejects
-from ndcg_spark.jobs.command import Request, Writes, flag_of
+from ndcg_spark.jobs.command import Request, Writes
+from ndcg_spark.jobs.flags import flag_of
 from ndcg_spark.jobs.job_run import job_run
 from ndcg_spark.jobs.outputs import refuse_outputs, write_all
 from ndcg_spark.jobs.printed import gate_line, to_json
 from ndcg_spark.jobs.progress import Progress
 from ndcg_spark.sources.formats import Table, read_table
-from ndcg_spark.tables import ManyNights, RunPartition, TableRows, reading_of
+from ndcg_spark.tables import ManyNights, Rows, RunPartition, TableRows, reading_of
 
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
 Line: TypeAlias = str | Callable[[], None]
 """A line to print, or what prints several. One that begins with `warning: ` goes to standard error."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Rows of a table to write, and the runs whose slices they replace; those of `empty` may have none.
-
-    Rows that are a `whole` are one slice, which the only run names.
-    """
-
-    frame: DataFrame
-    runs: Sequence[str] = ("",)
-    empty: Sequence[str] = ()
-    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +40,7 @@ class Outcome:
 
     facts: Any
     lines: Iterable[Line] = ()
-    tables: Mapping[str, Rows | str] = ()  # type: ignore[assignment]  # an empty one
+    tables: Mapping[str, Rows | str] = field(default_factory=dict)
     night: RunPartition | ManyNights | None = None
     gates: Sequence[Mapping[str, Any]] = ()
     met: bool = True
@@ -220,10 +208,7 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
                     kind=target.kind,
                     grow=target.grow,
                     holds=one.holds,
-                    frame=made.frame,
-                    runs=made.runs,
-                    empty=made.empty,
-                    whole=made.whole,
+                    **{its.name: getattr(made, its.name) for its in fields(Rows)},
                 )
             )
     night = outcome.night or RunPartition(run_date=request.run_date, dataset=request.dataset)

@@ -13,11 +13,12 @@ from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.jobs.runner import Job, Outcome, Rows, Work
+from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.judgments.frames.agreement import item_pairs, rating_agreement
 from ndcg_spark.judgments.frames.events import checked_events, judgments_from_events
 from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
 from ndcg_spark.judgments.settings import EventPlan, RatingPlan
+from ndcg_spark.tables import Rows
 
 S = TypeVar("S", bound=EventPlan | RatingPlan)
 

@@ -13,8 +13,9 @@ from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.options import asked_metrics, cutoff_option, metrics_option
 from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
-from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes, flag_of
+from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+from ndcg_spark.jobs.flags import flag_of
 from ndcg_spark.retrieval.settings import QueryColumns, RetrievalPlan, RetrieveSettings
 
 if TYPE_CHECKING:

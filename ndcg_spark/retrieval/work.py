@@ -18,9 +18,10 @@ from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.summary import summarize
 from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows
 from ndcg_spark.evaluation.printed import counted_rows, show_summary, sort_key
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Rows, Work
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
 from ndcg_spark.retrieval.settings import RetrieveSettings
+from ndcg_spark.tables import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ in place of the old ones. What fails before the second step leaves every table a
 """
 
 from ndcg_spark.tables.checks import Reading, check_output, reading_of, refuse_inside_table, refuse_nested
-from ndcg_spark.tables.nights import TableRows, write_night, write_together
+from ndcg_spark.tables.nights import Rows, TableRows, write_night, write_together
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS, ManyNights, NightlySlice, RunPartition, slice_name
 from ndcg_spark.tables.writing import Staged, Swappable, refusing, stage_partition, swap_in
@@ -18,6 +18,7 @@ __all__ = [
     "ManyNights",
     "NightlySlice",
     "Reading",
+    "Rows",
     "RunPartition",
     "Staged",
     "Swappable",

@@ -35,18 +35,24 @@ _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRows:
-    """Rows of a table to write: its place, and the runs whose slices they replace; those of `empty` may have none.
+class Rows:
+    """Rows of a table to write, and the runs whose slices they replace; those of `empty` may have none.
 
-    Rows that are a `whole` are one slice, which the only run names. `holds` is what a person calls them.
+    Rows that are a `whole` are one slice, which the only run names.
     """
+
+    frame: DataFrame
+    runs: Sequence[str] = ("",)
+    empty: Sequence[str] = ()
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows(Rows):
+    """Rows and where they go; `holds` is what a person calls them."""
 
     reference: str
     kind: str | None
-    frame: DataFrame
-    runs: Sequence[str]
-    empty: Sequence[str] = ()
-    whole: bool = False
     grow: bool = True
     holds: str = "rows"
 
@@ -109,8 +115,8 @@ def write_night(
     dataset : str
         The name of the data set that they are stored under.
     runs : sequence of str or None
-        The runs whose rows are replaced; a metric table must have rows of each. None: those that any of the tables
-        has; a run that another one lacks loses its rows there.
+        The runs whose rows are written, and replaced; rows of others are left out. A metric table must have rows of
+        each. None: the runs that any of the tables has; one that another table lacks loses its rows there.
     formats : mapping of str to str, or None
         Formats of some of the tables: `parquet`, `table`, `delta` or `iceberg`. Else a folder is Parquet, and a table
         of the catalog is what it is, or what the catalog makes.
@@ -154,7 +160,8 @@ def write_night(
         if not named:
             raise InputRefusedError("there are no rows, and so nothing to write.")
         rows = []
-        for reference, frame in frames.items():
+        for reference, every in frames.items():
+            frame = every if runs is None else every.where(F.col(RUN).isin(*named))
             lacks = [run for run in named if run not in found[reference]] if runs is None else []
             if runs is not None and not _is_of_means(frame):
                 lacks = named

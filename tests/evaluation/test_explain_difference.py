@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.main_job import assert_refused, done, mean_ndcg, write_judgments, write_run
+from support.main_job import assert_refused, command, done, mean_ndcg, write_judgments, write_run
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
 from support.shared_rankings import load
@@ -291,3 +291,11 @@ def test_refusals_of_the_flag(spark, tmp_path, other, k, named):
     run, judgments = write_run(tmp_path / "run.parquet", JOB_ROWS), write_judgments(tmp_path / "j.parquet", JOB_ROWS)
     asked = ("--input", run, "--judgments", judgments, "--k", k, "--json", "-", "--explain-difference", other)
     assert_refused(mean_ndcg(*asked), *named)
+
+
+def test_rows_that_explain_nothing_are_refused(tmp_path):
+    empty = tmp_path / "empty.csv"
+    empty.write_text("query_id,item_id,score,relevance\n")
+    ended = command("explain-difference", "--input", empty, "--to", "sklearn", "--json", tmp_path / "out.json")
+    assert_refused(ended, "there is no query whose means could be explained")
+    assert not (tmp_path / "out.json").exists()
