@@ -21,7 +21,8 @@ def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFr
     named = F.concat(by, F.lit("="), F.coalesce(F.col("segment"), F.lit("null")))
     interval = F.format_string("[%.4f, %.4f]", "ci_low", "ci_high")
     name = F.concat_ws("@", "metric", F.coalesce(cutoff.cast("string"), F.lit("all")))
-    place = F.array_position(F.array(*map(F.lit, SHOWN_FIRST)), F.col("metric"))
+    # F.array_position of Spark 3.5 takes no column as the value.
+    place = F.call_function("array_position", F.array(*map(F.lit, SHOWN_FIRST)), F.col("metric"))
     last = [place == 0, place, F.col("metric"), cutoff.asc_nulls_last(), F.col("run")]
     ordered = summary.where(~name.isin(*without)).orderBy(by, F.col("segment").asc_nulls_last(), *last)
     return ordered.select(
