@@ -12,13 +12,13 @@ from ndcg_spark._version import __version__
 
 if TYPE_CHECKING:
     from ndcg_spark.business.frames import business_link
-    from ndcg_spark.business.settings import LinkPlan
+    from ndcg_spark.business.settings import LinkSettings
     from ndcg_spark.clicks.frames.estimates import inverse_propensity_estimates, merge_estimates
     from ndcg_spark.clicks.frames.labels import judgments_from_impressions
     from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
-    from ndcg_spark.clicks.settings import ImpressionColumns, PropensityPlan, WeightPlan
+    from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, WeightSettings
     from ndcg_spark.comparison.api import compare
-    from ndcg_spark.comparison.settings import ComparisonPlan
+    from ndcg_spark.comparison.settings import ComparisonSettings
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.core.failures import readable_errors
     from ndcg_spark.core.shipping import add_package_to_workers
@@ -30,49 +30,49 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.frames.ranking import rank_queries
     from ndcg_spark.evaluation.frames.scoring import score_queries
     from ndcg_spark.evaluation.frames.summary import merge_summaries, summarize, summarize_rankings
-    from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+    from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
     from ndcg_spark.history.frames.night_flags import flag_changes
     from ndcg_spark.history.frames.roll_up import roll_up
-    from ndcg_spark.history.settings import FlagPlan, RollUpPlan
+    from ndcg_spark.history.settings import FlagSettings, RollUpSettings
     from ndcg_spark.judgments.frames.agreement import rating_agreement, rating_pairs
     from ndcg_spark.judgments.frames.events import judgments_from_events
     from ndcg_spark.judgments.frames.ratings import disputed_items, judgments_from_ratings
-    from ndcg_spark.judgments.settings import EventColumns, EventPlan, RatingColumns, RatingPlan
+    from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
     from ndcg_spark.ml import NdcgEvaluator, with_query_folds
     from ndcg_spark.reports.assembly import Report, report
     from ndcg_spark.reports.settings import ReportLimits
     from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
-    from ndcg_spark.retrieval.settings import RetrievalPlan
+    from ndcg_spark.retrieval.settings import RetrievalSettings
     from ndcg_spark.tables.nights import write_night
 
 _HOMES = {
     "Columns": "evaluation.settings",
-    "ComparisonPlan": "comparison.settings",
+    "ComparisonSettings": "comparison.settings",
     "Convention": "conventions",
     "Evaluation": "evaluation.api",
-    "EvaluationPlan": "evaluation.settings",
+    "EvaluationSettings": "evaluation.settings",
     "EventColumns": "judgments.settings",
-    "EventPlan": "judgments.settings",
+    "EventSettings": "judgments.settings",
     "ImpressionColumns": "clicks.settings",
-    "FlagPlan": "history.settings",
-    "LinkPlan": "business.settings",
+    "FlagSettings": "history.settings",
+    "LinkSettings": "business.settings",
     "NdcgEvaluator": "ml",
     "PRESETS": "conventions",
-    "PropensityPlan": "clicks.settings",
+    "PropensitySettings": "clicks.settings",
     "RatingColumns": "judgments.settings",
-    "RatingPlan": "judgments.settings",
+    "RatingSettings": "judgments.settings",
     "Report": "reports.assembly",
     "ReportLimits": "reports.settings",
-    "RetrievalPlan": "retrieval.settings",
-    "WeightPlan": "clicks.settings",
-    "RollUpPlan": "history.settings",
+    "RetrievalSettings": "retrieval.settings",
+    "WeightSettings": "clicks.settings",
+    "RollUpSettings": "history.settings",
     "business_link": "business.frames",
     "changed_queries": "diagnosis.api",
     "compare": "comparison.api",
     "dcg": "evaluation.frames.functions",
     "disputed_items": "judgments.frames.ratings",
     "evaluate": "evaluation.api",
-    "evaluation_plan": "evaluation.api",
+    "evaluation_settings": "evaluation.api",
     "explain_difference": "evaluation.explanation",
     "fit_propensities": "clicks.frames.propensities",
     "inverse_propensity_estimates": "clicks.frames.estimates",
@@ -108,24 +108,24 @@ _HOMES = {
 __all__ = [
     "PRESETS",
     "Columns",
-    "ComparisonPlan",
+    "ComparisonSettings",
     "Convention",
     "Evaluation",
-    "EvaluationPlan",
+    "EvaluationSettings",
     "EventColumns",
-    "EventPlan",
-    "FlagPlan",
+    "EventSettings",
+    "FlagSettings",
     "ImpressionColumns",
-    "LinkPlan",
+    "LinkSettings",
     "NdcgEvaluator",
-    "PropensityPlan",
+    "PropensitySettings",
     "RatingColumns",
-    "RatingPlan",
+    "RatingSettings",
     "Report",
     "ReportLimits",
-    "RetrievalPlan",
-    "RollUpPlan",
-    "WeightPlan",
+    "RetrievalSettings",
+    "RollUpSettings",
+    "WeightSettings",
     "__version__",
     "add_package_to_workers",
     "business_link",
@@ -134,7 +134,7 @@ __all__ = [
     "dcg",
     "disputed_items",
     "evaluate",
-    "evaluation_plan",
+    "evaluation_settings",
     "explain_difference",
     "fit_propensities",
     "flag_changes",

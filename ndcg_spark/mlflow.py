@@ -126,8 +126,8 @@ def _about(result: Evaluation | DataFrame, rows: Sequence[dict[str, Any]]) -> di
     if not rows:
         raise InputRefusedError("there is nothing to log: the summary has no rows.")
     if isinstance(result, Evaluation):
-        plan = result.plan
-        return dict(zip(_ONE_OF, (str(plan.convention), plan.digest, __version__), strict=True))
+        settings = result.settings
+        return dict(zip(_ONE_OF, (str(settings.convention), settings.digest, __version__), strict=True))
     for name in (*_ONE_OF, "run_date", "dataset"):
         several = sorted({str(row[name]) for row in rows if name in row})
         if len(several) > 1:

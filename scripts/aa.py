@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import make_finisher
 from ndcg_spark.comparison.tasks.summing import make_summer
 from ndcg_spark.conventions.discounts import discount_table
@@ -86,7 +86,7 @@ def random_orders(rng: np.random.Generator, n: int, n_orders: int) -> list[np.nd
 
 def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool, seed: int) -> dict[str, object]:
     """The row of a comparison, by the functions that workers run."""
-    plan = ComparisonPlan(**PLAN, cluster="user" if clustered else None, seed=seed)
+    settings = ComparisonSettings(**PLAN, cluster="user" if clustered else None, seed=seed)
     n = len(x)
     keys = np.random.default_rng([seed, 3]).integers(-(2**63), 2**63, n)
     hashes = keys[units] if clustered else keys
@@ -97,8 +97,8 @@ def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool
         for run, values in ((0, x), (1, y))
     ]
     rows = pa.concat_tables(tables).sort_by([(name, "ascending") for name in ("unit", *(["query"] * clustered))])
-    partial = make_summer(plan)(iter(rows.combine_chunks().to_batches()))
-    (found,) = [row for batch in make_finisher(plan)(partial) for row in batch.to_pylist()]
+    partial = make_summer(settings)(iter(rows.combine_chunks().to_batches()))
+    (found,) = [row for batch in make_finisher(settings)(partial) for row in batch.to_pylist()]
     return found
 
 

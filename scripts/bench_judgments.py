@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark import EventPlan, judgments_from_events
+from ndcg_spark import EventSettings, judgments_from_events
 
 EVENTS = ("impression", "view", "cart", "purchase")
 SHARES = (0.8, 0.15, 0.03, 0.02)
@@ -29,10 +29,10 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
     """Lines of a table: seconds for the relevance of every (query, item)."""
     events = spark.read.parquet(str(_log(folder, n_events)))
     end = BEGIN + timedelta(days=DAYS)
-    decaying = EventPlan(rule="sum", half_life=7.0, as_of=end)
+    decaying = EventSettings(rule="sum", half_life=7.0, as_of=end)
     contenders: dict[str, Callable[[], DataFrame]] = {
         PLAIN: lambda: by_group(events),
-        "judgments, best event": lambda: judgments_from_events(events, EventPlan()),
+        "judgments, best event": lambda: judgments_from_events(events, EventSettings()),
         "judgments, sum of values with a half-life": lambda: judgments_from_events(events, decaying),
     }
     taken: dict[str, list[float]] = {name: [] for name in contenders}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark import RetrievalPlan, retrieve
+from ndcg_spark import RetrievalSettings, retrieve
 
 WIDTHS = {"hamming": 64, "cosine": 128}
 """Bits of a code, numbers of a vector."""
@@ -80,7 +80,7 @@ def _table(folder: Path, metric: str, n: int, name: str) -> Path:
 
 def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
     """Retrieve, and add up the scores."""
-    found = retrieve(spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalPlan(metric=metric), k=K)
+    found = retrieve(spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K)
     return float(found.agg(F.sum("score")).collect()[0][0])
 
 

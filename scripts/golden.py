@@ -38,7 +38,7 @@ import ndcg_spark
 from ndcg_spark.business.command import BUSINESS_LINK
 from ndcg_spark.clicks.command import ESTIMATES, JUDGMENTS, PROPENSITIES
 from ndcg_spark.commands import cli
-from ndcg_spark.comparison.api import comparison_plan
+from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.command import COMPARE_RUNS
 from ndcg_spark.diagnosis.command import NIGHTS, RUNS
 from ndcg_spark.evaluation.command import EXPLAIN_DIFFERENCE, MEAN_NDCG
@@ -198,11 +198,11 @@ def digests(spark: Any, _: Path) -> dict[str, Any]:
     columns = "run string, query_id string, k int, ndcg double, ap double, country string, user string"
     queries = spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns)
     return {
-        "evaluations": {_text(given): ndcg_spark.evaluation_plan(**given).digest for given in EVALUATIONS},
+        "evaluations": {_text(given): ndcg_spark.evaluation_settings(**given).digest for given in EVALUATIONS},
         "comparisons": {
-            _text(given): comparison_plan(queries, names=["a", "b"], **given).digest for given in COMPARISONS
+            _text(given): comparison_settings(queries, names=["a", "b"], **given).digest for given in COMPARISONS
         },
-        "retrieval": {_text(given): ndcg_spark.RetrievalPlan(**given).digest for given in RETRIEVALS},
+        "retrieval": {_text(given): ndcg_spark.RetrievalSettings(**given).digest for given in RETRIEVALS},
         "slices": {_text(given): slice_name(*given) for given in SLICES},
     }
 

@@ -203,7 +203,7 @@ TOPICS: Mapping[str, Topic] = {
         tests=(
             "tests/core/test_given.py",
             "tests/core/test_redaction.py",
-            "tests/evaluation/test_plan.py",
+            "tests/evaluation/test_evaluation_settings.py",
             "tests/metrics/test_metric_properties.py",
             "tests/project/test_option_names.py",
             "tests/core/test_error_kinds.py",

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.discounts import discount_table
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan, metrics_of
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, metrics_of
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 
 Cutoff = int | None
@@ -153,15 +153,15 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
 
 
 def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -> Values:
-    """NDCG by the package: a plan, rankings as Arrow batches, the scorer that runs on Spark's workers."""
-    plan = EvaluationPlan(convention=convention, cutoffs=tuple(cutoffs), columns=Columns(order="position"))
+    """NDCG by the package: settings, rankings as Arrow batches, the scorer that runs on Spark's workers."""
+    settings = EvaluationSettings(convention=convention, cutoffs=tuple(cutoffs), columns=Columns(order="position"))
     task = ScoringTask(
-        convention=plan.convention,
-        cutoffs=plan.cutoffs,
+        convention=settings.convention,
+        cutoffs=settings.cutoffs,
         keys=KEYS,
         carried=COUNTS,
-        metrics=plan.scored,
-        discount=None if plan.max_k is None else discount_table(plan.convention.discount, plan.max_k),
+        metrics=settings.scored,
+        discount=None if settings.max_k is None else discount_table(settings.convention.discount, settings.max_k),
     )
     batch = rankings(queries, convention)
     rows = [row for result in make_scorer(task)(iter([batch])) for row in result.to_pylist()]
@@ -171,13 +171,15 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -
 def metric_values(queries: Queries, convention: Convention, name: str) -> dict[str, float]:
     """A metric of each query that counts."""
     metrics, cutoffs = metrics_of([name])
-    plan = EvaluationPlan(convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position"))
+    settings = EvaluationSettings(
+        convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position")
+    )
     task = ScoringTask(
         convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS,
-        metrics=plan.scored, levels=plan.levels,
-        discount=None if plan.max_k is None else discount_table(convention.discount, plan.max_k),
+        metrics=settings.scored, levels=settings.levels,
+        discount=None if settings.max_k is None else discount_table(convention.discount, settings.max_k),
     )  # fmt: skip
-    batch, levels = rankings(queries, convention), plan.levels
+    batch, levels = rankings(queries, convention), settings.levels
     counts = [
         [sum(1 for row in rows if row.relevance is not None and row.relevance >= level) for level in levels]
         for rows in queries.values()

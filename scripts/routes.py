@@ -241,7 +241,7 @@ def splits_merged(asked: Asked) -> Answer:
     """Queries dealt into three parts by chance; each is summarized by itself."""
     draw = random.Random(asked.question.seed)
     part = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
-    its = [ndcg_spark.summarize(asked.per_query.where(part == number), asked.plain.plan) for number in range(3)]
+    its = [ndcg_spark.summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
     return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, its)).collect())
 
 

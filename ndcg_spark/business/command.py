@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.business.settings import LinkSettings
+from ndcg_spark.business.settings import LinkJobSettings
 from ndcg_spark.history.command import METRIC_TABLE
 from ndcg_spark.jobs.command import Command, Reads, Writes
 
@@ -31,7 +31,7 @@ BUSINESS_LINK = Command(
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 alarm (with --fail-on-alarm), 130
     interrupted.
     """,
-    settings=LinkSettings,
+    settings=LinkJobSettings,
     reads=(
         METRIC_TABLE,
         Reads(name="clicks", about="Clicks per night and segment, with the columns run_date, segment_by, segment, "
@@ -41,6 +41,6 @@ BUSINESS_LINK = Command(
         Writes(name="output", holds="links", about="Table of correlations and alarms to write: a folder or a catalog "
                "table."),
     ),
-    slice_of=lambda settings: (settings.plan.as_of, settings.rows.dataset or ""),
+    slice_of=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
     work=_work,
 )  # fmt: skip

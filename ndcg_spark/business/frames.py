@@ -8,7 +8,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.business.settings import LinkPlan
+from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
 from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
 from ndcg_spark.core.given import takes_tables
@@ -34,7 +34,7 @@ _LARGEST = 2.0**53
 
 @takes_tables
 def business_link(
-    metrics: DataFrame, clicks: DataFrame, plan: LinkPlan | None = None, *, parse_text: bool = False
+    metrics: DataFrame, clicks: DataFrame, settings: LinkSettings | None = None, *, parse_text: bool = False
 ) -> DataFrame:
     """Hold a metric against click-through and conversion: night by night, for each segment.
 
@@ -47,8 +47,8 @@ def business_link(
         `run_date`, `segment_by`, `segment` as in the metric table, and the counts `impressions`, `clicks` and
         `conversions`, in any number of rows per night and segment, which are added up. With a column `run` the rows
         count for that run only.
-    plan : LinkPlan or None
-        None is `LinkPlan()`.
+    settings : LinkSettings or None
+        None is `LinkSettings()`.
     parse_text : bool
         Whether numbers may be text.
 
@@ -87,41 +87,43 @@ def business_link(
     ----------
     Intervals: Fisher 1921; Bonett and Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """
-    plan = LinkPlan() if plan is None else plan
-    nights, counts = _metric_nights(metrics, plan, parse_text), _click_nights(clicks, plan, parse_text)
+    settings = LinkSettings() if settings is None else settings
+    nights, counts = _metric_nights(metrics, settings, parse_text), _click_nights(clicks, settings, parse_text)
     keys = [name for name in counts.columns if name != "clicks"]
     # Under other names, as both sides have the keys.
     others = counts.select(*[F.col(name).alias(f"its_{name}") for name in keys], "clicks")
     same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys))
     rows = nights.join(others, same, "left").select(*SERIES, "nights", "clicks")
     schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
-    return rows.mapInArrow(as_shipped(make_linker(plan)), schema=schema)
+    return rows.mapInArrow(as_shipped(make_linker(settings)), schema=schema)
 
 
-def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, plan: LinkPlan, *, parse_text: bool = False) -> DataFrame:
+def unmatched_clicks(
+    metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
+) -> DataFrame:
     """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `business_link` takes.
 
     Rows: `segment_by`, `segment`, and `run` if the clicks have it.
     """
-    counts = _click_nights(clicks, plan, parse_text).drop("clicks")
+    counts = _click_nights(clicks, settings, parse_text).drop("clicks")
     keys = counts.columns
-    there = _metric_nights(metrics, plan, parse_text).select(*[F.col(name).alias(f"its_{name}") for name in keys])
+    there = _metric_nights(metrics, settings, parse_text).select(*[F.col(name).alias(f"its_{name}") for name in keys])
     return counts.join(
         there, reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys)), "left_anti"
     )
 
 
-def _metric_nights(metrics: DataFrame, plan: LinkPlan, parse_text: bool) -> DataFrame:
+def _metric_nights(metrics: DataFrame, settings: LinkSettings, parse_text: bool) -> DataFrame:
     """One row per series, with the list of its nights."""
     rows = series_rows(metrics, parse_text=parse_text)
     value = number(rows, "value", "column of a metric table", METRIC_TABLE, parse_text=parse_text)
     config = config_hash(rows).alias("config_hash")
     night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config)
-    inside = rows.where(between(F.col(NIGHT), plan.start, plan.as_of))
+    inside = rows.where(between(F.col(NIGHT), settings.start, settings.as_of))
     return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
 
 
-def _click_nights(clicks: DataFrame, plan: LinkPlan, parse_text: bool) -> DataFrame:
+def _click_nights(clicks: DataFrame, settings: LinkSettings, parse_text: bool) -> DataFrame:
     """One row per segment, with the list of its nights and their counts."""
     for name in _PLACE:
         require_column(clicks, name, "column of the clicks", CLICKS)
@@ -136,7 +138,9 @@ def _click_nights(clicks: DataFrame, plan: LinkPlan, parse_text: bool) -> DataFr
         *[column.alias(name) for name, column in keys.items()],
         *columns_of(["run_date", *COUNTS]),
     ]
-    rows = clicks.select(*given).where(between(F.col(NIGHT), plan.start, plan.as_of))  # bad rows elsewhere do no harm
+    rows = clicks.select(*given).where(
+        between(F.col(NIGHT), settings.start, settings.as_of)
+    )  # bad rows elsewhere do no harm
     counted = rows.select(*columns_of([*keys, NIGHT]), *counts)
     nightly = counted.groupBy(*keys, NIGHT).agg(*[F.sum(name).alias(name) for name in COUNTS])
     one = F.struct(day_of(F.col(NIGHT)).alias("day"), *COUNTS)

@@ -14,7 +14,7 @@ MAX_LAG = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkPlan:
+class LinkSettings:
     """Everything that determines the link between a metric and clicks, except the data.
 
     Parameters
@@ -87,7 +87,7 @@ class LinkPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSettings:
+class LinkJobSettings:
     """What `business-link` is asked to do.
 
     Parameters
@@ -97,5 +97,5 @@ class LinkSettings:
     """
 
     rows: MainMetricRows
-    plan: LinkPlan
+    link: LinkSettings
     fail_on_alarm: Annotated[bool, Flag(group="Alarms")] = False

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ndcg_spark.business.kernels.association import Correlation, decimal_changes, paired_days, pearson, spearman
 from ndcg_spark.business.kernels.window_change import WindowChange, window_change
-from ndcg_spark.business.settings import LinkPlan
+from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, require_same
@@ -48,21 +48,21 @@ LINK_COLUMNS = {
 _SCHEMA = arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
-def make_linker(plan: LinkPlan) -> BatchFunction:
+def make_linker(settings: LinkSettings) -> BatchFunction:
     """Build the function from rows of `SERIES`, `nights` and `clicks` to `LINK_COLUMNS`.
 
     `nights` is a list of struct<day, value, config_hash>, `clicks` of struct<day, impressions, clicks, conversions>,
     each in any order; `day` counts from 1970.
     """
-    return batch_function(lambda batches: (_linked(batch, plan) for batch in batches))
+    return batch_function(lambda batches: (_linked(batch, settings) for batch in batches))
 
 
-def _linked(batch: pa.RecordBatch, plan: LinkPlan) -> pa.RecordBatch:
-    rows = [row for series in batch.to_pylist() for row in _series_rows(series, plan)]
+def _linked(batch: pa.RecordBatch, settings: LinkSettings) -> pa.RecordBatch:
+    rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
     return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
-def _series_rows(series: dict[str, Any], plan: LinkPlan) -> Iterator[dict[str, Any]]:
+def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
     nights = in_order(keys, series["nights"])
     require_same(keys, nights)
@@ -70,31 +70,33 @@ def _series_rows(series: dict[str, Any], plan: LinkPlan) -> Iterator[dict[str, A
     values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
     clicks = {one["day"]: one for one in series["clicks"] or ()}
     for rate in RATES:
-        yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **_link(values, clicks, rate, plan)}
+        yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **_link(values, clicks, rate, settings)}
 
 
 def _link(
-    values: dict[int, float | None], clicks: dict[int, dict[str, int]], rate: str, plan: LinkPlan
+    values: dict[int, float | None], clicks: dict[int, dict[str, int]], rate: str, settings: LinkSettings
 ) -> dict[str, Any]:
     counted, divided = RATES[rate]
-    kept = {day: one for day, one in clicks.items() if one["impressions"] >= plan.min_impressions and one[divided]}
+    kept = {
+        day: one for day, one in clicks.items() if one["impressions"] >= settings.min_impressions and one[divided]
+    }
     metric = _Series({day: value for day, value in values.items() if value is not None})
     behind = _Series({day: one[counted] / one[divided] for day, one in kept.items()})
     places, others = paired_days(metric.days, behind.days, 0)
     days, x, y = metric.days[places], metric.values[places], behind.values[others]
-    row: dict[str, Any] = {"n_nights": len(days), **_left_out(values, clicks, divided, plan)}
+    row: dict[str, Any] = {"n_nights": len(days), **_left_out(values, clicks, divided, settings)}
     if len(days):
         row |= {"first_night": date_of(days[0]), "last_night": date_of(days[-1])}
-    row |= _named("pearson", pearson(x, y, confidence=plan.confidence))
-    row |= _named("spearman", spearman(x, y, confidence=plan.confidence))
+    row |= _named("pearson", pearson(x, y, confidence=settings.confidence))
+    row |= _named("spearman", spearman(x, y, confidence=settings.confidence))
     nightly = np.diff(days) == 1
     dx, dy = decimal_changes(x)[nightly], decimal_changes(y)[nightly]
     row["n_changes"] = len(dx)
-    row |= _named("change_pearson", pearson(dx, dy, confidence=plan.confidence))
-    row |= _named("change_spearman", spearman(dx, dy, confidence=plan.confidence))
-    row["lags"] = [_lagged(metric, behind, lag, plan) for lag in range(-plan.max_lag, plan.max_lag + 1)]
-    last = max(values) if plan.as_of is None else (plan.as_of - date_of(0)).days
-    return row | _alarm(days, x, y, rate, last, plan)
+    row |= _named("change_pearson", pearson(dx, dy, confidence=settings.confidence))
+    row |= _named("change_spearman", spearman(dx, dy, confidence=settings.confidence))
+    row["lags"] = [_lagged(metric, behind, lag, settings) for lag in range(-settings.max_lag, settings.max_lag + 1)]
+    last = max(values) if settings.as_of is None else (settings.as_of - date_of(0)).days
+    return row | _alarm(days, x, y, rate, last, settings)
 
 
 class _Series:
@@ -106,7 +108,7 @@ class _Series:
 
 
 def _left_out(
-    values: dict[int, float | None], clicks: dict[int, dict[str, int]], divided: str, plan: LinkPlan
+    values: dict[int, float | None], clicks: dict[int, dict[str, int]], divided: str, settings: LinkSettings
 ) -> dict[str, int]:
     """Count the nights of either table that are in no pair, each under its first reason."""
     counts = dict.fromkeys(LEFT_OUT, 0)
@@ -117,7 +119,7 @@ def _left_out(
             counts["n_no_value"] += 1
         elif found is None:
             counts["n_no_clicks"] += 1
-        elif found["impressions"] < plan.min_impressions:
+        elif found["impressions"] < settings.min_impressions:
             counts["n_few_impressions"] += 1
         elif not found[divided]:
             counts["n_zero"] += 1
@@ -128,16 +130,18 @@ def _named(name: str, found: Correlation) -> dict[str, float | None]:
     return {name: found.r, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _lagged(metric: _Series, behind: _Series, lag: int, plan: LinkPlan) -> dict[str, Any]:
+def _lagged(metric: _Series, behind: _Series, lag: int, settings: LinkSettings) -> dict[str, Any]:
     places, others = paired_days(metric.days, behind.days, lag)
-    found = pearson(metric.values[places], behind.values[others], confidence=plan.confidence)
+    found = pearson(metric.values[places], behind.values[others], confidence=settings.confidence)
     return {"lag": lag, "n": found.n, "pearson": found.r, "low": found.low, "high": found.high}
 
 
-def _alarm(days: IntArray, x: FloatArray, y: FloatArray, rate: str, last: int, plan: LinkPlan) -> dict[str, Any]:
+def _alarm(
+    days: IntArray, x: FloatArray, y: FloatArray, rate: str, last: int, settings: LinkSettings
+) -> dict[str, Any]:
     """Compare the last window of nights with the one before it, both of pairs."""
-    size = plan.window
-    recent = days > last - plan.window_days
+    size = settings.window
+    recent = days > last - settings.window_days
     days, x, y = days[recent][-2 * size :], x[recent][-2 * size :], y[recent][-2 * size :]
     if len(days) < 2 * size:
         return {"note": NOT_ENOUGH}
@@ -149,11 +153,11 @@ def _alarm(days: IntArray, x: FloatArray, y: FloatArray, rate: str, last: int, p
             row |= {f"{name}_change": one.change, f"{name}_change_error": one.error}
     if metric is None or behind is None:
         return row | {"note": ZERO_MEAN}
-    return row | {"alarm": _raised(metric, behind, rate, plan)}
+    return row | {"alarm": _raised(metric, behind, rate, settings)}
 
 
-def _raised(metric: WindowChange, behind: WindowChange, rate: str, plan: LinkPlan) -> str | None:
-    least, errors = plan.min_change, plan.noise_limit
+def _raised(metric: WindowChange, behind: WindowChange, rate: str, settings: LinkSettings) -> str | None:
+    least, errors = settings.min_change, settings.noise_limit
     if rate == "ctr":
         return UP_DOWN if metric.is_up(least, errors) and behind.is_down(least, errors) else None
-    return FLAT_UP if metric.is_flat(plan.max_flat, errors) and behind.is_up(least, errors) else None
+    return FLAT_UP if metric.is_flat(settings.max_flat, errors) and behind.is_up(least, errors) else None

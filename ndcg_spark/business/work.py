@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.business.frames import business_link, unmatched_clicks
-from ndcg_spark.business.settings import LinkPlan, LinkSettings
+from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
 from ndcg_spark.business.tasks import FLAT_UP, LINK_COLUMNS, UP_DOWN
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.printed import sort_key
@@ -47,14 +47,14 @@ class Links:
     package_version: str = __version__
 
 
-class BusinessLink(Work[LinkSettings]):
+class BusinessLink(Work[LinkJobSettings]):
     """Holding a metric against clicks."""
 
-    def __init__(self, job: Job[LinkSettings]) -> None:
+    def __init__(self, job: Job[LinkJobSettings]) -> None:
         super().__init__(job)
         self.table, self.clicks = self.tables["input"], self.tables["clicks"]
         self.rows = taken_rows(self.table, self.settings.rows)
-        self._linked(self.settings.plan)
+        self._linked(self.settings.link)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of links."""
@@ -64,11 +64,11 @@ class BusinessLink(Work[LinkSettings]):
         """Find the nights, link them, and look for segments that only the clicks have: three actions."""
         with self.job.step("looking for nights"):
             nights = found_nights(self.table, self.rows, self.settings.rows)
-        as_of = self.settings.plan.as_of or nights.last
+        as_of = self.settings.link.as_of or nights.last
         self.job.note(night=as_of, dataset=nights.dataset)
-        plan = replace(self.settings.plan, as_of=as_of)
+        settings = replace(self.settings.link, as_of=as_of)
         with self.job.step("joining nights"):
-            links = [row.asDict(recursive=True) for row in self._linked(plan).collect()]
+            links = [row.asDict(recursive=True) for row in self._linked(settings).collect()]
             if not any(row["n_nights"] for row in links):
                 raise InputRefusedError(
                     f"no night of a segment is in both tables and counts: {self.table.name} has nights from "
@@ -76,21 +76,21 @@ class BusinessLink(Work[LinkSettings]):
                     f"{self.clicks.name}, and --min-impressions."
                 )
             links.sort(key=lambda row: (*sort_key(row), row["rate"]))
-            unmatched = unmatched_clicks(self.rows, self.clicks.frame, plan, parse_text=self._parses)
+            unmatched = unmatched_clicks(self.rows, self.clicks.frame, settings, parse_text=self._parses)
             facts = Links(
                 links=links,
                 alarms=[row for row in links if row["alarm"]],
                 clicks_without_metric=[row.asDict() for row in unmatched.limit(MOST_SEGMENTS_NAMED).collect()],
                 as_of=str(as_of),
                 dataset=nights.dataset,
-                limits=plan.text,
+                limits=settings.text,
                 input=f"{self.table.name} with {self.clicks.name}",
             )
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=self._stored(facts), runs=sorted({row["run"] for row in links}))},
             night=RunPartition(run_date=as_of, dataset=nights.dataset),
-            lines=_lines(facts, plan),
+            lines=_lines(facts, settings),
             met=not (facts.alarms and self.settings.fail_on_alarm),
         )
 
@@ -98,8 +98,8 @@ class BusinessLink(Work[LinkSettings]):
     def _parses(self) -> bool:
         return self.table.parse_text or self.clicks.parse_text
 
-    def _linked(self, plan: LinkPlan) -> DataFrame:
-        return business_link(self.rows, self.clicks.frame, plan, parse_text=self._parses)
+    def _linked(self, settings: LinkSettings) -> DataFrame:
+        return business_link(self.rows, self.clicks.frame, settings, parse_text=self._parses)
 
     def _stored(self, facts: Links) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
@@ -107,7 +107,7 @@ class BusinessLink(Work[LinkSettings]):
         return stamped_results(self.job.spark.createDataFrame(values, schema), facts).coalesce(1)
 
 
-def _lines(facts: Links, plan: LinkPlan) -> Iterator[Line]:
+def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
     """Correlations (a table at a terminal, else a line each), nights left out, and alarms."""
     shown = [row for row in facts.links if row["n_nights"]][: 2 * MOST_SEGMENTS]
     yield lambda: show_cells("metric and rate of the same night", [_cells(row) for row in shown])
@@ -118,11 +118,11 @@ def _lines(facts: Links, plan: LinkPlan) -> Iterator[Line]:
         yield f"clicks without a metric: {'; '.join(map(_place, facts.clicks_without_metric))}"
     short = sum(row["note"] == "not_enough_nights" for row in facts.links)
     if short:
-        yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * plan.window} nights to compare"
-    yield from (f"ALARM {_alarm(row, plan)}" for row in facts.alarms)
+        yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * settings.window} nights to compare"
+    yield from (f"ALARM {_alarm(row, settings)}" for row in facts.alarms)
     if not facts.alarms:
         yield "no alarm"
-    yield _rule(plan)
+    yield _rule(settings)
 
 
 def _place(row: dict[str, Any]) -> str:
@@ -159,9 +159,9 @@ def _strongest(lags: list[dict[str, Any]]) -> str:
     return f"{one['pearson']:+.3f} at {one['lag']:+d}"
 
 
-def _alarm(row: dict[str, Any], plan: LinkPlan) -> str:
+def _alarm(row: dict[str, Any], settings: LinkSettings) -> str:
     def change(name: str) -> str:
-        noise = plan.noise_limit * row[f"{name}_change_error"]
+        noise = settings.noise_limit * row[f"{name}_change_error"]
         return f"{100 * row[f'{name}_change']:+.2f} % ± {100 * noise:.2f} %"
 
     windows = f"{row['window_from']}..{row['window_to']} against {row['before_from']}..{row['before_to']}"
@@ -169,9 +169,9 @@ def _alarm(row: dict[str, Any], plan: LinkPlan) -> str:
     return f"{row['metric']} {_ALARMS[row['alarm']]}: {series_name(row)}; {windows}: {moved}"
 
 
-def _rule(plan: LinkPlan) -> str:
+def _rule(settings: LinkSettings) -> str:
     return (
-        f"rule: mean of the last {plan.window} nights against the {plan.window} before; up or down: by "
-        f"{plan.min_change:.3g} or more and {plan.noise_limit:g} standard errors; flat: change and "
-        f"{plan.noise_limit:g} standard errors together at most {plan.max_flat:g}"
+        f"rule: mean of the last {settings.window} nights against the {settings.window} before; up or down: by "
+        f"{settings.min_change:.3g} or more and {settings.noise_limit:g} standard errors; flat: change and "
+        f"{settings.noise_limit:g} standard errors together at most {settings.max_flat:g}"
     )

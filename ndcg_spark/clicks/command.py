@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
+from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request, Writes
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _TABLE = Reads(name="propensities", about="Table with columns position and prope
                "propensities` writes.", required=False, group="Propensities")  # fmt: skip
 
 
-def _check_source(request: Request[WeightPlan]) -> None:
+def _check_source(request: Request[WeightSettings]) -> None:
     request.settings.check_source(table="propensities" in request.sources)
 
 
@@ -38,7 +38,7 @@ PROPENSITIES = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
-    settings=PropensityPlan,
+    settings=PropensitySettings,
     without=frozenset({"propensity"}),
     reads=(_LOG,),
     writes=(
@@ -49,7 +49,7 @@ PROPENSITIES = Command(
     rejects=True,
     allows_empty=True,
     explains=True,
-    long_rows=lambda plan: True,  # a pattern may have thousands of positions
+    long_rows=lambda settings: True,  # a pattern may have thousands of positions
     work=_propensities,
 )  # fmt: skip
 
@@ -71,7 +71,7 @@ JUDGMENTS = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
-    settings=WeightPlan,
+    settings=WeightSettings,
     without=frozenset({"run", "segment_sets", "confidence", "propensity_of"}),
     reads=(_LOG, _TABLE),
     writes=(
@@ -82,7 +82,7 @@ JUDGMENTS = Command(
     allows_empty=True,
     explains=True,
     check=_check_source,
-    long_rows=lambda plan: True,
+    long_rows=lambda settings: True,
     work=_judgments,
 )
 
@@ -105,7 +105,7 @@ ESTIMATES = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
-    settings=WeightPlan,
+    settings=WeightSettings,
     reads=(_LOG, _TABLE),
     writes=(
         Writes(name="output", holds="estimates", about="Table of estimates to write: a folder or a catalog table."),
@@ -115,7 +115,7 @@ ESTIMATES = Command(
     allows_empty=True,
     explains=True,
     check=_check_source,
-    long_rows=lambda plan: True,
+    long_rows=lambda settings: True,
     work=_estimates,
 )
 

@@ -49,8 +49,8 @@ class ImpressionColumns:
     propensity
         Column of the impressions with the propensity of each; the position is then not read.
 
-        The probability that the impression was examined, or shown (see `WeightPlan.propensity_of`), above 0, up to 1.
-        None: it follows from the position.
+        The probability that the impression was examined, or shown (see `WeightSettings.propensity_of`), above 0, up
+        to 1. None: it follows from the position.
     """
 
     query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = ("query_id",)
@@ -64,7 +64,7 @@ class ImpressionColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PropensityPlan:
+class PropensitySettings:
     """How the propensity of each position is found, except the impressions.
 
     Parameters
@@ -104,7 +104,7 @@ class PropensityPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightPlan:
+class WeightSettings:
     """How clicks are weighted by inverse propensities, except the impressions and a table of propensities.
 
     Parameters

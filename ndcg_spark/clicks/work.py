@@ -21,12 +21,12 @@ from ndcg_spark.clicks.frames.impressions import (
 )
 from ndcg_spark.clicks.frames.labels import judgments_from_impressions
 from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
-from ndcg_spark.clicks.settings import PropensityPlan, WeightPlan
+from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
 
-S = TypeVar("S", bound=PropensityPlan | WeightPlan)
+S = TypeVar("S", bound=PropensitySettings | WeightSettings)
 MOST_SHOWN = 50
 """Positions and groups that are printed; `--output` and `--json` have all."""
 
@@ -151,7 +151,7 @@ class Fitted(Found):
     log_likelihood: list[float] | None = None
 
 
-class Propensities(_OfClicks[PropensityPlan]):
+class Propensities(_OfClicks[PropensitySettings]):
     """Fitting propensities of positions."""
 
     MAKES = "propensities"
@@ -194,11 +194,12 @@ class Propensities(_OfClicks[PropensityPlan]):
         yield from _warnings(facts)
 
     def _about(self) -> tuple[Sequence[str], str]:
-        plan = self.settings
-        about = [f"method       {plan.method}"]
-        if plan.method == "pbm":
+        settings = self.settings
+        about = [f"method       {settings.method}"]
+        if settings.method == "pbm":
             about.append(
-                f"EM           until no propensity moves by {plan.tolerance:g}, at most {plan.max_iter:,} steps"
+                f"EM           until no propensity moves by {settings.tolerance:g}, "
+                f"at most {settings.max_iter:,} steps"
             )
         return about, "three shuffles of counts, one task in a Python worker"
 
@@ -231,7 +232,7 @@ def _some_steps(n: int) -> list[int]:
     return [step for step in round_steps if step < n - 1] + ([n - 1] if n else [])
 
 
-class _Weighing(_OfClicks[WeightPlan]):
+class _Weighing(_OfClicks[WeightSettings]):
     """Making something of impressions that are weighted by inverse propensities."""
 
     COST: str
@@ -244,10 +245,10 @@ class _Weighing(_OfClicks[WeightPlan]):
         return None if self.propensities is None else self.propensities.frame
 
     def _about(self) -> tuple[Sequence[str], str]:
-        plan, table = self.settings, self.request.sources.get("propensities")
-        formula = "" if plan.power is None else f"1 / position^{plan.power:g}"
-        source = plan.columns.propensity or (formula if table is None else table.reference)
-        clip = "none" if plan.clip is None else f"{plan.clip:g}"
+        settings, table = self.settings, self.request.sources.get("propensities")
+        formula = "" if settings.power is None else f"1 / position^{settings.power:g}"
+        source = settings.columns.propensity or (formula if table is None else table.reference)
+        clip = "none" if settings.clip is None else f"{settings.clip:g}"
         return (f"propensity   {source}", f"clip         {clip}"), self.COST
 
 

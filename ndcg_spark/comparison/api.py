@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
-from ndcg_spark.comparison.settings import ComparisonPlan, LiftInterval, Unpaired
+from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.given import takes_tables
@@ -145,17 +145,17 @@ def compare(
     """
     given = dict(locals())
     require_scipy()
-    return compare_by(given.pop("runs"), comparison_plan(runs, **given))
+    return compare_by(given.pop("runs"), comparison_settings(runs, **given))
 
 
-def compare_by(runs: Tables, plan: ComparisonPlan) -> DataFrame:
-    """Compare runs by a plan that fits them; lazy, as `compare`."""
-    chosen = [(one, run) for one, run in _tables(runs) if run is None or run in plan.runs]
+def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
+    """Compare runs by settings that fit them; lazy, as `compare`."""
+    chosen = [(one, run) for one, run in _tables(runs) if run is None or run in settings.runs]
     frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in chosen]
-    return compare_queries(frames, plan)
+    return compare_queries(frames, settings)
 
 
-def comparison_plan(
+def comparison_settings(
     runs: Tables,
     *,
     baseline: str | None = None,
@@ -166,13 +166,13 @@ def comparison_plan(
     convention: str | Convention | None = None,
     names: Sequence[str] | None = None,
     **options: Any,
-) -> ComparisonPlan:
-    """Build the plan that the options of `compare` describe; an action may list the runs."""
+) -> ComparisonSettings:
+    """Build the settings that the options of `compare` describe; an action may list the runs."""
     first = next((one for one, _ in _tables(runs) if isinstance(one, Evaluation)), None)
     used = _convention(convention, first)
     if first is not None:
-        query = first.plan.columns.query if query is None else query
-        segments = ["+".join(names) for names in first.plan.segment_sets] if segments is None else segments
+        query = first.settings.columns.query if query is None else query
+        segments = ["+".join(names) for names in first.settings.segment_sets] if segments is None else segments
     listed = _runs(runs) if names is None else dict.fromkeys(names, True)
     known = known_runs(runs) or tuple(listed)
     for run in listed:
@@ -181,7 +181,7 @@ def comparison_plan(
     if weight is None and any(listed.values()) and _has_weight(runs):
         weight = STORED_WEIGHT
     compared, companions = _metrics(metrics, k, first, runs)
-    return ComparisonPlan(
+    return ComparisonSettings(
         runs=tuple(listed if names is None else names),
         baseline=baseline,
         metrics=compared,
@@ -203,7 +203,7 @@ def _tables(runs: Tables) -> list[tuple[DataFrame | Evaluation, str | None]]:
 
 def _convention(given: str | Convention | None, evaluation: Evaluation | None) -> Convention:
     if given is None and evaluation is not None:
-        return evaluation.plan.convention
+        return evaluation.settings.convention
     return given if isinstance(given, Convention) else Convention.parse(given or "default")
 
 
@@ -213,7 +213,7 @@ def known_runs(runs: Tables) -> tuple[str, ...] | None:
         return tuple(runs)
     if not isinstance(runs, Evaluation):
         return None if "run" in runs.columns else ()
-    columns = runs.plan.columns
+    columns = runs.settings.columns
     if len(columns.score) > 1:
         return columns.score
     return None if columns.run is not None else ("",)
@@ -242,7 +242,7 @@ def _runs(runs: Tables) -> dict[str, bool]:
 def _has_weight(runs: Tables) -> bool:
     """Whether the tables have weights, by their schemas: all of them or none."""
     weighted = {
-        run: one.plan.columns.weight is not None if isinstance(one, Evaluation) else STORED_WEIGHT in one.columns
+        run: one.settings.columns.weight is not None if isinstance(one, Evaluation) else STORED_WEIGHT in one.columns
         for one, run in _tables(runs)
     }
     if len(set(weighted.values())) > 1:
@@ -263,7 +263,7 @@ def _metrics(
     if names is not None:
         chosen = compared_metrics(names, k)
         for one in chosen:
-            evaluated = () if evaluation is None else evaluation.plan.cutoffs_of(one.column)
+            evaluated = () if evaluation is None else evaluation.settings.cutoffs_of(one.column)
             if evaluated and one.cutoffs is not None and one.cutoffs.isdisjoint(evaluated):
                 raise InvalidParameterError(
                     f"{one.name!r} was evaluated at k={_shown(evaluated)}; got k={_shown(one.cutoffs)}."
@@ -274,14 +274,14 @@ def _metrics(
         has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
         beside = (replace(ndcg, name="dcg", column="dcg"),) if has_dcg else ()
         return (ndcg, *beside), beside
-    summed = [one for one in evaluation.plan.summed_metrics if one.name != "idcg"]
+    summed = [one for one in evaluation.settings.summed_metrics if one.name != "idcg"]
     if k is not None:
-        at, everywhere = frozenset(cutoffs_of(k)), frozenset(evaluation.plan.cutoffs)
+        at, everywhere = frozenset(cutoffs_of(k)), frozenset(evaluation.settings.cutoffs)
         kept = [replace(one, cutoffs=at & (everywhere if one.cutoffs is None else one.cutoffs)) for one in summed]
         summed = [one for one in kept if one.cutoffs]
         if not summed:
             raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
-    named = {one.k for one in evaluation.plan.metrics if one.metric.name == "dcg"}
+    named = {one.k for one in evaluation.settings.metrics if one.metric.name == "dcg"}
     unasked = [
         replace(one, cutoffs=None if one.cutoffs is None else one.cutoffs - named)
         for one in summed

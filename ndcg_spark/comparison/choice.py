@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import runs_in
-from ndcg_spark.comparison.settings import CompareSettings
+from ndcg_spark.comparison.settings import ComparisonJobSettings
 from ndcg_spark.core.expressions import named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 
@@ -32,7 +32,7 @@ class Chosen:
 
 
 def choose_runs(
-    frames: Sequence[DataFrame], settings: CompareSettings, *, night: date | None, dataset: str | None
+    frames: Sequence[DataFrame], settings: ComparisonJobSettings, *, night: date | None, dataset: str | None
 ) -> Chosen:
     """Choose the runs to compare among those that per-query tables have.
 
@@ -100,7 +100,7 @@ def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, di
     return table, runs_in(table)
 
 
-def _baseline(frame: DataFrame, settings: CompareSettings, dataset: str | None) -> tuple[DataFrame, bool]:
+def _baseline(frame: DataFrame, settings: ComparisonJobSettings, dataset: str | None) -> tuple[DataFrame, bool]:
     """Rows of the baseline in a table of its own, and whether they have weights."""
     # Its night is seldom that of the results.
     frame = _of_slice(frame, BASELINE, {"run_date": None, "dataset": dataset})
@@ -129,7 +129,7 @@ def _require(names: Sequence[str], held: Mapping[str, bool], flag: str, night: d
         )
 
 
-def _weight(settings: CompareSettings, weighted: Mapping[str, bool]) -> str | None:
+def _weight(settings: ComparisonJobSettings, weighted: Mapping[str, bool]) -> str | None:
     """Column of the weights: the one that was named, or the stored one if the runs have it."""
     asked: str | None = settings.of_queries["weight"]
     if asked is not None or all(weighted.values()):

@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from ndcg_spark.comparison.gates import ComparisonGate
-from ndcg_spark.comparison.settings import ChosenRuns, CompareSettings, Statistics
+from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Statistics
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.options import JUDGMENTS, convention_of, evaluation_of, evaluation_options, rankings
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.fields import grouped, names_of, options_of, settings_of
 
@@ -39,14 +39,14 @@ def _options() -> dict[str, list[click.Option]]:
     )
 
 
-def _settings(given: Mapping[str, Any]) -> CompareSettings:
+def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
     chosen, statistics = settings_of(ChosenRuns, given), settings_of(Statistics, given)
     of_queries: dict[str, Any] = {"segments": names_of(given["segment_cols"])}
     if given["input"] is None:
         k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
         of_queries |= {"query": names_of(given["query_col"]), "weight": given["weight_col"]}
         of_queries |= {"metrics": given["metrics"], "k": k}
-    return CompareSettings(
+    return ComparisonJobSettings(
         rankings=None if given["input"] is None else _rankings(given, chosen.cluster, 1 - statistics.alpha),
         of_queries=of_queries,
         run_column=given["run_col"] or "run",
@@ -56,14 +56,14 @@ def _settings(given: Mapping[str, Any]) -> CompareSettings:
     )
 
 
-def _rankings(given: Mapping[str, Any], cluster: str | None, confidence: float) -> EvaluationPlan:
-    plan = evaluation_of({**given, "confidence": confidence})
-    if cluster is not None and cluster not in (*plan.segment_columns, *plan.columns.query):
-        plan = replace(plan, segment_sets=(*plan.segment_sets, (cluster,)))  # so that results carry it
-    return plan
+def _rankings(given: Mapping[str, Any], cluster: str | None, confidence: float) -> EvaluationSettings:
+    settings = evaluation_of({**given, "confidence": confidence})
+    if cluster is not None and cluster not in (*settings.segment_columns, *settings.columns.query):
+        settings = replace(settings, segment_sets=(*settings.segment_sets, (cluster,)))  # so that results carry it
+    return settings
 
 
-def _check(request: Request[CompareSettings]) -> None:
+def _check(request: Request[ComparisonJobSettings]) -> None:
     sources = request.sources
     if ("input" in sources) == ("per_query" in sources):
         raise InvalidParameterError("name what to compare: either --input (rankings) or --per-query (their metrics).")
@@ -114,7 +114,7 @@ COMPARE_RUNS = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
-    settings=CompareSettings,
+    settings=ComparisonJobSettings,
     options=_options,
     read=_settings,
     reads=(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA, make_family, make_finisher
 from ndcg_spark.comparison.tasks.pairing import (
     CLUSTER,
@@ -40,26 +40,26 @@ STORED_WEIGHT = "weight"
 _NUMBERS = (T.NumericType, T.BooleanType)
 
 
-def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
+def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
     """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them.
 
     Each table comes with the run that it holds, None where a column `run` tells. Rows of other runs than those of the
-    plan are left out. Rows that cannot be paired are refused by the action.
+    settings are left out. Rows that cannot be paired are refused by the action.
 
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
-    results = estimated_groups(tables, plan)
-    return results.repartition(1).mapInArrow(as_shipped(make_family(plan)), schema=COMPARISON_SCHEMA)
+    results = estimated_groups(tables, settings)
+    return results.repartition(1).mapInArrow(as_shipped(make_family(settings)), schema=COMPARISON_SCHEMA)
 
 
-def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> DataFrame:
+def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
     """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
 
     Lazy; takes what `compare_queries` takes, and gives the columns of `COMPARISON_SCHEMA`.
     """
-    rows = reduce(DataFrame.unionByName, canonical_rows(tables, plan))
-    if plan.cluster is not None:
+    rows = reduce(DataFrame.unionByName, canonical_rows(tables, settings))
+    if settings.cluster is not None:
         schema = T.StructType(
             [
                 *(one for one in rows.schema if one.name != CLUSTER),
@@ -68,26 +68,28 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], plan: Compa
             ]
         )
         checked = rows.repartition(QUERY).sortWithinPartitions(QUERY)
-        rows = checked.mapInArrow(as_shipped(make_unifier(plan)), schema=schema)
-    order = [UNIT] if plan.cluster is None else [UNIT, SOLO, QUERY]
+        rows = checked.mapInArrow(as_shipped(make_unifier(settings)), schema=schema)
+    order = [UNIT] if settings.cluster is None else [UNIT, SOLO, QUERY]
     partial = (
-        rows.repartition(UNIT).sortWithinPartitions(*order).mapInArrow(as_shipped(make_summer(plan)), schema=_PARTIAL)
+        rows.repartition(UNIT)
+        .sortWithinPartitions(*order)
+        .mapInArrow(as_shipped(make_summer(settings)), schema=_PARTIAL)
     )
     merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(as_shipped(make_merger()), schema=_PARTIAL)
-    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(plan)), schema=COMPARISON_SCHEMA)
+    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(settings)), schema=COMPARISON_SCHEMA)
 
 
-def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> list[DataFrame]:
+def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> list[DataFrame]:
     """Select what a comparison needs, under the names that workers know: tables with the same columns, lazy."""
-    _refuse_other_keys(tables, plan)
-    has_ideal = plan.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
+    _refuse_other_keys(tables, settings)
+    has_ideal = settings.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
     has_status = any("status" in frame.columns for frame, _ in tables)
-    return [_selected(frame, run, plan, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
+    return [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
 
 
-def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], plan: ComparisonPlan) -> None:
+def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> None:
     """Raise where a query column has another kind of type in another table: as texts, 1 and 1.0 would be no pair."""
-    for name in plan.query:
+    for name in settings.query:
         kinds: dict[str, tuple[str, str | None]] = {}
         for frame, run in tables:
             table = "per-query table" if run is None else f"per-query table of run {run!r}"
@@ -109,36 +111,36 @@ def key_hash(names: Sequence[str]) -> Column:
 
 
 def _selected(
-    frame: DataFrame, run: str | None, plan: ComparisonPlan, *, has_ideal: bool, has_status: bool
+    frame: DataFrame, run: str | None, settings: ComparisonSettings, *, has_ideal: bool, has_status: bool
 ) -> DataFrame:
     table = "per-query table" if run is None else f"per-query table of run {run!r}"
-    for name in plan.query:
+    for name in settings.query:
         require_column(frame, name, option("query"), table)
-    query, chosen = key_hash(plan.query), []
-    if plan.cluster is None:
+    query, chosen = key_hash(settings.query), []
+    if settings.cluster is None:
         chosen.append(query.alias(UNIT))
     else:
-        require_column(frame, plan.cluster, option("cluster"), table)
-        cluster = F.when(named(plan.cluster).isNotNull(), key_hash([plan.cluster]))
+        require_column(frame, settings.cluster, option("cluster"), table)
+        cluster = F.when(named(settings.cluster).isNotNull(), key_hash([settings.cluster]))
         chosen += [query.alias(QUERY), cluster.alias(CLUSTER)]
-    chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(plan.query)]
+    chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(settings.query)]
     if run is None:
         require_column(frame, RUN, "it says whose row it is", table)
-        numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(plan.runs)]
+        numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(settings.runs)]
         chosen.append(F.coalesce(*numbers).cast("int").alias(RUN))
     else:
-        chosen.append(F.lit(plan.runs.index(run)).cast("int").alias(RUN))
+        chosen.append(F.lit(settings.runs.index(run)).cast("int").alias(RUN))
     require_column(frame, "k", "k", table)
     chosen.append(named("k").cast("int").alias(K))
-    counts = _counts_in_means(frame, plan)
-    for at, one in enumerate(plan.metrics):
+    counts = _counts_in_means(frame, settings)
+    for at, one in enumerate(settings.metrics):
         value = _number(frame, one.column, "metrics", table)
         chosen.append(F.when(counts, value).alias(value_column(at)))
     if has_ideal:
         chosen.append(_number(frame, "idcg", "ideal", table).alias(IDCG))
-    if plan.weight is not None:
-        chosen.append(_number(frame, plan.weight, option("weight"), table).alias(WEIGHT))
-    for at, name in enumerate(plan.segment_columns):
+    if settings.weight is not None:
+        chosen.append(_number(frame, settings.weight, option("weight"), table).alias(WEIGHT))
+    for at, name in enumerate(settings.segment_columns):
         require_column(frame, name, option("segments"), table)
         chosen.append(named(name).alias(segment_column(at)))
     if has_status:
@@ -146,18 +148,18 @@ def _selected(
             F.coalesce(named("status") == "missing", F.lit(False)) if "status" in frame.columns else F.lit(False)
         )
         chosen.append(is_missing.alias(MISSING))
-    rows = frame.where(named(RUN).isin(*plan.runs)) if run is None else frame
-    return _at_cutoffs(rows, plan).select(*chosen)
+    rows = frame.where(named(RUN).isin(*settings.runs)) if run is None else frame
+    return _at_cutoffs(rows, settings).select(*chosen)
 
 
-def _counts_in_means(frame: DataFrame, plan: ComparisonPlan) -> Column:
+def _counts_in_means(frame: DataFrame, settings: ComparisonSettings) -> Column:
     """Whether a query counts in the means: under `no_relevant=skip` not if it has nothing relevant.
 
     Tables of which no convention is told show that rule where their NDCG is null beside an IDCG.
     """
     if "status" not in frame.columns:
         return F.lit(True)
-    skipped = F.lit(plan.skips_no_relevant)
+    skipped = F.lit(settings.skips_no_relevant)
     if {"idcg", "ndcg"} <= set(frame.columns):
         skipped |= named("idcg").isNotNull() & named("ndcg").isNull()
     return ~(F.coalesce(named("status") == "no_relevant", F.lit(False)) & skipped)
@@ -170,10 +172,10 @@ def _number(frame: DataFrame, column: str, part: str, table: str) -> Column:
     return named(column).cast("double")
 
 
-def _at_cutoffs(rows: DataFrame, plan: ComparisonPlan) -> DataFrame:
+def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Leave out rows of cutoffs at which nothing is compared."""
     wanted: set[int | None] = set()
-    for one in plan.metrics:
+    for one in settings.metrics:
         if one.cutoffs is None:
             return rows
         wanted |= one.cutoffs

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core.student import upper_p
 from ndcg_spark.errors import printable
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
@@ -17,51 +17,51 @@ from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 _COLOURS = {"better": "green", "worse": "red"}
 
 
-def show_comparison(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
+def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings) -> None:
     """Print sorted rows of a comparison: a sentence for each pair over all queries, then a row a group."""
     listed = [row for row in rows if row["verdict"] is not None]  # not those that stand beside others
     for row in listed:
         if not row["segment_by"]:
-            print(printable(sentence(row, plan)))
+            print(printable(sentence(row, settings)))
     shown = listed[:MOST_SEGMENTS]
     if sys.stdout.isatty():
-        _show_table(shown, plan)
+        _show_table(shown, settings)
     else:
         for row in shown:
-            print(printable(_line(row, plan)))
+            print(printable(_line(row, settings)))
     if len(listed) > len(shown):
         print(f"... and {len(listed) - len(shown)} more rows; --output and --json have all of them.")
 
 
-def sentence(row: dict[str, Any], plan: ComparisonPlan) -> str:
+def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """Say in a sentence what a row shows."""
     if row["difference"] is None:
         return f"{_metric(row)}: no query of {row['run']} can be compared with {row['baseline']}."
     about = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
-        about += f", {1 - plan.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
-    if row["verdict"] == "not_worse" and plan.margin and row["std_error"]:
-        p = upper_p((row["difference"] + plan.margin) / row["std_error"], row["df"])
+        about += f", {1 - settings.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
+    if row["verdict"] == "not_worse" and settings.margin and row["std_error"]:
+        p = upper_p((row["difference"] + settings.margin) / row["std_error"], row["df"])
         about += f", one-sided p {_p(p)}, not adjusted"
     elif row["p_holm"] is not None:
         about += f", {adjusted_p(row)}"
     its = {
         "better": "is better than",
         "worse": "is worse than",
-        "not_worse": f"is at most {plan.margin:g} worse than" if plan.margin else "is not worse than",
+        "not_worse": f"is at most {settings.margin:g} worse than" if settings.margin else "is not worse than",
         "unclear": "may or may not differ from",
     }[row["verdict"]]
     return f"{_metric(row)}: {row['run']} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
 
 
-def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
+def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> None:
     table = Table(title="comparison of runs over the same queries")
     pairs = {(row["run"], row["baseline"]) for row in rows}
     if len(pairs) > 1:
         table.add_column("runs")
     table.add_column("segment")
     table.add_column("metric")
-    for name in ("queries", "baseline", "run", f"difference ({1 - plan.alpha:.0%} interval)", "lift", "p (Holm)"):
+    for name in ("queries", "baseline", "run", f"difference ({1 - settings.alpha:.0%} interval)", "lift", "p (Holm)"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for row in rows:
@@ -78,7 +78,7 @@ def _show_table(rows: list[dict[str, Any]], plan: ComparisonPlan) -> None:
     Console().print(table)
 
 
-def _line(row: dict[str, Any], plan: ComparisonPlan) -> str:
+def _line(row: dict[str, Any], settings: ComparisonSettings) -> str:
     baseline, run, difference, lift, _ = _numbers(row)
     p = adjusted_p(row) if row["p_holm"] is not None else "no test"
     about = f"run={row['run']} baseline={row['baseline']} {_segment(row).replace(' ', '')} queries={row['n_queries']}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_choices
 from ndcg_spark.errors import InvalidParameterError, one_of, option
-from ndcg_spark.evaluation.settings import EvaluationPlan, SummedMetric
+from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
 LiftInterval: TypeAlias = Literal["fieller", "delta"]
@@ -102,14 +102,14 @@ class ChosenRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareSettings:
+class ComparisonJobSettings:
     """What `compare-runs` is asked to do.
 
     Either `rankings` are evaluated and compared in one go, or per-query tables are compared: then `of_queries` are
     the options of `compare` that say what they hold, and `run_column` names the column of the run.
     """
 
-    rankings: EvaluationPlan | None
+    rankings: EvaluationSettings | None
     of_queries: Mapping[str, Any]
     run_column: str
     convention: Convention
@@ -124,7 +124,7 @@ class CompareSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonPlan(Statistics):
+class ComparisonSettings(Statistics):
     """Everything that determines a comparison, except the data.
 
     Parameters
@@ -158,8 +158,8 @@ class ComparisonPlan(Statistics):
 
     Examples
     --------
-    >>> plan = ComparisonPlan(runs=("a", "b", "c"), baseline=None, metrics=(SummedMetric("ndcg", "ndcg"),))
-    >>> [(plan.runs[x], plan.runs[y]) for x, y in plan.pairs]
+    >>> settings = ComparisonSettings(runs=("a", "b", "c"), baseline=None, metrics=(SummedMetric("ndcg", "ndcg"),))
+    >>> [(settings.runs[x], settings.runs[y]) for x, y in settings.pairs]
     [('a', 'b'), ('a', 'c'), ('b', 'c')]
     """
 

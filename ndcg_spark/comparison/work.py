@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.comparison.api import compare_by, comparison_plan
+from ndcg_spark.comparison.api import compare_by, comparison_settings
 from ndcg_spark.comparison.choice import Chosen, choose_runs
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.printed import show_comparison
-from ndcg_spark.comparison.settings import CompareSettings, ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.metric_table import PROVENANCE
@@ -61,10 +61,10 @@ class ComparisonOfValidRows(Comparison):
     rows: dict[str, Any]
 
 
-class CompareRuns(OfRankings[CompareSettings]):
+class CompareRuns(OfRankings[ComparisonJobSettings]):
     """Comparing runs, of rankings or of per-query tables."""
 
-    def __init__(self, job: Job[CompareSettings]) -> None:
+    def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
         self.ranked = self.settings.rankings is not None
         if self.settings.rankings is not None:
@@ -90,10 +90,10 @@ class CompareRuns(OfRankings[CompareSettings]):
 
     def run(self) -> Outcome:
         """Evaluate and compare: an action, one that lists runs, and one that counts bad rows."""
-        frame, plan = self._compared()
+        frame, settings = self._compared()
         accounts = self.job.count_bad_rows() if self.ranked else None
         # Replicates are long, and only stored: they never come to the driver.
-        stores_replicates = plan.keep_replicates and self.job.wants("output")
+        stores_replicates = settings.keep_replicates and self.job.wants("output")
         if stores_replicates:
             self.job.keep(frame)
         with self.job.step("comparing"):
@@ -102,22 +102,22 @@ class CompareRuns(OfRankings[CompareSettings]):
             raise InputRefusedError("there are no queries to compare; nothing was written.")
         found.sort(key=lambda row: (row["baseline"], *sort_key(row)))
         gates = [result for gate in self.request.gates for result in gate.results(found)]
-        facts = self._facts(found, plan, gates, accounts)
+        facts = self._facts(found, settings, gates, accounts)
         if not stores_replicates:
             values = [tuple(map(row.get, COMPARISON_SCHEMA.names)) for row in found]
             frame = self.job.spark.createDataFrame(values, COMPARISON_SCHEMA)
         stamp = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
         stamped = frame.select("*", *(F.lit(getattr(facts, name)).alias(name) for name in _STAMPS), stamp)
-        runs = [ALL_PAIRS if plan.baseline is None else plan.baseline]
+        runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
         who = [{**gate, "who": f"{gate['run']} against {gate['baseline']}"} for gate in gates]
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stamped.coalesce(1), runs=runs, whole=True)},
-            lines=self._lines(found, plan),
+            lines=self._lines(found, settings),
             gates=who,
         )
 
-    def _compared(self) -> tuple[DataFrame, ComparisonPlan]:
+    def _compared(self) -> tuple[DataFrame, ComparisonSettings]:
         """List the runs, an action, and compare them; lazy."""
         with self.job.step("listing runs"):
             chosen = self._chosen()
@@ -125,12 +125,12 @@ class CompareRuns(OfRankings[CompareSettings]):
             if chosen.weight is not None:
                 options["weight"] = chosen.weight
             convention = self.settings.convention
-            plan = comparison_plan(chosen.runs, convention=convention, names=chosen.names, **options)
-        return compare_by(chosen.runs, plan), plan
+            settings = comparison_settings(chosen.runs, convention=convention, names=chosen.names, **options)
+        return compare_by(chosen.runs, settings), settings
 
     def _chosen(self) -> Chosen:
         if self.ranked:
-            evaluation = Evaluation(plan=self.inputs.plan, ranking=self.inputs.ranking)
+            evaluation = Evaluation(settings=self.inputs.settings, ranking=self.inputs.ranking)
             return Chosen(runs=evaluation, names=self.settings.chosen.runs or None, weight=None)
         tables = [self.tables[name] for name in ("per_query", "baseline_per_query") if name in self.tables]
         dataset = self.request.shared.dataset
@@ -139,19 +139,23 @@ class CompareRuns(OfRankings[CompareSettings]):
         )
 
     def _facts(
-        self, rows: list[dict[str, Any]], plan: ComparisonPlan, gates: list[dict[str, Any]], accounts: Accounts | None
+        self,
+        rows: list[dict[str, Any]],
+        settings: ComparisonSettings,
+        gates: list[dict[str, Any]],
+        accounts: Accounts | None,
     ) -> Comparison:
         found: dict[str, Any] = {
             "comparison": [{name: value for name, value in row.items() if name not in _HIDDEN} for row in rows],
             "baseline": self.settings.chosen.baseline,
-            "runs": list(plan.runs),
-            "alpha": plan.alpha,
-            "margin": plan.margin,
-            "weight": plan.weight,
+            "runs": list(settings.runs),
+            "alpha": settings.alpha,
+            "margin": settings.margin,
+            "weight": settings.weight,
             "run_date": self.request.run_date.isoformat(),
             "dataset": self.request.dataset,
             "convention": str(self.settings.convention),
-            "config_hash": f"{self.inputs.plan.digest}-{plan.digest}" if self.ranked else plan.digest,
+            "config_hash": f"{self.inputs.settings.digest}-{settings.digest}" if self.ranked else settings.digest,
             "input": self.name,
             "baseline_input": self.baseline_name,
             "gates": gates,
@@ -160,33 +164,37 @@ class CompareRuns(OfRankings[CompareSettings]):
             return Comparison(**found)
         return ComparisonOfValidRows(**found, rows={"read": accounts.read, "rejected_by_reason": accounts.rejected})
 
-    def _lines(self, rows: list[dict[str, Any]], plan: ComparisonPlan) -> Iterator[Line]:
-        if not self.ranked and self.settings.of_queries["weight"] is None and plan.weight is not None:
+    def _lines(self, rows: list[dict[str, Any]], settings: ComparisonSettings) -> Iterator[Line]:
+        if not self.ranked and self.settings.of_queries["weight"] is None and settings.weight is not None:
             yield (
-                f"Queries weigh as in their means (stored column {plan.weight!r}); --weight-col '' takes no weights."
+                f"Queries weigh as in their means (stored column {settings.weight!r}); "
+                "--weight-col '' takes no weights."
             )
-        yield lambda: show_comparison(rows, plan)
+        yield lambda: show_comparison(rows, settings)
 
     def explanation(self) -> Sequence[str]:
         """List the runs, an action, and say what would be compared, and what it costs."""
-        _, plan = self._compared()
-        pairs = ", ".join(f"{plan.runs[run]} against {plan.runs[baseline]}" for baseline, run in plan.pairs)
+        _, settings = self._compared()
+        pairs = ", ".join(
+            f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs
+        )
         ranking = self.inputs.ranking if self.ranked else None
         by = [f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}"] if ranking else []
-        shuffles = "two shuffles" if plan.cluster else "one shuffle"
+        shuffles = "two shuffles" if settings.cluster else "one shuffle"
         return (
             f"input        {self.name}",
             *by,
             f"pairs        {pairs}",
-            f"metrics      {', '.join(_described(one, plan) for one in plan.metrics)}",
-            f"weights      {plan.weight or 'none'}",
-            f"tests        t, {plan.flips:,} sign flips, {plan.replicates:,} bootstrap replicates, seed {plan.seed}",
+            f"metrics      {', '.join(_described(one, settings) for one in settings.metrics)}",
+            f"weights      {settings.weight or 'none'}",
+            f"tests        t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
+            f"seed {settings.seed}",
             f"cost         {shuffles} of the metrics of queries, three small ones of sums",
             f"would write  {self.request.written or 'nothing'}",
             "Nothing was run but what lists the runs.",
         )
 
 
-def _described(metric: SummedMetric, plan: ComparisonPlan) -> str:
-    beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in plan.companions)
+def _described(metric: SummedMetric, settings: ComparisonSettings) -> str:
+    beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in settings.companions)
     return f"{metric.name} (not tested)" if beside else metric.name

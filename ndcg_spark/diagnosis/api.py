@@ -61,16 +61,18 @@ def changed_queries(
     Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
     queries, and of the run column, if there is one.
     """
-    plan, known = evaluation.plan, known_runs(evaluation)
+    settings, known = evaluation.settings, known_runs(evaluation)
     for named, name in (("baseline", baseline), ("run", run)):
         if known is not None:
             one_of_runs(named, name, known)
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1; got {n}.")
-    evaluated = {column: plan.cutoffs_of(column) for column in plan.metric_columns if plan.cutoffs_of(column)}
+    evaluated = {
+        column: settings.cutoffs_of(column) for column in settings.metric_columns if settings.cutoffs_of(column)
+    }
     if metric not in evaluated:
         raise InvalidParameterError(f"metric must be one of {', '.join(evaluated)}; got {metric!r}.")
-    unknown = [name for name in segments if name not in (*plan.segment_columns, *plan.columns.query)]
+    unknown = [name for name in segments if name not in (*settings.segment_columns, *settings.columns.query)]
     if unknown:
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
     k = evaluated[metric][-1] if k is None else cutoff_of(k)
@@ -78,6 +80,6 @@ def changed_queries(
         cutoffs = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
         raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs}; got k={k!r}.")
     return most_changed(
-        evaluation.per_query, evaluation.ranking, plan, baseline=baseline, run=run, n=n, metric=metric, k=k,
+        evaluation.per_query, evaluation.ranking, settings, baseline=baseline, run=run, n=n, metric=metric, k=k,
         segments=segments, depth=depth,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ndcg_spark.diagnosis.settings import ChangeSettings, RunSettings, ShiftSettings
+from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request
@@ -34,7 +34,7 @@ NIGHTS = Command(
 
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
-    settings=ShiftSettings,
+    settings=ShiftJobSettings,
     reads=(Reads(name="metric_table", about="Metric table, as --output of mean-ndcg writes it."),),
     slice_of=lambda settings: (settings.after, settings.dataset or ""),
     work=_nights,
@@ -42,14 +42,14 @@ NIGHTS = Command(
 
 
 def _run_options() -> dict[str, list[click.Option]]:
-    return grouped(options_of(ChangeSettings), evaluation_options(without=("tie_bounds", "confidence", "metrics")))
+    return grouped(options_of(ChangeJobSettings), evaluation_options(without=("tie_bounds", "confidence", "metrics")))
 
 
-def _run_settings(given: Mapping[str, Any]) -> RunSettings:
-    return RunSettings(plan=evaluation_of(given), chosen=settings_of(ChangeSettings, given))
+def _run_settings(given: Mapping[str, Any]) -> RunsJobSettings:
+    return RunsJobSettings(evaluation=evaluation_of(given), chosen=settings_of(ChangeJobSettings, given))
 
 
-def _check_runs(request: Request[RunSettings]) -> None:
+def _check_runs(request: Request[RunsJobSettings]) -> None:
     chosen = request.settings.chosen
     if (chosen.baseline is None) != (chosen.run is None):
         raise InvalidParameterError("--baseline and --run go together: they name the two runs whose queries changed.")
@@ -72,7 +72,7 @@ RUNS = Command(
 
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
-    settings=RunSettings,
+    settings=RunsJobSettings,
     options=_run_options,
     read=_run_settings,
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),

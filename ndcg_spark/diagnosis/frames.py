@@ -19,7 +19,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import per_query_schema, scoring_task
 from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summing_task
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
@@ -29,14 +29,14 @@ MOST_RANKS = 50
 _UNIT = 2.0**32
 
 
-def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """What each query loses against its ideal list.
 
     Parameters
     ----------
     rankings : DataFrame
-        From `rank_queries` with the same plan.
-    plan : EvaluationPlan
+        From `rank_queries` with the same settings.
+    settings : EvaluationSettings
         Without metrics, tie bounds or padding, and with numbers for cutoffs.
 
     Returns
@@ -56,25 +56,25 @@ def score_losses(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: no shuffle, no action, one pass through Python workers.
     """
-    max_k = _max_k(plan)
+    max_k = _max_k(settings)
     added = [T.StructField(name, T.DoubleType()) for name in LOSSES]
     added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
     added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
-    schema = T.StructType([*per_query_schema(rankings, plan), *added])
+    schema = T.StructType([*per_query_schema(rankings, settings), *added])
     return rankings.mapInArrow(
-        as_shipped(make_loss_scorer(scoring_task(rankings.columns, plan), max_k)), schema=schema
+        as_shipped(make_loss_scorer(scoring_task(rankings.columns, settings), max_k)), schema=schema
     )
 
 
 @takes_tables
-def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Means of what queries lose, one row per (run, segment, metric, k).
 
     Parameters
     ----------
     losses : DataFrame
-        From `score_losses` with the same plan.
-    plan : EvaluationPlan
+        From `score_losses` with the same settings.
+    settings : EvaluationSettings
 
     Returns
     -------
@@ -86,22 +86,24 @@ def summarize_losses(losses: DataFrame, plan: EvaluationPlan) -> DataFrame:
     -----
     Spark cost: as for `summarize`.
     """
-    task = replace(summing_task(plan, losses), metrics=loss_metrics(_max_k(plan)), needs_ndcg=True)
-    found = finished(losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), plan.confidence)
+    task = replace(summing_task(settings, losses), metrics=loss_metrics(_max_k(settings)), needs_ndcg=True)
+    found = finished(
+        losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), settings.confidence
+    )
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
     )
 
 
-def _max_k(plan: EvaluationPlan) -> int:
-    k = plan.max_k
-    if k is None or plan.metrics or plan.tie_bounds or plan.convention.pad_to_k is not None:
+def _max_k(settings: EvaluationSettings) -> int:
+    k = settings.max_k
+    if k is None or settings.metrics or settings.tie_bounds or settings.convention.pad_to_k is not None:
         raise InvalidParameterError(
             "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad_to_k."
         )
-    if plan.convention.ideal not in ("judged", "retrieved"):
-        raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {plan.convention.ideal}.")
+    if settings.convention.ideal not in ("judged", "retrieved"):
+        raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {settings.convention.ideal}.")
     return min(k, MOST_RANKS)
 
 
@@ -149,7 +151,7 @@ def _night(frame: DataFrame, *, after: bool) -> DataFrame:
 def most_changed(
     per_query: DataFrame,
     ranking: Ranking,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     *,
     baseline: str,
     run: str,
@@ -172,10 +174,10 @@ def most_changed(
     Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
     queries, and of the run column, if there is one.
     """
-    query = list(plan.columns.query)
+    query = list(settings.columns.query)
     value = F.coalesce(F.col(metric), F.lit(0.0))
     sides = {"baseline_value": baseline, "value": run}
-    weight = named("weight") if plan.columns.weight is not None else F.lit(1.0)
+    weight = named("weight") if settings.columns.weight is not None else F.lit(1.0)
     found = (
         per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
         .groupBy(*columns_of([*query, "k"]))
@@ -192,12 +194,12 @@ def most_changed(
     by_change = Window.partitionBy("change", *columns_of(list(segments)))
     order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *columns_of(query))
     top = found.withColumn("place", F.row_number().over(order)).where(F.col("place") <= n)
-    shown = _lists(top, ranking, plan, sides, depth or plan.max_k or 10)
+    shown = _lists(top, ranking, settings, sides, depth or settings.max_k or 10)
     others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
     chosen = [*segments, *(name for name in query if name not in segments), *others]
     about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
     result = shown.select("change", "place", *about, *columns_of(chosen))
-    if plan.columns.run is None:
+    if settings.columns.run is None:
         return result
     nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in result.schema]
     return result.union(_refusal_without_rows(ranking, (baseline, run)).select(*nothing))
@@ -211,17 +213,19 @@ def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
     return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
 
 
-def _lists(top: DataFrame, ranking: Ranking, plan: EvaluationPlan, sides: dict[str, str], depth: int) -> DataFrame:
+def _lists(
+    top: DataFrame, ranking: Ranking, settings: EvaluationSettings, sides: dict[str, str], depth: int
+) -> DataFrame:
     """Add the first items of both lists to the queries found."""
-    rows, names = ranking.rows(), canonical_names(plan)
+    rows, names = ranking.rows(), canonical_names(settings)
     if isinstance(ranking.steps, Arrays):
         raise InvalidParameterError("changed queries need a long table; arrays have no items to show.")
     keys = list(names.query)
     wanted = F.broadcast(top.select(*[named(label).alias(name) for name, label in names.query.items()]).distinct())
-    rows = valid_only(long_rows(rows.join(wanted, on=keys, how="left_semi"), plan), RowRules(plan))
+    rows = valid_only(long_rows(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings))
     judgments = ranking.steps.judgments
     if judgments is not None and ITEM in rows.columns:
-        judged = valid_only(judgments.join(wanted, on=keys, how="left_semi"), RowRules(plan, True))
+        judged = valid_only(judgments.join(wanted, on=keys, how="left_semi"), RowRules(settings, True))
         judged = judged.select(*columns_of([*keys, ITEM, RELEVANCE]))
         rows = rows.join(judged, on=[*keys, ITEM], how="left")
     by_rank = RANK in rows.columns

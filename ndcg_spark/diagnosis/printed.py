@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ndcg_spark.diagnosis.settings import ChangeSettings, ShiftSettings
+from ndcg_spark.diagnosis.settings import ChangeJobSettings, ShiftJobSettings
 from ndcg_spark.errors import printable
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 
@@ -22,7 +22,7 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=WIDTH)
 
 
-def show_shifts(rows: list[dict[str, Any]], settings: ShiftSettings) -> None:
+def show_shifts(rows: list[dict[str, Any]], settings: ShiftJobSettings) -> None:
     """Print the shifts of segments between two nights: a table for each mean, whose total comes first in `rows`."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -69,7 +69,7 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
             print(f"NDCG@{k} by rank{named}: {'  '.join(map(_number, ranks))}")
 
 
-def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: ChangeSettings) -> None:
+def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: ChangeJobSettings) -> None:
     """Print the queries that changed most, sorted rows of `changed_queries`, with both lists side by side."""
     for change in ("lost", "gained"):
         its = [row for row in queries if row["change"] == change]

@@ -9,11 +9,11 @@ from typing import Annotated
 from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import name_and_cutoff
-from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShiftSettings:
+class ShiftJobSettings:
     """Which means of which two nights are held against each other.
 
     Parameters
@@ -57,7 +57,7 @@ class ShiftSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeSettings:
+class ChangeJobSettings:
     """Which two runs are held against each other, and how many queries are listed.
 
     Parameters
@@ -85,8 +85,8 @@ class ChangeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunsJobSettings:
     """What `diagnose runs` is asked to do."""
 
-    plan: EvaluationPlan
-    chosen: ChangeSettings
+    evaluation: EvaluationSettings
+    chosen: ChangeJobSettings

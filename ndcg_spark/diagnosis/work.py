@@ -13,7 +13,7 @@ from ndcg_spark.core.expressions import require_column
 from ndcg_spark.diagnosis.api import changed_queries
 from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
 from ndcg_spark.diagnosis.printed import show_changes, show_losses, show_shifts
-from ndcg_spark.diagnosis.settings import RunSettings, ShiftSettings
+from ndcg_spark.diagnosis.settings import RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.printed import sort_key
@@ -32,10 +32,10 @@ class Shifts:
     metric: str
 
 
-class DiagnoseNights(Work[ShiftSettings]):
+class DiagnoseNights(Work[ShiftJobSettings]):
     """Dividing the change of a mean between two nights."""
 
-    def __init__(self, job: Job[ShiftSettings]) -> None:
+    def __init__(self, job: Job[ShiftJobSettings]) -> None:
         super().__init__(job)
         settings, self.table = self.settings, self.tables["metric_table"].frame
         means = _means(self.table, settings)
@@ -81,7 +81,7 @@ def _day() -> Column:
     return F.col("run_date").cast("string")
 
 
-def _means(table: DataFrame, settings: ShiftSettings) -> DataFrame:
+def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
     """Rows of the metric table that were asked for, of all nights."""
     for name in ("run_date", "metric", "segment_by", "k", "dataset"):
         require_column(table, name, "metric-table", "metric table")
@@ -104,16 +104,16 @@ class Losses:
     input: str
 
 
-class DiagnoseRuns(OfRankings[RunSettings]):
+class DiagnoseRuns(OfRankings[RunsJobSettings]):
     """Saying what runs lose, and which queries changed most between two."""
 
-    def __init__(self, job: Job[RunSettings]) -> None:
+    def __init__(self, job: Job[RunsJobSettings]) -> None:
         super().__init__(job)
-        inputs, chosen = self.open(self.settings.plan), self.settings.chosen
-        self.losses = summarize_losses(score_losses(inputs.rankings, inputs.plan), inputs.plan)
+        inputs, chosen = self.open(self.settings.evaluation), self.settings.chosen
+        self.losses = summarize_losses(score_losses(inputs.rankings, inputs.settings), inputs.settings)
         self.changed: DataFrame | None = None
         if chosen.baseline is not None and chosen.run is not None:
-            evaluation = Evaluation(plan=inputs.plan, ranking=inputs.ranking)
+            evaluation = Evaluation(settings=inputs.settings, ranking=inputs.ranking)
             self.changed = changed_queries(
                 evaluation, baseline=chosen.baseline, run=chosen.run, n=chosen.top, depth=chosen.depth
             )
@@ -154,4 +154,4 @@ class DiagnoseRuns(OfRankings[RunSettings]):
     def _lines(self, facts: Losses) -> Iterator[Line]:
         yield lambda: show_losses(facts.losses)
         if self.changed is not None:
-            yield lambda: show_changes(facts.queries, self.inputs.plan.columns.query, self.settings.chosen)
+            yield lambda: show_changes(facts.queries, self.inputs.settings.columns.query, self.settings.chosen)

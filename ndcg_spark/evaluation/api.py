@@ -27,7 +27,7 @@ from ndcg_spark.evaluation.metric_table import per_query_rows
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
-    EvaluationPlan,
+    EvaluationSettings,
     ItemColumns,
     NullScore,
     Source,
@@ -50,7 +50,7 @@ class Evaluation:
 
     Parameters
     ----------
-    plan : EvaluationPlan
+    settings : EvaluationSettings
     ranking : Ranking
         The strategy and the source that were chosen.
 
@@ -68,18 +68,19 @@ class Evaluation:
     Nothing is cached: each action ranks again.
     """
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     ranking: Ranking
 
     def __repr__(self) -> str:
         """What is computed, by whom, and that nothing has run yet."""
         metrics = ", ".join(
-            dict.fromkeys(map(str, self.plan.metrics or [MetricAt(NDCG, k) for k in self.plan.cutoffs]))
+            dict.fromkeys(map(str, self.settings.metrics or [MetricAt(NDCG, k) for k in self.settings.cutoffs]))
         )
-        segments = ", ".join("+".join(names) for names in self.plan.segment_sets)
+        segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
         return "\n".join(
             (
-                f"Evaluation: {metrics}{f', by {segments}' if segments else ''}; convention {self.plan.convention}",
+                f"Evaluation: {metrics}{f', by {segments}' if segments else ''}; "
+                f"convention {self.settings.convention}",
                 f"ranked by: {self.ranking.strategy}, read by {self.ranking.source} ({self.ranking.reason})",
                 "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
             )
@@ -95,12 +96,12 @@ class Evaluation:
     @property
     def per_query_table(self) -> DataFrame:
         """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
-        return per_query_rows(self.per_query, self.plan)
+        return per_query_rows(self.per_query, self.settings)
 
     @property
     def provenance(self) -> dict[str, str]:
         """What the means were computed by, as tables of nights have it: `convention` and `config_hash`."""
-        return {"convention": str(self.plan.convention), "config_hash": self.plan.digest}
+        return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
 
     def means(self) -> DataFrame:
         """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `n`.
@@ -116,7 +117,11 @@ class Evaluation:
         -----
         Spark cost: that of `summary`, and one small shuffle.
         """
-        beside = [one for one in self.plan.reported if one.metric in NDCG.comes_with and one not in self.plan.metrics]
+        beside = [
+            one
+            for one in self.settings.reported
+            if one.metric in NDCG.comes_with and one not in self.settings.metrics
+        ]
         without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in beside]
         return readable_means(self.summary, without=without)
 
@@ -148,7 +153,7 @@ class Evaluation:
         """Run an action: count the bad rows of the table by reason, where a refusal names the first of them."""
         if not text_of(refused).startswith("bad row:"):
             return refused
-        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.plan)))
+        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.settings)))
         if not counted.rejected:  # it is one of the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
@@ -191,7 +196,7 @@ class Evaluation:
 
 OF_COLUMNS, OF_ITEMS, OF_PLAN = (
     tuple(one.field for one in settings_in(settings) if not one.is_nested)
-    for settings in (Columns, ItemColumns, EvaluationPlan)
+    for settings in (Columns, ItemColumns, EvaluationSettings)
 )
 NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
 OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
@@ -201,8 +206,8 @@ MOST_SHOWN = 1000
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 
-def evaluation_plan(**options: Any) -> EvaluationPlan:
-    """Build the plan that arguments of `evaluate` describe.
+def evaluation_settings(**options: Any) -> EvaluationSettings:
+    """Build the settings that arguments of `evaluate` describe.
 
     Parameters
     ----------
@@ -211,7 +216,7 @@ def evaluation_plan(**options: Any) -> EvaluationPlan:
 
     Returns
     -------
-    EvaluationPlan
+    EvaluationSettings
 
     Raises
     ------
@@ -219,7 +224,7 @@ def evaluation_plan(**options: Any) -> EvaluationPlan:
 
     Examples
     --------
-    >>> evaluation_plan(k=[5, 1], convention="trec_eval").cutoffs
+    >>> evaluation_settings(k=[5, 1], convention="trec_eval").cutoffs
     (1, 5)
     """
     unknown = sorted(set(options) - set(OPTIONS))
@@ -234,7 +239,7 @@ def evaluation_plan(**options: Any) -> EvaluationPlan:
     convention = options.get("convention", "default")
     k, named = options.get("k"), options.get("metrics")
     metrics, cutoffs = ((), cutoffs_of(10 if k is None else k)) if named is None else metrics_of(named, k)
-    return EvaluationPlan(
+    return EvaluationSettings(
         columns=Columns(**columns),
         item_columns=ItemColumns(**{name: options[name] for name in OF_ITEMS if name in options}),
         convention=Convention.parse(convention) if isinstance(convention, str) else convention,
@@ -314,7 +319,7 @@ def evaluate(
     as_of : date
         The day on which `first_appearance` counts ages.
     strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, tie_bounds
-        As in `EvaluationPlan`.
+        As in `EvaluationSettings`.
 
     Returns
     -------
@@ -339,7 +344,7 @@ def evaluate(
     >>> result.summary.where("metric = 'ndcg'").show()  # doctest: +SKIP
     """
     given = dict(locals())
-    plan = evaluation_plan(**{name: its for name, its in given.items() if name in OPTIONS})
+    settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
-    ranking = choose_ranking(given["data"], plan, **of_spark)
-    return Evaluation(plan=plan, ranking=ranking)
+    ranking = choose_ranking(given["data"], settings, **of_spark)
+    return Evaluation(settings=settings, ranking=ranking)

@@ -10,7 +10,7 @@ import click
 from ndcg_spark.conventions import Convention
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings
-from ndcg_spark.evaluation.settings import DifferenceSettings, EvaluationPlan
+from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Writes
 from ndcg_spark.jobs.fields import grouped
 
@@ -25,9 +25,9 @@ PER_QUERY_OUTPUT = Writes(
 OUTPUT = Writes(name="output", holds="metrics", about="Metric table to write: a folder or a catalog table.")
 
 
-def has_long_rows(plan: EvaluationPlan) -> bool:
+def has_long_rows(settings: EvaluationSettings) -> bool:
     """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit into memory."""
-    return plan.max_k is None or plan.max_k > SHORT
+    return settings.max_k is None or settings.max_k > SHORT
 
 
 def _mean_ndcg() -> type[MeanNdcg]:
@@ -42,9 +42,9 @@ def _explain_difference() -> type[ExplainDifference]:
     return ExplainDifference
 
 
-def _difference_of(given: Mapping[str, Any]) -> DifferenceSettings:
+def _difference_of(given: Mapping[str, Any]) -> DifferenceJobSettings:
     other = given["to"] if "to" in given else given["explain_difference"]
-    return DifferenceSettings(plan=evaluation_of(given), to=Convention.parse(other))
+    return DifferenceJobSettings(evaluation=evaluation_of(given), to=Convention.parse(other))
 
 
 EXPLAIN_DIFFERENCE = Command(
@@ -58,7 +58,7 @@ EXPLAIN_DIFFERENCE = Command(
 
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
-    settings=DifferenceSettings,
+    settings=DifferenceJobSettings,
     options=lambda: grouped(
         evaluation_options(without=("metrics", "tie_bounds", "confidence", "segment_sets")),
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
@@ -67,7 +67,7 @@ EXPLAIN_DIFFERENCE = Command(
     read=_difference_of,
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
-    long_rows=lambda settings: has_long_rows(settings.plan),
+    long_rows=lambda settings: has_long_rows(settings.evaluation),
     work=_explain_difference,
 )  # fmt: skip
 
@@ -83,7 +83,7 @@ MEAN_NDCG = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
-    settings=EvaluationPlan,
+    settings=EvaluationSettings,
     options=lambda: grouped(
         evaluation_options(),
         {"Running": [click.Option(["--explain-difference"], metavar="CONVENTION", help="Print why this convention "

@@ -16,10 +16,10 @@ from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.expressions import columns_of
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.api import OPTIONS, evaluation_plan
+from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.settings import DuplicateCheck, EvaluationPlan, NullScore, Source, Strategy, cutoffs_of
+from ndcg_spark.evaluation.settings import DuplicateCheck, EvaluationSettings, NullScore, Source, Strategy, cutoffs_of
 
 if TYPE_CHECKING:
     pass
@@ -46,7 +46,7 @@ class Explanation:
 
     Parameters
     ----------
-    conventions : tuple of EvaluationPlan
+    conventions : tuple of EvaluationSettings
         From the first convention to the second, one part changed at a time.
     steps : DataFrame
         `run`, `step` (0: the first convention), `part`, `before`, `after`, `value`, `contribution`, `n_queries`. The
@@ -56,25 +56,25 @@ class Explanation:
         query. A value is null if that convention leaves the query out. Lazy.
     """
 
-    conventions: tuple[EvaluationPlan, ...]
+    conventions: tuple[EvaluationSettings, ...]
     steps: DataFrame
     queries: DataFrame
 
 
 def difference_steps(
-    plan: EvaluationPlan, other: Convention, k: int | str | None = "same"
-) -> list[tuple[str, str, str, EvaluationPlan]]:
-    """Plans from one convention to another, one part changed at a time, as (part, before, after, plan).
+    settings: EvaluationSettings, other: Convention, k: int | str | None = "same"
+) -> list[tuple[str, str, str, EvaluationSettings]]:
+    """Settings from one convention to another, one part changed at a time, as (part, before, after, settings).
 
-    The first has no part. Parts in which the two agree are left out. The plan has one cutoff; `k` is that of the
+    The first has no part. Parts in which the two agree are left out. The settings have one cutoff; `k` is that of the
     other convention.
     """
-    if len(plan.cutoffs) != 1:
-        raise InvalidParameterError(f"a difference is explained at one k; got {len(plan.cutoffs)} cutoffs.")
-    found = [("", "", "", plan)]
+    if len(settings.cutoffs) != 1:
+        raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
+    found = [("", "", "", settings)]
     parts = list(PARTS.items())
-    wanted = plan.cutoffs if k == "same" else cutoffs_of(k)
-    if _cuts_down(plan, wanted):  # a table of discounts must reach as far as the cutoff at every step
+    wanted = settings.cutoffs if k == "same" else cutoffs_of(k)
+    if _cuts_down(settings, wanted):  # a table of discounts must reach as far as the cutoff at every step
         _cut(found, wanted)
     for part, choices in parts[:-1]:
         _append(found, part, choices, other)
@@ -83,12 +83,12 @@ def difference_steps(
     return found
 
 
-def _cuts_down(plan: EvaluationPlan, cutoffs: tuple[int | None, ...]) -> bool:
+def _cuts_down(settings: EvaluationSettings, cutoffs: tuple[int | None, ...]) -> bool:
     k = cutoffs[0]
-    return k is not None and (plan.max_k is None or plan.max_k > k)
+    return k is not None and (settings.max_k is None or settings.max_k > k)
 
 
-def _cut(found: list[tuple[str, str, str, EvaluationPlan]], cutoffs: tuple[int | None, ...]) -> None:
+def _cut(found: list[tuple[str, str, str, EvaluationSettings]], cutoffs: tuple[int | None, ...]) -> None:
     last = found[-1][3]
     if cutoffs != last.cutoffs:
         before, after = ("all" if one is None else str(one) for one in (*last.cutoffs, *cutoffs))
@@ -96,7 +96,7 @@ def _cut(found: list[tuple[str, str, str, EvaluationPlan]], cutoffs: tuple[int |
 
 
 def _append(
-    found: list[tuple[str, str, str, EvaluationPlan]], part: str, choices: tuple[str, ...], other: Convention
+    found: list[tuple[str, str, str, EvaluationSettings]], part: str, choices: tuple[str, ...], other: Convention
 ) -> None:
     last = found[-1][3]
     before = {choice: getattr(last.convention, choice) for choice in choices}
@@ -108,8 +108,8 @@ def _append(
             ", ".join(f"{choice}={side[choice]}" if named else str(side[choice]) for choice in changed)
             for side in (before, after)
         ]
-        plan = replace(last, convention=replace(last.convention, **after))
-        found.append((part, texts[0], texts[1], plan))
+        settings = replace(last, convention=replace(last.convention, **after))
+        found.append((part, texts[0], texts[1], settings))
 
 
 @takes_tables
@@ -175,13 +175,13 @@ def explain_difference(
     Spark cost: none until an action. `steps` then evaluates the data once per step, `queries` twice.
     """
     given = dict(locals())
-    plan = evaluation_plan(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
-    return explain_step_by_step(data, plan, b, k=k_b, judgments=judgments)
+    settings = evaluation_settings(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
+    return explain_step_by_step(data, settings, b, k=k_b, judgments=judgments)
 
 
 def explain_step_by_step(
     data: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     other: Convention | str,
     *,
     k: int | str | None = "same",
@@ -189,7 +189,7 @@ def explain_step_by_step(
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> Explanation:
-    """Take the gap between the convention of a plan, which has one cutoff, and another apart. Lazy.
+    """Take the gap between the convention of settings, which have one cutoff, and another apart. Lazy.
 
     The parts are changed one after the other, in the order of `PARTS`, so each contribution is the effect of its part
     given those before it; in another order the parts can differ, their sum cannot. `k` is the cutoff of the other
@@ -198,8 +198,8 @@ def explain_step_by_step(
     Spark cost: as for `explain_difference`.
     """
     convention = Convention.parse(other) if isinstance(other, str) else other
-    plan = replace(plan, segment_sets=(), tie_bounds=False, metrics=())
-    steps = difference_steps(plan, convention, k)
+    settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
+    steps = difference_steps(settings, convention, k)
     rankings = [
         choose_ranking(
             data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
@@ -225,13 +225,13 @@ def explain_step_by_step(
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
     ends = [score_queries(rankings[at].rankings(), steps[at][3]) for at in (0, -1)]
     return Explanation(
-        conventions=tuple(step for *_, step in steps), steps=merged, queries=_query_gaps(*ends, plan=plan)
+        conventions=tuple(step for *_, step in steps), steps=merged, queries=_query_gaps(*ends, settings=settings)
     )
 
 
-def _query_gaps(first: DataFrame, second: DataFrame, *, plan: EvaluationPlan) -> DataFrame:
-    keys = ["run", *plan.columns.query]
-    weighted = plan.columns.weight is not None
+def _query_gaps(first: DataFrame, second: DataFrame, *, settings: EvaluationSettings) -> DataFrame:
+    keys = ["run", *settings.columns.query]
+    weighted = settings.columns.weight is not None
 
     def side(scored: DataFrame, name: str) -> DataFrame:
         weight = F.when(F.col("ndcg").isNotNull(), F.col("weight") if weighted else F.lit(1.0))

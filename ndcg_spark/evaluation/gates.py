@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.errors import InvalidParameterError, text_of
-from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
 from ndcg_spark.metrics import parse_metric
 
 _FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
@@ -36,9 +36,11 @@ class Gate:
     run: str | None = None
 
     @classmethod
-    def parse(cls, text: str, plan: EvaluationPlan) -> Gate:
+    def parse(cls, text: str, settings: EvaluationSettings) -> Gate:
         """Read a gate; refuse one on a number that is not computed."""
-        return cls.among(text, [(one.name, k) for one in plan.summed_metrics for k in plan.cutoffs if one.is_at(k)])
+        return cls.among(
+            text, [(one.name, k) for one in settings.summed_metrics for k in settings.cutoffs if one.is_at(k)]
+        )
 
     @classmethod
     def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:

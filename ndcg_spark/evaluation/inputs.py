@@ -15,7 +15,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.canonical import array_rows, judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differing_columns, other_columns
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS, WHICH_COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
@@ -28,19 +28,19 @@ _WHICH = "--duplicates best, or first with --order-col"
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What was read, the plan that fits it, and how it is ranked."""
+    """What was read, the settings that fit it, and how it is ranked."""
 
     table: Table
     judgments: Table | None
     items: Table | None
     interactions: Table | None
-    plan: EvaluationPlan
+    settings: EvaluationSettings
 
     @property
     def name(self) -> str:
         """Identity of the input, for the metric table."""
         judged = f" judged by {self.judgments.name}" if self.judgments else ""
-        share = f", {self.plan.sample:g} of the queries" if self.plan.sample < 1 else ""
+        share = f", {self.settings.sample:g} of the queries" if self.settings.sample < 1 else ""
         return f"{self.table.name}{judged}{share}"
 
     @cached_property
@@ -49,7 +49,7 @@ class Inputs:
         judgments = self.judgments
         return choose_ranking(
             self.table.frame,
-            self.plan,
+            self.settings,
             judgments=judgments.frame if judgments else None,
             items=self.items.frame if self.items else None,
             interactions=self.interactions.frame if self.interactions else None,
@@ -65,50 +65,50 @@ class Inputs:
 
     def count(self) -> int:
         """Run an action: count the rows of the main table; those with several scores once for each."""
-        plan, table = self.plan, self.table
+        settings, table = self.settings, self.table
         if self.ranking.strategy == "arrays":
-            return array_rows(table.frame, plan).count()
-        rows = run_rows(table.frame, plan, judged=self.judgments is None, parse_text=table.parse_text)
-        return rows.count() * max(1, len(canonical_names(plan).scores))
+            return array_rows(table.frame, settings).count()
+        rows = run_rows(table.frame, settings, judged=self.judgments is None, parse_text=table.parse_text)
+        return rows.count() * max(1, len(canonical_names(settings).scores))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""
-        table, plan = self.table, self.plan
+        table, settings = self.table, self.settings
         if self.ranking.strategy == "arrays":
-            return {"input": checked_rows(array_rows(table.frame, plan, original=originals), RowRules(plan))}
+            return {"input": checked_rows(array_rows(table.frame, settings, original=originals), RowRules(settings))}
         rows = run_rows(
-            table.frame, plan, judged=self.judgments is None, parse_text=table.parse_text, original=originals
+            table.frame, settings, judged=self.judgments is None, parse_text=table.parse_text, original=originals
         )
-        found = {"input": checked_rows(rows, RowRules(plan))}
+        found = {"input": checked_rows(rows, RowRules(settings))}
         if self.judgments is not None:
             judged = judgment_rows(
-                self.judgments.frame, plan, parse_text=self.judgments.parse_text, original=originals
+                self.judgments.frame, settings, parse_text=self.judgments.parse_text, original=originals
             )
-            found["judgments"] = checked_rows(judged, RowRules(plan, judgments=True))
+            found["judgments"] = checked_rows(judged, RowRules(settings, judgments=True))
         return found
 
 
-def inputs_of(tables: Mapping[str, Table], plan: EvaluationPlan, reference: str) -> Inputs:
-    """Fit a plan to opened tables, of which the input lies at `reference`. Reads schemas, runs no action.
+def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
+    """Fit settings to opened tables, of which the input lies at `reference`. Reads schemas, runs no action.
 
     A `rank` column is used when no rank column was named, there is one, and there is no score.
     """
     table = tables["input"]
     names = table.frame.columns
-    has_score = any(name in names for name in plan.columns.score)
+    has_score = any(name in names for name in settings.columns.score)
     if (
         not has_score
-        and plan.columns.rank not in names
+        and settings.columns.rank not in names
         and {"k", *(one.column for one in GAINS), "status"} <= set(names)
     ):
         raise InputRefusedError(
             f"--input {reference!r} is a per-query table (metrics of queries), not rankings; compare-runs reads it "
             "by --per-query."
         )
-    if plan.columns.rank is None and "rank" in names and not has_score:
-        plan = replace(plan, columns=replace(plan.columns, rank="rank"))
+    if settings.columns.rank is None and "rank" in names and not has_score:
+        settings = replace(settings, columns=replace(settings.columns, rank="rank"))
     others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
-    return Inputs(table=table, plan=plan, **others)
+    return Inputs(table=table, settings=settings, **others)
 
 
 def with_options(message: str, inputs: Inputs) -> str:
@@ -130,10 +130,10 @@ def with_options(message: str, inputs: Inputs) -> str:
 
 def _columns(what: str, inputs: Inputs) -> Sequence[str] | None:
     """Columns in which the rows differ, or that are not used if the rows are not found; None if no column differs."""
-    frame, plan, found = inputs.table.frame, inputs.plan, _QUERY.match(what)
+    frame, settings, found = inputs.table.frame, inputs.settings, _QUERY.match(what)
     if found:
         with suppress(*SPARK_ERRORS):  # the refusal matters more
-            differing = differing_columns(frame, plan, found[1] or found[2])
+            differing = differing_columns(frame, settings, found[1] or found[2])
             if differing is not None:
                 return differing or None
-    return other_columns(frame, plan)
+    return other_columns(frame, settings)

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.evaluation.frames.scoring import per_query_schema
 from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import dropped
 
@@ -26,9 +26,9 @@ METRIC_SCHEMA = T.StructType(
 _ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED)
 
 
-def per_query_table_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
+def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Schema of `per_query_rows`. Reads a schema, runs no action."""
-    return T.StructType([one for one in per_query_schema(rankings, plan) if one.name not in _for_sums(plan)])
+    return T.StructType([one for one in per_query_schema(rankings, settings) if one.name not in _for_sums(settings)])
 
 
 def metric_rows(spark: SparkSession, summary: list[dict[str, Any]], facts: Any, computed_at: datetime) -> DataFrame:
@@ -42,11 +42,11 @@ def metric_rows(spark: SparkSession, summary: list[dict[str, Any]], facts: Any, 
     return stamped.coalesce(1)
 
 
-def _for_sums(plan: EvaluationPlan) -> tuple[str, ...]:
+def _for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
     """Columns that only sums need."""
-    return (*_ACCOUNTS, "items") if plan.catalogue_metrics else _ACCOUNTS
+    return (*_ACCOUNTS, "items") if settings.catalogue_metrics else _ACCOUNTS
 
 
-def per_query_rows(per_query: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
-    return per_query.where(~F.col("status").isin(*dropped(plan.convention))).drop(*_for_sums(plan))
+    return per_query.where(~F.col("status").isin(*dropped(settings.convention))).drop(*_for_sums(settings))

@@ -9,7 +9,7 @@ import click
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import settings_in
-from ndcg_spark.evaluation.settings import EvaluationPlan, cutoffs_of, metrics_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, metrics_of
 from ndcg_spark.jobs.command import READ_FORMATS, Reads
 from ndcg_spark.jobs.fields import changes_of, grouped, options_of, run_date_of, settings_of
 from ndcg_spark.metrics import MetricAt
@@ -44,24 +44,24 @@ def metrics_option(examples: str) -> click.Option:
 
 
 def evaluation_options(*, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
-    """Build the options of an evaluation, but for fields of `EvaluationPlan` that a command leaves out."""
+    """Build the options of an evaluation, but for fields of `EvaluationSettings` that a command leaves out."""
     own = [cutoff_option("Cutoffs, computed in one pass; `all` is the whole list.")]
     own += [] if "metrics" in without else [metrics_option("ndcg@10,ap@100,p(rel=2)@5,rr")]
     left = (*_OWN, *without)
     return grouped(
         {"Input": [], "Columns": [], "Metric": own},
-        {"Metric": options_of(EvaluationPlan, without=left)["Metric"][:1]},
+        {"Metric": options_of(EvaluationSettings, without=left)["Metric"][:1]},
         changes_of(Convention, without=("name",)),
-        options_of(EvaluationPlan, without=(*left, "convention")),
+        options_of(EvaluationSettings, without=(*left, "convention")),
     )
 
 
-def evaluation_of(given: Mapping[str, Any]) -> EvaluationPlan:
+def evaluation_of(given: Mapping[str, Any]) -> EvaluationSettings:
     """Read how rankings are evaluated."""
     metrics, cutoffs = asked_metrics(given)
     ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
     return settings_of(
-        EvaluationPlan,
+        EvaluationSettings,
         given,
         convention=convention_of(given),
         cutoffs=cutoffs,

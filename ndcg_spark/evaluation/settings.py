@@ -165,7 +165,7 @@ class ItemColumns:
     first_seen
         Column of the item table with a date, for first_appearance, or null for an item that was never seen.
 
-        Ages are counted on the day `EvaluationPlan.as_of`, or of the command's night. It may be a timestamp.
+        Ages are counted on the day `EvaluationSettings.as_of`, or of the command's night. It may be a timestamp.
     topics
         Column beside the relevances with an array of topics, or with one topic, for alpha_ndcg.
     user
@@ -182,7 +182,7 @@ class ItemColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationPlan:
+class EvaluationSettings:
     """Everything that determines an evaluation, except the data.
 
     Parameters
@@ -240,8 +240,8 @@ class EvaluationPlan:
 
     Examples
     --------
-    >>> plan = EvaluationPlan(cutoffs=(5, 10))
-    >>> plan.max_k, plan.segment_columns
+    >>> settings = EvaluationSettings(cutoffs=(5, 10))
+    >>> settings.max_k, settings.segment_columns
     (10, ())
     """
 
@@ -572,8 +572,8 @@ def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceSettings:
-    """Two conventions whose means are to be explained: that of the plan, and another."""
+class DifferenceJobSettings:
+    """Two conventions whose means are to be explained: that of the settings, and another."""
 
-    plan: EvaluationPlan
+    evaluation: EvaluationSettings
     to: Convention

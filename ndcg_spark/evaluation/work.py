@@ -27,7 +27,7 @@ from ndcg_spark.evaluation.printed import (
     sort_key,
     tie_warnings,
 )
-from ndcg_spark.evaluation.settings import DifferenceSettings, EvaluationPlan
+from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
 from ndcg_spark.jobs.accounts import Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -42,9 +42,9 @@ class OfRankings(Work[S]):
 
     inputs: Inputs
 
-    def open(self, plan: EvaluationPlan) -> Inputs:
-        """Fit a plan to the opened tables. Reads schemas."""
-        self.inputs = inputs_of(self.tables, plan, self.request.sources["input"].reference)
+    def open(self, settings: EvaluationSettings) -> Inputs:
+        """Fit settings to the opened tables. Reads schemas."""
+        self.inputs = inputs_of(self.tables, settings, self.request.sources["input"].reference)
         return self.inputs
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
@@ -80,42 +80,42 @@ class MeansByJudgments(Means):
     judgment_rows: dict[str, Any]
 
 
-class MeanNdcg(OfRankings[EvaluationPlan]):
+class MeanNdcg(OfRankings[EvaluationSettings]):
     """Means per run and segment."""
 
-    def __init__(self, job: Job[EvaluationPlan]) -> None:
+    def __init__(self, job: Job[EvaluationSettings]) -> None:
         super().__init__(job)
-        self.plan = self.open(self.settings).plan
+        self.open(self.settings)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
         found = {"output": METRIC_SCHEMA}
         if self.job.wants("per_query_output"):
-            found["per_query_output"] = per_query_table_schema(self.inputs.rankings, self.plan)
+            found["per_query_output"] = per_query_table_schema(self.inputs.rankings, self.inputs.settings)
         return found
 
     def explanation(self) -> Sequence[str]:
         """Say how rankings would be ranked and why, what it costs, and what would be written."""
-        plan, ranking = self.plan, self.inputs.ranking  # finds missing columns and wrong types
-        changed = plan.convention.differences()
+        settings, ranking = self.inputs.settings, self.inputs.ranking  # finds missing columns and wrong types
+        changed = settings.convention.differences()
         choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
         named = sum(name in self.request.targets for name in ("output", "per_query_output", "rejects"))
         # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
-        bad = 0 if plan.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
+        bad = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
         # Means of a table with metrics of queries are made of that table.
         costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
         night = f"replacing {self.request.run_date} of data set {self.request.dataset!r} only"
         actions = 1 + named + bad
         lines = (
             f"input        {self.inputs.name}",
-            f"cutoffs      {', '.join('all' if k is None else str(k) for k in plan.cutoffs)} (all in one pass)",
-            f"metrics      {', '.join(map(str, plan.reported)) if plan.metrics else 'ndcg, dcg, idcg'}",
-            f"convention   {plan.convention} (digest {plan.convention.digest}; {choices})",
-            f"segments     {', '.join('+'.join(names) for names in plan.segment_sets) or 'none'}",
+            f"cutoffs      {', '.join('all' if k is None else str(k) for k in settings.cutoffs)} (all in one pass)",
+            f"metrics      {', '.join(map(str, settings.reported)) if settings.metrics else 'ndcg, dcg, idcg'}",
+            f"convention   {settings.convention} (digest {settings.convention.digest}; {choices})",
+            f"segments     {', '.join('+'.join(names) for names in settings.segment_sets) or 'none'}",
             f"strategy     {ranking.strategy}",
             f"source       {ranking.source}: {ranking.reason}",
             f"cost         {'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}",
-            f"bad rows     {plan.on_invalid}",
+            f"bad rows     {settings.on_invalid}",
             f"would write  {f'{self.request.written}, {night}' if self.request.written else 'nothing'}",
             "Nothing was evaluated or written.",
         )
@@ -142,7 +142,7 @@ class MeanNdcg(OfRankings[EvaluationPlan]):
         tables = {"output": Rows(frame=metric_rows(self.job.spark, summary, facts, now), runs=runs)}
         if per_query is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
-            queries = per_query_rows(per_query, self.plan)
+            queries = per_query_rows(per_query, self.inputs.settings)
             tables["per_query_output"] = Rows(frame=queries, runs=runs, empty=sorted(set(runs) - has))
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=gates)
 
@@ -156,10 +156,10 @@ class MeanNdcg(OfRankings[EvaluationPlan]):
             if accounts and accounts.rejected:
                 why += f" ({reasons_text(accounts.rejected)})"
             raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
-        if rows or self.plan.columns.run is not None:
+        if rows or self.inputs.settings.columns.run is not None:
             return rows
-        runs = self.plan.columns.score if len(self.plan.columns.score) > 1 else ("",)
-        return empty_summary(runs, self.plan.cutoffs, self.plan.summed_metrics)
+        runs = self.inputs.settings.columns.score if len(self.inputs.settings.columns.score) > 1 else ("",)
+        return empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
 
     def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:
         overall = counted_rows(summary)
@@ -192,10 +192,10 @@ class MeanNdcg(OfRankings[EvaluationPlan]):
             },
             "run_date": self.request.run_date.isoformat(),
             "dataset": self.request.dataset,
-            "convention": str(self.plan.convention),
-            "config_hash": self.plan.digest,
+            "convention": str(self.inputs.settings.convention),
+            "config_hash": self.inputs.settings.digest,
             "input": self.inputs.name,
-            "sample": self.plan.sample,
+            "sample": self.inputs.settings.sample,
             "gates": gates,
         }
         if accounts and accounts.judgments is not None:
@@ -220,19 +220,19 @@ class Difference:
     queries: list[dict[str, Any]]
 
 
-class ExplainDifference(OfRankings[DifferenceSettings]):
+class ExplainDifference(OfRankings[DifferenceJobSettings]):
     """Why another convention gives another mean."""
 
-    def __init__(self, job: Job[DifferenceSettings]) -> None:
+    def __init__(self, job: Job[DifferenceJobSettings]) -> None:
         super().__init__(job)
-        self.open(self.settings.plan)
+        self.open(self.settings.evaluation)
 
     def run(self) -> Outcome:
         """Evaluate each step, and find the queries that carry most: two actions."""
         inputs, judgments = self.inputs, self.inputs.judgments
         found = explain_step_by_step(
             inputs.table.frame,
-            inputs.plan,
+            inputs.settings,
             self.settings.to,
             judgments=judgments.frame if judgments else None,
             parse_text=inputs.table.parse_text,
@@ -240,7 +240,7 @@ class ExplainDifference(OfRankings[DifferenceSettings]):
         )
         with self.job.step("evaluating each step"):
             steps = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
-            largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.plan.columns.query)
+            largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
             queries = [row.asDict() for row in largest.limit(MOST_QUERIES).collect()]
         if not any(row["n_queries"] for row in steps):
             raise InputRefusedError("there is no query whose means could be explained.")

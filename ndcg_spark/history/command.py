@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.history.settings import FlagSettings, RollUpSettings
+from ndcg_spark.history.settings import FlagJobSettings, RollUpJobSettings
 from ndcg_spark.jobs.command import Command, Reads, Request, Writes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ ROLL_UP = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
-    settings=RollUpSettings,
+    settings=RollUpJobSettings,
     reads=(
         Reads(name="input", about="Metric table or comparison table, as mean-ndcg and compare-runs --output write "
               "them: a path or a catalog table."),
@@ -41,7 +41,7 @@ ROLL_UP = Command(
     writes=(
         Writes(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
     ),
-    slice_of=lambda settings: (settings.plan.end, settings.rows.dataset or ""),
+    slice_of=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
     long_rows=lambda settings: True,  # stored replicates are long
     work=_roll_up,
 )  # fmt: skip
@@ -53,8 +53,8 @@ def _flag_changes() -> type[FlagChanges]:
     return FlagChanges
 
 
-def _check_query(request: Request[FlagSettings]) -> None:
-    default = next(one.default for one in settings_in(FlagSettings) if one.field == "query")
+def _check_query(request: Request[FlagJobSettings]) -> None:
+    default = next(one.default for one in settings_in(FlagJobSettings) if one.field == "query")
     if request.settings.query != default and "per_query" not in request.sources:
         raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
 
@@ -73,7 +73,7 @@ FLAG_CHANGES = Command(
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a night is flagged (with --fail-on-flag),
     130 interrupted.
     """,
-    settings=FlagSettings,
+    settings=FlagJobSettings,
     reads=(
         METRIC_TABLE,
         Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
@@ -84,6 +84,6 @@ FLAG_CHANGES = Command(
                "table."),
     ),
     check=_check_query,
-    slice_of=lambda settings: (settings.plan.end, settings.rows.dataset or ""),
+    slice_of=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
     work=_flag_changes,
 )  # fmt: skip

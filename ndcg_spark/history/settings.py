@@ -91,7 +91,7 @@ def check_nights(start: date | None, end: date | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollUpPlan:
+class RollUpSettings:
     """Everything that determines how nights are added up, except the data.
 
     Parameters
@@ -160,7 +160,7 @@ class RollUpPlan:
 
 
 def read_limits(text: str) -> tuple[tuple[int, float], ...]:
-    """Read the limits of `FlagPlan` from text."""
+    """Read the limits of `FlagSettings` from text."""
     pairs = [one.partition("=") for one in text.split(",")]
     try:
         return tuple((int(nights), float(limit)) for nights, _, limit in pairs)
@@ -174,7 +174,7 @@ def limits_text(limits: tuple[tuple[int, float], ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlagPlan:
+class FlagSettings:
     """Everything that determines which nights are flagged, except the data.
 
     Parameters
@@ -246,15 +246,15 @@ def check_confidence(confidence: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollUpSettings:
+class RollUpJobSettings:
     """What `roll-up` is asked to do."""
 
     rows: MetricRows
-    plan: RollUpPlan
+    roll_up: RollUpSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlagSettings:
+class FlagJobSettings:
     """What `flag-changes` is asked to do.
 
     Parameters
@@ -267,5 +267,5 @@ class FlagSettings:
 
     query: Annotated[tuple[str, ...], Flag(group="Input", metavar="A,B")] = ("query_id",)
     rows: MainMetricRows
-    plan: FlagPlan
+    flags: FlagSettings
     fail_on_flag: Annotated[bool, Flag(group="Rule")] = False

@@ -17,7 +17,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.frames.night_flags import flag_changes
 from ndcg_spark.history.frames.roll_up import roll_up, roll_up_columns
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
-from ndcg_spark.history.settings import COMPANIONS, FlagPlan, FlagSettings, RollUpSettings, is_behind
+from ndcg_spark.history.settings import COMPANIONS, FlagJobSettings, FlagSettings, RollUpJobSettings, is_behind
 from ndcg_spark.history.tasks.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL
 from ndcg_spark.history.tasks.nights import series_name
 from ndcg_spark.jobs.printed import interval_text, show_cells
@@ -40,13 +40,13 @@ class Periods:
     package_version: str = __version__
 
 
-class RollUp(Work[RollUpSettings]):
+class RollUp(Work[RollUpJobSettings]):
     """Adding nights up."""
 
-    def __init__(self, job: Job[RollUpSettings]) -> None:
+    def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
-        roll_up(self.rows, self.settings.plan)
+        roll_up(self.rows, self.settings.roll_up)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of periods."""
@@ -54,19 +54,19 @@ class RollUp(Work[RollUpSettings]):
 
     def run(self) -> Outcome:
         """Find the nights, and add them up: three actions, one more for the JSON."""
-        table, plan = self.tables["input"], self.settings.plan
+        table, settings = self.tables["input"], self.settings.roll_up
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows)
-        plan = replace(plan, as_of=plan.as_of or nights.last)
-        self.job.note(night=plan.end or plan.as_of, dataset=nights.dataset)
-        periods = roll_up(self.rows, plan)
+        settings = replace(settings, as_of=settings.as_of or nights.last)
+        self.job.note(night=settings.end or settings.as_of, dataset=nights.dataset)
+        periods = roll_up(self.rows, settings)
         # Holm ties the rows of a baseline together: they are one slice of a period.
         by = "baseline" if "baseline" in periods.columns else "run"
         self.job.keep(periods)
         with self.job.step("adding nights up"):
             slices, shown, every = self._collected(periods, by)
         facts = Periods(
-            periods=every, as_of=str(plan.as_of), dataset=nights.dataset, limits=plan.text, input=table.name
+            periods=every, as_of=str(settings.as_of), dataset=nights.dataset, limits=settings.text, input=table.name
         )
         night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=slices, run=by)
         stored = stamped_results(periods, facts).repartition("period", "period_end", by)
@@ -79,9 +79,9 @@ class RollUp(Work[RollUpSettings]):
             night=night,
             lines=(
                 lambda: show_cells(title, [_cells(row) for row in reversed(shown)]),
-                f"periods: {len(slices):,}, with nights up to {plan.as_of}; the latest overall means are shown, "
+                f"periods: {len(slices):,}, with nights up to {settings.as_of}; the latest overall means are shown, "
                 "--output has all rows",
-                f"intervals: independence={', '.join(assumed) or plan.independence}",
+                f"intervals: independence={', '.join(assumed) or settings.independence}",
             ),
         )
 
@@ -130,14 +130,14 @@ class Flags:
     package_version: str = __version__
 
 
-class FlagChanges(Work[FlagSettings]):
+class FlagChanges(Work[FlagJobSettings]):
     """Judging nights by those before."""
 
-    def __init__(self, job: Job[FlagSettings]) -> None:
+    def __init__(self, job: Job[FlagJobSettings]) -> None:
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
         self.per_query = self.tables.get("per_query")
-        flag_changes(self.rows, self.settings.plan, parse_text=self.tables["input"].parse_text)
+        flag_changes(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of nights judged."""
@@ -148,10 +148,10 @@ class FlagChanges(Work[FlagSettings]):
         table = self.tables["input"]
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows)
-        end = self.settings.plan.end or nights.last
+        end = self.settings.flags.end or nights.last
         self.job.note(night=end, dataset=nights.dataset)
-        plan = replace(self.settings.plan, start=self.settings.plan.start or end, end=end)
-        judged = self._judged(plan, nights.dataset)
+        settings = replace(self.settings.flags, start=self.settings.flags.start or end, end=end)
+        judged = self._judged(settings, nights.dataset)
         self.job.keep(judged)
         with self.job.step("judging nights"):
             slices = tuple(
@@ -159,16 +159,16 @@ class FlagChanges(Work[FlagSettings]):
                 for row in judged.select("night", "run").distinct().collect()
             )
             if not slices:
-                there = f"{nights.first} to {nights.last}{_nights_before(nights.last, plan.start)}"
-                asked = f"{plan.start} to {plan.end}"
+                there = f"{nights.first} to {nights.last}{_nights_before(nights.last, settings.start)}"
+                asked = f"{settings.start} to {settings.end}"
                 raise InputRefusedError(f"{table.name} has no night from {asked}; its nights are from {there}.")
             name = table.name if self.per_query is None else f"{table.name} with {self.per_query.name}"
             facts = Flags(
                 **_judgment(judged),
-                from_=str(plan.start),
-                to=str(plan.end),
+                from_=str(settings.start),
+                to=str(settings.end),
                 dataset=nights.dataset,
-                limits=plan.text,
+                limits=settings.text,
                 input=name,
             )
         night = ManyNights(dataset=nights.dataset, night="night", part=None, slices=slices)
@@ -177,25 +177,25 @@ class FlagChanges(Work[FlagSettings]):
             facts=facts,
             tables={"output": Rows(frame=stored, runs=list(night.names))},
             night=night,
-            lines=self._lines(facts, plan, end),
+            lines=self._lines(facts, settings, end),
             met=not (facts.flags and self.settings.fail_on_flag),
         )
 
-    def _judged(self, plan: FlagPlan, dataset: str) -> DataFrame:
+    def _judged(self, settings: FlagSettings, dataset: str) -> DataFrame:
         pairs = None if self.per_query is None else self.per_query.frame
         if pairs is not None and "dataset" in pairs.columns:
             pairs = pairs.where(F.col("dataset") == dataset)
         return flag_changes(
             self.rows,
-            plan,
+            settings,
             per_query=pairs,
             query=self.settings.query,
             parse_text=self.tables["input"].parse_text,
         )
 
-    def _lines(self, facts: Flags, plan: FlagPlan, last: date) -> Iterator[Line]:
+    def _lines(self, facts: Flags, settings: FlagSettings, last: date) -> Iterator[Line]:
         today = datetime.now(timezone.utc).date()
-        if self.settings.plan.end is None and is_behind(last, today):
+        if self.settings.flags.end is None and is_behind(last, today):
             yield f"the last night in the table is {last}{_nights_before(last, today)}; it is the one that is judged"
         counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in facts.by_status.items())
         yield f"nights from {facts.from_} to {facts.to}: {counts}"
@@ -204,7 +204,7 @@ class FlagChanges(Work[FlagSettings]):
         if n > len(facts.flags):
             yield f"... and {n - len(facts.flags)} more; --output has all of them."
         if not n:
-            yield _no_flag(facts, plan)
+            yield _no_flag(facts, settings)
         if self.per_query is not None:
             counted = facts.night_before
             yield f"held against the night before: {counted['held']:,}; query by query: {counted['paired']:,}"
@@ -242,12 +242,12 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
     }
 
 
-def _no_flag(facts: Flags, plan: FlagPlan) -> str:
+def _no_flag(facts: Flags, settings: FlagSettings) -> str:
     """Say that there is no flag, and what was not judged."""
     short, usual = facts.short_history, facts.by_status.get(USUAL, 0)
     if short is None:
         return "no flag" if usual else "nothing could be judged: no night has a value"
-    lacks = f"{short['nights']:,} earlier nights, {plan.fewest_any_day} needed"
+    lacks = f"{short['nights']:,} earlier nights, {settings.fewest_any_day} needed"
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"
     if short["held_against_the_night_before"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Writes
-from ndcg_spark.judgments.settings import EventPlan, RatingPlan
+from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 
 if TYPE_CHECKING:
     from ndcg_spark.judgments.work import FromEvents, FromRatings
@@ -30,7 +30,7 @@ EVENTS = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
-    settings=EventPlan,
+    settings=EventSettings,
     reads=(
         Reads(name="input", about="Event log, one row per event: a path, a catalog table, or a SQL query."),
     ),
@@ -60,7 +60,7 @@ ANNOTATORS = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
-    settings=RatingPlan,
+    settings=RatingSettings,
     reads=(
         Reads(name="input", about="Ratings, one row per query, item and annotator: a path, a catalog table, or a SQL "
               "query."),

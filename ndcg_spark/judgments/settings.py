@@ -69,7 +69,7 @@ class EventColumns:
 
 
 def read_grades(text: str) -> dict[str, float]:
-    """Read the grades of `EventPlan` from text."""
+    """Read the grades of `EventSettings` from text."""
     pairs = [one.strip().partition("=") for one in text.split(",")]
     if len({event for event, _, _ in pairs}) < len(pairs):
         raise InvalidParameterError(f"{option('grades')} names an event twice: {text!r}.")
@@ -85,7 +85,7 @@ def grades_text(grades: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventPlan:
+class EventSettings:
     """Everything that determines judgments made from an event log, except the events.
 
     Parameters
@@ -259,7 +259,7 @@ class RatingColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RatingPlan:
+class RatingSettings:
     """Everything that determines judgments made from ratings, except the ratings.
 
     Parameters

@@ -21,20 +21,20 @@ from ndcg_spark.judgments.kernels.ratings import (
     weighted_median,
     weighty_ratings,
 )
-from ndcg_spark.judgments.settings import RatingPlan
+from ndcg_spark.judgments.settings import RatingSettings
 
 RATINGS = "ratings"
 """List of struct<relevance, annotator, weight>, sorted."""
 
 
-def make_judge(plan: RatingPlan) -> BatchFunction:
+def make_judge(settings: RatingSettings) -> BatchFunction:
     """Build the function that turns rows of keys and `ratings` into judgments."""
-    return batch_function(lambda batches: (_judged(batch, plan) for batch in batches))
+    return batch_function(lambda batches: (_judged(batch, settings) for batch in batches))
 
 
-def make_pair_counter(plan: RatingPlan) -> BatchFunction:
+def make_pair_counter(settings: RatingSettings) -> BatchFunction:
     """Build the function that turns rows of keys and `ratings` into `raters`, `first`, `second`, `n`."""
-    return batch_function(lambda batches: (_counted(batch, plan) for batch in batches))
+    return batch_function(lambda batches: (_counted(batch, settings) for batch in batches))
 
 
 def make_agreement() -> BatchFunction:
@@ -55,22 +55,22 @@ def make_agreement() -> BatchFunction:
     return agree
 
 
-def _counted(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
-    relevance, weight, offsets = _ratings(batch, plan)
+def _counted(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
+    relevance, weight, offsets = _ratings(batch, settings)
     counts = weight > 0
     raters, first, second, count = pair_counts(relevance[counts], offsets_of(_number(counts, offsets)))
     columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
     return pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
 
 
-def _judged(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
-    relevance, weight, offsets = _ratings(batch, plan)
+def _judged(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
+    relevance, weight, offsets = _ratings(batch, settings)
     ratings = weighty_ratings(relevance, weight, offsets)
-    value, rule, deciding = _decided(ratings, plan, offsets)
+    value, rule, deciding = _decided(ratings, settings, offsets)
     n_ratings = lengths_of(ratings.offsets)
     low, high = rating_range(ratings)
     votes = majority(ratings)
-    disputed = ratings.rated & ((high - low >= plan.dispute_range) | ~votes.more_than_half)
+    disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
     columns = {
         "relevance": pa.array(value, mask=np.isnan(value)),
         "rule": pa.array(rule, pa.string()),
@@ -86,7 +86,7 @@ def _judged(batch: pa.RecordBatch, plan: RatingPlan) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({**kept, **columns, RATINGS: batch.column(RATINGS)})
 
 
-def _ratings(batch: pa.RecordBatch, plan: RatingPlan) -> tuple[FloatArray, FloatArray, IntArray]:
+def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArray, FloatArray, IntArray]:
     """Relevances, weights and offsets; refuses an annotator who rated an item twice."""
     column = batch.column(RATINGS)
     offsets, flat = list_offsets(column), column.flatten()
@@ -96,7 +96,7 @@ def _ratings(batch: pa.RecordBatch, plan: RatingPlan) -> tuple[FloatArray, Float
     twice = np.flatnonzero((np.diff(item[order]) == 0) & (np.diff(code[order]) == 0))
     if len(twice):
         row = int(order[twice[0]])
-        keys = (*plan.columns.query, plan.columns.item)
+        keys = (*settings.columns.query, settings.columns.item)
         place = ", ".join(f"{name}={value_at(batch.column(name), int(item[row]))}" for name in keys)
         who = value_at(flat.field("annotator"), row)
         raise InputRefusedError(f"annotator {who!r} rated {place} twice; keep one of the ratings.")
@@ -108,20 +108,22 @@ def _number(flagged: BoolArray, offsets: IntArray) -> IntArray:
     return np.bincount(query_of_rows(offsets)[flagged], minlength=len(offsets) - 1).astype(np.int64)
 
 
-def _decided(ratings: Ratings, plan: RatingPlan, offsets: IntArray) -> tuple[FloatArray, list[str], BoolArray]:
+def _decided(
+    ratings: Ratings, settings: RatingSettings, offsets: IntArray
+) -> tuple[FloatArray, list[str], BoolArray]:
     """Relevance of each item (NaN: none), the rule it follows from, and which ratings decided it."""
     item, votes = ratings.item, majority(ratings)
-    rule = np.full(len(ratings.rated), plan.rule, dtype=object)
-    if plan.rule == "mean":
+    rule = np.full(len(ratings.rated), settings.rule, dtype=object)
+    if settings.rule == "mean":
         value, deciding = weighted_mean(ratings), np.ones(len(item), dtype=np.bool_)
-    elif plan.rule == "median":
+    elif settings.rule == "median":
         lower, upper = weighted_median(ratings)
         value = lower / 2 + upper / 2
         deciding = (ratings.relevance == lower[item]) | (ratings.relevance == upper[item])
     else:
         tied = votes.lower != votes.higher
-        value = votes.higher.copy() if plan.tie == "higher" else votes.lower.copy()
-        if plan.tie == "null":
+        value = votes.higher.copy() if settings.tie == "higher" else votes.lower.copy()
+        if settings.tie == "null":
             value[tied] = np.nan
             rule[tied & ratings.rated] = "tie"
         deciding = ratings.relevance == value[item]

@@ -17,10 +17,10 @@ from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.judgments.frames.agreement import item_pairs, rating_agreement
 from ndcg_spark.judgments.frames.events import checked_events, judgments_from_events
 from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
-from ndcg_spark.judgments.settings import EventPlan, RatingPlan
+from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 from ndcg_spark.tables import Rows
 
-S = TypeVar("S", bound=EventPlan | RatingPlan)
+S = TypeVar("S", bound=EventSettings | RatingSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def _total(found: list[Row], name: str) -> int:
     return sum(row[name] or 0 for row in found)
 
 
-class FromEvents(_Judging[EventPlan]):
+class FromEvents(_Judging[EventSettings]):
     """Judgments of an event log."""
 
     KIND = "events"
@@ -156,19 +156,20 @@ class FromEvents(_Judging[EventPlan]):
         )
 
     def _about(self) -> Sequence[str]:
-        plan = self.settings
-        grades = ", ".join(f"{event}={grade:g}" for event, grade in plan.ranked_grades)
-        half_life = "none" if plan.half_life is None else f"{plan.half_life:g} days"
-        cost = "one shuffle, all rows of it" if plan.dedup != "none" else "one shuffle of aggregates"
+        settings = self.settings
+        grades = ", ".join(f"{event}={grade:g}" for event, grade in settings.ranked_grades)
+        half_life = "none" if settings.half_life is None else f"{settings.half_life:g} days"
+        cost = "one shuffle, all rows of it" if settings.dedup != "none" else "one shuffle of aggregates"
         return (
-            f"grades       {grades}; shown: {plan.impression}",
-            f"rule         {plan.rule}; half-life {half_life}; negative {plan.negative}; dedup {plan.dedup}",
-            f"window       from {plan.start or 'the first event'} until before {plan.as_of or 'the end'}",
+            f"grades       {grades}; shown: {settings.impression}",
+            f"rule         {settings.rule}; half-life {half_life}; negative {settings.negative}; "
+            f"dedup {settings.dedup}",
+            f"window       from {settings.start or 'the first event'} until before {settings.as_of or 'the end'}",
             f"cost         {cost}, in Spark SQL",
         )
 
 
-class FromRatings(_Judging[RatingPlan]):
+class FromRatings(_Judging[RatingSettings]):
     """Judgments of ratings."""
 
     KIND = "ratings"
@@ -196,8 +197,8 @@ class FromRatings(_Judging[RatingPlan]):
         yield f"agreement: Krippendorff's alpha (ordinal) {alpha}, {behind}"
 
     def _about(self) -> Sequence[str]:
-        plan = self.settings
+        settings = self.settings
         return (
-            f"rule         {plan.rule}; tie {plan.tie}; in dispute from {plan.dispute_range:g} apart",
+            f"rule         {settings.rule}; tie {settings.tie}; in dispute from {settings.dispute_range:g} apart",
             "cost         one shuffle of all rows, one pass through Python workers",
         )

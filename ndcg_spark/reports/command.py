@@ -9,13 +9,13 @@ import click
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
-from ndcg_spark.reports.settings import ReportSettings
+from ndcg_spark.reports.settings import ReportJobSettings
 
 if TYPE_CHECKING:
     from ndcg_spark.reports.work import DrawReport
 
 
-def _check(request: Request[ReportSettings]) -> None:
+def _check(request: Request[ReportJobSettings]) -> None:
     output = request.files.get("output")
     if output is None:
         raise InvalidParameterError("name the page to write: --output report.html.")
@@ -46,7 +46,7 @@ REPORT = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
-    settings=ReportSettings,
+    settings=ReportJobSettings,
     reads=(
         Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query."),
         Reads(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",

@@ -81,7 +81,7 @@ def _changed_queries(path: str) -> tuple[Mapping[str, Any], ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSettings:
+class ReportJobSettings:
     """What `report` is asked to show.
 
     Parameters

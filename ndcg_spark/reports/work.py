@@ -10,7 +10,7 @@ from typing import Any
 from ndcg_spark.jobs.runner import Outcome, Work
 from ndcg_spark.reports.assembly import Report, report
 from ndcg_spark.reports.sentences import headline
-from ndcg_spark.reports.settings import ReportSettings
+from ndcg_spark.reports.settings import ReportJobSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Page:
     """What was drawn; there is no JSON of it."""
 
 
-class DrawReport(Work[ReportSettings]):
+class DrawReport(Work[ReportJobSettings]):
     """Drawing the page of a night."""
 
     def run(self) -> Outcome:

@@ -12,11 +12,11 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.options import asked_metrics, cutoff_option, metrics_option
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 from ndcg_spark.jobs.flags import flag_of
-from ndcg_spark.retrieval.settings import QueryColumns, RetrievalPlan, RetrieveSettings
+from ndcg_spark.retrieval.settings import QueryColumns, RetrievalJobSettings, RetrievalSettings
 
 if TYPE_CHECKING:
     from ndcg_spark.retrieval.work import Retrieve
@@ -33,28 +33,28 @@ def _options() -> dict[str, list[click.Option]]:
                      "'default;ties=item_asc'."),
         *of_queries["Retrieval"],
     ]  # fmt: skip
-    own = options_of(RetrievalPlan)
+    own = options_of(RetrievalSettings)
     return grouped(
         {"Columns": own["Columns"] + of_queries["Columns"], "Retrieval": own["Retrieval"] + evaluation},
         {title: its for title, its in own.items() if title not in ("Columns", "Retrieval")},
     )
 
 
-def _settings(given: Mapping[str, Any]) -> RetrieveSettings:
+def _settings(given: Mapping[str, Any]) -> RetrievalJobSettings:
     metrics, cutoffs = asked_metrics(given)
-    plan, of_queries = settings_of(RetrievalPlan, given), settings_of(QueryColumns, given)
-    evaluation = EvaluationPlan(
-        columns=Columns(query=(plan.query,), item=plan.item, weight=of_queries.weight),
+    settings, of_queries = settings_of(RetrievalSettings, given), settings_of(QueryColumns, given)
+    evaluation = EvaluationSettings(
+        columns=Columns(query=(settings.query,), item=settings.item, weight=of_queries.weight),
         convention=Convention.parse(given["convention"]),
         cutoffs=cutoffs,
         metrics=metrics,
         segment_sets=of_queries.segment_sets,
         confidence=of_queries.confidence,
     )
-    return RetrieveSettings(plan=plan, evaluation=evaluation)
+    return RetrievalJobSettings(retrieval=settings, evaluation=evaluation)
 
 
-def _check(request: Request[RetrieveSettings]) -> None:
+def _check(request: Request[RetrievalJobSettings]) -> None:
     if not request.settings.evaluates:
         needing = [flag_of(name) for name in request.targets if name != "rankings_output"]
         needing += ["--gate"] if request.gates else []
@@ -84,7 +84,7 @@ RETRIEVE = Command(
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
-    settings=RetrieveSettings,
+    settings=RetrievalJobSettings,
     options=_options,
     read=_settings,
     reads=(

@@ -12,10 +12,10 @@ from ndcg_spark.core.expressions import comparable, is_ml_vector, named, require
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.settings import MAX_K, EvaluationPlan, whole_k
+from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, whole_k
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS
 from ndcg_spark.evaluation.tasks.query_rows import WEIGHT
-from ndcg_spark.retrieval.settings import RetrievalPlan
+from ndcg_spark.retrieval.settings import RetrievalSettings
 from ndcg_spark.retrieval.tasks.judging import make_judge
 from ndcg_spark.retrieval.tasks.merging import make_merger
 from ndcg_spark.retrieval.tasks.searching import make_searcher
@@ -27,18 +27,18 @@ _ANY_NUMBER = 2**62
 
 
 @takes_tables
-def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: int = 10) -> DataFrame:
+def retrieve(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, *, k: int = 10) -> DataFrame:
     """Find the k best items of each query, exactly.
 
     Parameters
     ----------
     queries : DataFrame
         One row a query: its identifier, a vector (array<double>, array<float>, or a `pyspark.ml` vector) or a code
-        (binary or array<bigint> with packed bits, array<tinyint> of +1 and -1), and as far as the plan names them
+        (binary or array<bigint> with packed bits, array<tinyint> of +1 and -1), and as far as the settings name them
         labels and a column that must agree.
     corpus : DataFrame
         One row an item, with the same columns.
-    plan : RetrievalPlan
+    settings : RetrievalSettings
     k : int
         All of the corpus where it has fewer items.
 
@@ -46,8 +46,8 @@ def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: i
     -------
     DataFrame
         One row per (query, item): the query and item columns, `score` (double, higher is better), `rank` (int, from
-        1), and `relevance` (double) if the plan names labels. Of items with equal scores the smaller identifier comes
-        first; text is compared by bytes. Lazy.
+        1), and `relevance` (double) if the settings name labels. Of items with equal scores the smaller identifier
+        comes first; text is compared by bytes. Lazy.
 
     Raises
     ------
@@ -65,21 +65,21 @@ def retrieve(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, *, k: i
     Python workers. A worker holds one block of queries and one of the corpus.
     """
     _require_k(k)
-    task = _task(queries, corpus, plan, k)
+    task = _task(queries, corpus, settings, k)
     fields = [
-        T.StructField(plan.query, queries.schema[plan.query].dataType),
-        T.StructField(plan.item, corpus.schema[plan.item].dataType),
+        T.StructField(settings.query, queries.schema[settings.query].dataType),
+        T.StructField(settings.item, corpus.schema[settings.item].dataType),
         T.StructField("score", T.DoubleType()),
         T.StructField("rank", T.IntegerType()),
     ]
-    if plan.labels is not None:
+    if settings.labels is not None:
         fields.append(T.StructField("relevance", T.DoubleType()))
     return _Cells(queries, corpus, task).merged(T.StructType(fields))
 
 
 @takes_tables
 def rank_by_retrieval(
-    queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan, evaluation: EvaluationPlan
+    queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, evaluation: EvaluationSettings
 ) -> DataFrame:
     """Rank the corpus for each query, for `score_queries` and `summarize_rankings`.
 
@@ -90,16 +90,16 @@ def rank_by_retrieval(
     ----------
     queries, corpus : DataFrame
         As for `retrieve`. Segment and weight columns of the evaluation are columns of `queries`.
-    plan : RetrievalPlan
+    settings : RetrievalSettings
         With `labels`.
-    evaluation : EvaluationPlan
-        Cutoffs and conventions; the query column must be that of `plan`. `ties=input_order` and `ideal=unsorted` have
-        no meaning here.
+    evaluation : EvaluationSettings
+        Cutoffs and conventions; the query column must be that of `settings`. `ties=input_order` and `ideal=unsorted`
+        have no meaning here.
 
     Returns
     -------
     DataFrame
-        As for `rank_queries`, one row per query; `run` is that of `plan`. Lazy.
+        As for `rank_queries`, one row per query; `run` is that of `settings`. Lazy.
 
     Raises
     ------
@@ -110,13 +110,16 @@ def rank_by_retrieval(
     Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too; codes need memory for a count
     per query, distance and relevance, but vectors for the score of each item.
     """
-    _check_evaluation(plan, evaluation)
+    _check_evaluation(settings, evaluation)
     weight = evaluation.columns.weight
     carried = {name: name for name in evaluation.carried_segments}
     if weight is not None:
         carried[WEIGHT] = weight
-    task = _task(queries, corpus, plan, evaluation.max_k, evaluation=evaluation, carried=carried)
-    fields = [T.StructField("run", T.StringType()), T.StructField(plan.query, queries.schema[plan.query].dataType)]
+    task = _task(queries, corpus, settings, evaluation.max_k, evaluation=evaluation, carried=carried)
+    fields = [
+        T.StructField("run", T.StringType()),
+        T.StructField(settings.query, queries.schema[settings.query].dataType),
+    ]
     fields += [T.StructField(name, T.LongType()) for name in COUNTS]
     if evaluation.levels:
         fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
@@ -132,14 +135,14 @@ def rank_by_retrieval(
 
 
 @takes_tables
-def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> DataFrame:
+def judge_by_labels(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> DataFrame:
     """List the relevant items of each query in the whole corpus: a judgments table for the rows of `retrieve`.
 
     Parameters
     ----------
     queries, corpus : DataFrame
         As for `retrieve`.
-    plan : RetrievalPlan
+    settings : RetrievalSettings
         With `labels`.
 
     Returns
@@ -157,12 +160,12 @@ def judge_by_labels(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) 
     Spark cost: no action; one shuffle of packed blocks and two passes through Python workers. The result may be
     large: `rank_by_retrieval` evaluates without it.
     """
-    if plan.labels is None:
+    if settings.labels is None:
         raise InvalidParameterError("judgments need labels, the column that decides relevance.")
-    task = _task(queries, corpus, plan, 1)
+    task = _task(queries, corpus, settings, 1)
     fields = [
-        T.StructField(plan.query, queries.schema[plan.query].dataType),
-        T.StructField(plan.item, corpus.schema[plan.item].dataType),
+        T.StructField(settings.query, queries.schema[settings.query].dataType),
+        T.StructField(settings.item, corpus.schema[settings.item].dataType),
         T.StructField("relevance", T.DoubleType()),
     ]
     return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=T.StructType(fields))
@@ -190,7 +193,7 @@ class _Cells:
             )
             for rows, of_corpus in ((self._rows(self.queries, False), False), (self._rows(self.corpus, True), True))
         ]
-        both, parts = sent[0].unionAll(sent[1]), self.task.plan.parts
+        both, parts = sent[0].unionAll(sent[1]), self.task.settings.parts
         if hasattr(both, "repartitionById"):
             spread = both.repartitionById(parts, F.col("partition_id") % F.lit(parts))
         else:  # a hash may put two stripes into one of few partitions
@@ -205,10 +208,13 @@ class _Cells:
 
     def _rows(self, frame: DataFrame, of_corpus: bool) -> DataFrame:
         """Select the canonical columns of a table."""
-        plan = self.task.plan
+        settings = self.task.settings
         other = self.queries if of_corpus else self.corpus
-        chosen = [named(plan.item if of_corpus else plan.query).alias(ID), _vector(frame, plan).alias(VECTOR)]
-        for name, label in ((LABELS, plan.labels), (SAME, plan.same)):
+        chosen = [
+            named(settings.item if of_corpus else settings.query).alias(ID),
+            _vector(frame, settings).alias(VECTOR),
+        ]
+        for name, label in ((LABELS, settings.labels), (SAME, settings.same)):
             if label is not None:
                 chosen.append(_in_both(frame, other, label).alias(name))
         if not of_corpus:
@@ -228,13 +234,13 @@ def _require_k(k: object) -> None:
         raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
 
 
-def _check_evaluation(plan: RetrievalPlan, evaluation: EvaluationPlan) -> None:
-    if plan.labels is None:
+def _check_evaluation(settings: RetrievalSettings, evaluation: EvaluationSettings) -> None:
+    if settings.labels is None:
         raise InvalidParameterError("an evaluation needs labels, the column that decides relevance.")
-    if evaluation.columns.query != (plan.query,):
+    if evaluation.columns.query != (settings.query,):
         raise InvalidParameterError(
             f"the query column of the evaluation is {', '.join(evaluation.columns.query)}, that of the retrieval "
-            f"{plan.query}; name one column."
+            f"{settings.query}; name one column."
         )
     convention = evaluation.convention
     if evaluation.needs:
@@ -256,42 +262,42 @@ def _check_evaluation(plan: RetrievalPlan, evaluation: EvaluationPlan) -> None:
 def _task(
     queries: DataFrame,
     corpus: DataFrame,
-    plan: RetrievalPlan,
+    settings: RetrievalSettings,
     k: int | None,
     *,
-    evaluation: EvaluationPlan | None = None,
+    evaluation: EvaluationSettings | None = None,
     carried: dict[str, str] | None = None,
 ) -> RetrievalTask:
     """Check what schemas show, and build the task that is shipped to workers."""
     for frame, column, part, table in (
-        (queries, plan.query, option("query"), "query table"),
-        (corpus, plan.item, option("item"), "corpus"),
+        (queries, settings.query, option("query"), "query table"),
+        (corpus, settings.item, option("item"), "corpus"),
     ):
         kind = require_column(frame, column, part, table)
         if not isinstance(kind, _PLAIN):
             raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
-    if plan.query == plan.item:
-        raise InvalidParameterError(f"query and item columns are both {plan.query!r}; rename one.")
-    kinds = _kind(queries, plan, "query table"), _kind(corpus, plan, "corpus")
-    if kinds[0] != kinds[1] and plan.metric == "hamming":
+    if settings.query == settings.item:
+        raise InvalidParameterError(f"query and item columns are both {settings.query!r}; rename one.")
+    kinds = _kind(queries, settings, "query table"), _kind(corpus, settings, "corpus")
+    if kinds[0] != kinds[1] and settings.metric == "hamming":
         raise InputRefusedError(
-            f"column {plan.vector_column!r} holds {kinds[0]} in the query table and {kinds[1]} in the corpus; "
+            f"column {settings.vector_column!r} holds {kinds[0]} in the query table and {kinds[1]} in the corpus; "
             "codes must be packed alike."
         )
-    if plan.same is not None:
+    if settings.same is not None:
         for frame, table in _tables(queries, corpus):
-            require_column(frame, plan.same, option("same"), table)
-    if plan.exclude_self:
-        _in_both(queries.select(named(plan.query).alias(ID)), corpus.select(named(plan.item).alias(ID)), ID)
+            require_column(frame, settings.same, option("same"), table)
+    if settings.exclude_self:
+        _in_both(queries.select(named(settings.query).alias(ID)), corpus.select(named(settings.item).alias(ID)), ID)
     for label in (carried or {}).values():
         require_column(queries, label, option("segments"), "query table")
-    item = T.StructType([corpus.schema[plan.item]])
+    item = T.StructType([corpus.schema[settings.item]])
     return RetrievalTask(
-        plan=plan,
+        settings=settings,
         k=k,
         kind=kinds[0],
         item_kind=kinds[1],
-        label_kind=_label_kind(queries, corpus, plan),
+        label_kind=_label_kind(queries, corpus, settings),
         evaluation=None if evaluation is None else evaluation.convention,
         carried=tuple(carried or {}),
         item_type=arrow_schema(item, corpus.sparkSession).field(0).type,
@@ -299,13 +305,15 @@ def _task(
     )
 
 
-def _label_kind(queries: DataFrame, corpus: DataFrame, plan: RetrievalPlan) -> str | None:
-    if plan.labels is None:
+def _label_kind(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> str | None:
+    if settings.labels is None:
         return None
-    found = [require_column(frame, plan.labels, option("labels"), table) for frame, table in _tables(queries, corpus)]
+    found = [
+        require_column(frame, settings.labels, option("labels"), table) for frame, table in _tables(queries, corpus)
+    ]
     arrays = [isinstance(one, T.ArrayType) for one in found]
     if arrays[0] != arrays[1]:
-        raise InputRefusedError(f"column {plan.labels!r} is an array in one of the tables only.")
+        raise InputRefusedError(f"column {settings.labels!r} is an array in one of the tables only.")
     return "array" if arrays[0] else "value"
 
 
@@ -313,12 +321,12 @@ def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str
     return (queries, "query table"), (corpus, "corpus")
 
 
-def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
+def _kind(frame: DataFrame, settings: RetrievalSettings, table: str) -> str:
     """Say what a vector column holds, in the words of `RetrievalTask`."""
-    column = plan.vector_column
+    column = settings.vector_column
     kind = require_column(frame, column, option("vector"), table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
-    if plan.metric == "hamming":
+    if settings.metric == "hamming":
         if isinstance(kind, T.BinaryType):
             return "bytes"
         if isinstance(element, T.LongType):
@@ -336,13 +344,13 @@ def _kind(frame: DataFrame, plan: RetrievalPlan, table: str) -> str:
         wanted = "an array of numbers or a vector of pyspark.ml"
     raise InputRefusedError(
         f"column {column!r} ({option('vector')}) of the {table} is {kind.simpleString()}; "
-        f"{option('metric', plan.metric)} needs {wanted}."
+        f"{option('metric', settings.metric)} needs {wanted}."
     )
 
 
-def _vector(frame: DataFrame, plan: RetrievalPlan) -> Column:
-    found = None if plan.metric == "hamming" else vector_column(frame, plan.vector_column)
-    return named(plan.vector_column) if found is None else found  # `_kind` refuses columns of other types
+def _vector(frame: DataFrame, settings: RetrievalSettings) -> Column:
+    found = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
+    return named(settings.vector_column) if found is None else found  # `_kind` refuses columns of other types
 
 
 def _in_both(frame: DataFrame, other: DataFrame, column: str) -> Column:

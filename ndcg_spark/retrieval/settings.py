@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.core.flag import Flag, check_choices
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.settings import EvaluationPlan, read_segment_sets
+from ndcg_spark.evaluation.settings import EvaluationSettings, read_segment_sets
 
 Metric: TypeAlias = Literal["cosine", "inner", "euclidean", "hamming"]
 ZeroVector: TypeAlias = Literal["bad", "zero"]
@@ -17,7 +17,7 @@ MAX_PARTS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievalPlan:
+class RetrievalSettings:
     """Everything that determines a retrieval, except the data and K.
 
     Parameters
@@ -113,13 +113,13 @@ class QueryColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrieveSettings:
-    """What `retrieve` is asked to do; the cutoffs matter in any case, the rules where the plan has labels."""
+class RetrievalJobSettings:
+    """What `retrieve` is asked to do; the cutoffs matter in any case, the rules where there are labels."""
 
-    plan: RetrievalPlan
-    evaluation: EvaluationPlan
+    retrieval: RetrievalSettings
+    evaluation: EvaluationSettings
 
     @property
     def evaluates(self) -> bool:
         """Whether metrics are computed."""
-        return self.plan.labels is not None
+        return self.retrieval.labels is not None

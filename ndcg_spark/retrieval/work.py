@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_q
 from ndcg_spark.evaluation.printed import counted_rows, show_summary, sort_key
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
-from ndcg_spark.retrieval.settings import RetrieveSettings
+from ndcg_spark.retrieval.settings import RetrievalJobSettings
 from ndcg_spark.tables import Rows
 
 
@@ -40,22 +40,22 @@ class Retrieved:
     package_version: str = __version__
 
 
-class Retrieve(Work[RetrieveSettings]):
+class Retrieve(Work[RetrievalJobSettings]):
     """Retrieving items."""
 
-    def __init__(self, job: Job[RetrieveSettings]) -> None:
+    def __init__(self, job: Job[RetrievalJobSettings]) -> None:
         super().__init__(job)
-        plan, evaluation = self.settings.plan, self.settings.evaluation
+        settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries, corpus = self.tables["queries"].frame, self.tables["corpus"].frame
         found = {}
         if job.wants("rankings_output"):
-            found["rankings_output"] = retrieve(queries, corpus, plan, k=evaluation.max_k or 0)
+            found["rankings_output"] = retrieve(queries, corpus, settings, k=evaluation.max_k or 0)
         if job.wants("judgments_output"):
-            found["judgments_output"] = judge_by_labels(queries, corpus, plan)
-        self.frames = {name: frame.withColumn("run", F.lit(plan.run)) for name, frame in found.items()}
+            found["judgments_output"] = judge_by_labels(queries, corpus, settings)
+        self.frames = {name: frame.withColumn("run", F.lit(settings.run)) for name, frame in found.items()}
         self.per_query: DataFrame | None = None
         if self.settings.evaluates:
-            self.per_query = score_queries(rank_by_retrieval(queries, corpus, plan, evaluation), evaluation)
+            self.per_query = score_queries(rank_by_retrieval(queries, corpus, settings, evaluation), evaluation)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of what was named."""
@@ -66,7 +66,7 @@ class Retrieve(Work[RetrieveSettings]):
 
     def run(self) -> Outcome:
         """Search and score, if there are labels: an action. What was named is searched again as it is written."""
-        runs, summary = [self.settings.plan.run], []
+        runs, summary = [self.settings.retrieval.run], []
         if self.per_query is not None:
             if self.job.wants("per_query_output"):
                 self.job.keep(self.per_query)
@@ -87,7 +87,7 @@ class Retrieve(Work[RetrieveSettings]):
 
     def _facts(self, summary: list[dict[str, Any]]) -> Retrieved:
         """Means, counts of queries, and gates; where nothing was evaluated there are none."""
-        plan, evaluation = self.settings.plan, self.settings.evaluation
+        settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries: dict[str, int] = {}
         if self.settings.evaluates:
             overall = counted_rows(summary)
@@ -104,10 +104,10 @@ class Retrieve(Work[RetrieveSettings]):
             gates=[result for gate in self.request.gates for result in gate.results(summary)],
             run_date=self.request.run_date.isoformat(),
             dataset=self.request.dataset,
-            metric=plan.metric,
+            metric=settings.metric,
             convention=str(evaluation.convention),
-            config_hash=hashlib.sha256(f"{evaluation.digest} {plan.digest}".encode()).hexdigest()[:16],
-            input=f"{tables['queries'].name} by {plan.metric} in {tables['corpus'].name}",
+            config_hash=hashlib.sha256(f"{evaluation.digest} {settings.digest}".encode()).hexdigest()[:16],
+            input=f"{tables['queries'].name} by {settings.metric} in {tables['corpus'].name}",
         )
 
     def _lines(self, facts: Retrieved) -> Iterator[Line]:

@@ -8,21 +8,21 @@ from support.closeness import approx
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
 from support.refusals import refusal
 
-from ndcg_spark import LinkPlan, business_link
+from ndcg_spark import LinkSettings, business_link
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def link(spark, metrics, clicks, plan=None):
+def link(spark, metrics, clicks, settings=None):
     return business_link(
-        spark.createDataFrame(metrics, METRIC_COLUMNS), spark.createDataFrame(clicks, CLICK_COLUMNS), plan
+        spark.createDataFrame(metrics, METRIC_COLUMNS), spark.createDataFrame(clicks, CLICK_COLUMNS), settings
     )
 
 
-def linked(spark, metrics, clicks, plan=None):
+def linked(spark, metrics, clicks, settings=None):
     """Rows by (run, segment, metric, rate)."""
-    rows = [row.asDict(recursive=True) for row in link(spark, metrics, clicks, plan).collect()]
+    rows = [row.asDict(recursive=True) for row in link(spark, metrics, clicks, settings).collect()]
     found = {(row["run"], row["segment"], row["metric"], row["rate"]): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -63,9 +63,9 @@ def test_the_second_alarm(spark):
     assert found["", "", "ndcg", "cvr"]["alarm"] == "metric_flat_cvr_up"
     constant = found["", "", "ndcg", "ctr"]
     assert (constant["alarm"], constant["pearson"], constant["rate_change"]) == (None, None, 0.0)
-    strict = linked(spark, metric_rows(flat), click_rows([500] * 14, bought), LinkPlan(max_flat=0.001))
+    strict = linked(spark, metric_rows(flat), click_rows([500] * 14, bought), LinkSettings(max_flat=0.001))
     assert strict["", "", "ndcg", "cvr"]["alarm"] is None
-    noisy = linked(spark, metric_rows(flat), click_rows([500] * 14, bought), LinkPlan(noise_limit=50.0))
+    noisy = linked(spark, metric_rows(flat), click_rows([500] * 14, bought), LinkSettings(noise_limit=50.0))
     assert noisy["", "", "ndcg", "cvr"]["alarm"] is None
 
 
@@ -135,24 +135,24 @@ def test_nights_left_out_are_counted(spark):
     kept = [0, 2, *range(5, 14)]
     expected = np.corrcoef(np.array(NDCG)[kept], np.array([500, 0, 0, *CLICKS[3:]])[kept])[0, 1]
     assert found["", "", "ndcg", "ctr"]["pearson"] == approx(expected)
-    generous = linked(spark, metrics, clicks, LinkPlan(min_impressions=0))
+    generous = linked(spark, metrics, clicks, LinkSettings(min_impressions=0))
     assert generous["", "", "ndcg", "ctr"]["n_nights"] == 12
 
 
 def test_nights_outside_the_period_do_not_count(spark):
     metrics, clicks = metric_rows([9.0, *NDCG, 9.0]), click_rows([9, *CLICKS, -9])
-    found = linked(spark, metrics, clicks, LinkPlan(start=night(1), as_of=night(14)))["", "", "ndcg", "ctr"]
+    found = linked(spark, metrics, clicks, LinkSettings(start=night(1), as_of=night(14)))["", "", "ndcg", "ctr"]
     assert (found["n_nights"], found["pearson"]) == (14, approx(-0.927374429422))
     assert found["alarm"] == "metric_up_ctr_down"
 
 
 def test_windows_of_old_nights_raise_no_alarm(spark):
-    late = LinkPlan(as_of=night(13 + 28 - 14 + 1))
+    late = LinkSettings(as_of=night(13 + 28 - 14 + 1))
     assert (
         linked(spark, metric_rows(NDCG), click_rows(CLICKS), late)["", "", "ndcg", "ctr"]["note"]
         == "not_enough_nights"
     )
-    in_time = LinkPlan(as_of=night(13 + 28 - 14))
+    in_time = LinkSettings(as_of=night(13 + 28 - 14))
     assert linked(spark, metric_rows(NDCG), click_rows(CLICKS), in_time)["", "", "ndcg", "ctr"]["note"] is None
 
 
@@ -218,4 +218,4 @@ def test_a_missing_column_is_named(spark):
 )
 def test_limits_out_of_range(options, named):
     with pytest.raises(InvalidParameterError, match=named):
-        LinkPlan(**options)
+        LinkSettings(**options)

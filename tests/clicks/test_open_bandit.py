@@ -16,8 +16,8 @@ import pytest
 
 from ndcg_spark import (
     ImpressionColumns,
-    PropensityPlan,
-    WeightPlan,
+    PropensitySettings,
+    WeightSettings,
     fit_propensities,
     inverse_propensity_estimates,
     judgments_from_impressions,
@@ -25,7 +25,9 @@ from ndcg_spark import (
 
 NEAR = {"abs": 0, "rel": 1e-12}
 N_ITEMS = 80
-PLAN = WeightPlan(columns=ImpressionColumns(query=("row",), propensity="propensity_score"), propensity_of="action")
+SETTINGS = WeightSettings(
+    columns=ImpressionColumns(query=("row",), propensity="propensity_score"), propensity_of="action"
+)
 
 
 def sample(policy: str) -> Path:
@@ -63,15 +65,15 @@ def logs(spark, tmp_path_factory):
     ],
 )
 def test_estimates_of_obp(logs, policy, ips, snips, n_eff):
-    (found,) = inverse_propensity_estimates(logs[policy], PLAN).collect()
+    (found,) = inverse_propensity_estimates(logs[policy], SETTINGS).collect()
     assert (found["n_queries"], found["n_impressions"]) == (10000, 10000)
     assert (found["ips"], found["snips"], found["n_eff"]) == pytest.approx((ips, snips, n_eff), **NEAR)
 
 
 def test_weights_bring_two_policies_together(logs):
     """The random policy's click-through lies in the interval from the other's clicks."""
-    (found,) = inverse_propensity_estimates(logs["bts"], PLAN).collect()
-    (truth,) = inverse_propensity_estimates(logs["random"], PLAN).collect()
+    (found,) = inverse_propensity_estimates(logs["bts"], SETTINGS).collect()
+    (truth,) = inverse_propensity_estimates(logs["random"], SETTINGS).collect()
     assert found["snips_ci_low"] < truth["snips"] < found["snips_ci_high"]
     assert truth["ips"] / N_ITEMS == pytest.approx(38 / 10000, **NEAR)
 
@@ -79,7 +81,7 @@ def test_weights_bring_two_policies_together(logs):
 def test_positions_of_random_traffic(logs):
     """Counted in the file: 13 clicks of 3,322, 14 of 3,412, 11 of 3,266."""
     columns = ImpressionColumns(query=("row",))
-    (row,) = fit_propensities(logs["random"], PropensityPlan(method="randomized", columns=columns)).collect()
+    (row,) = fit_propensities(logs["random"], PropensitySettings(method="randomized", columns=columns)).collect()
     found = [(one["position"], one["n_clicks"], one["n_impressions"], one["reason"]) for one in row["positions"]]
     assert found == [(1, 13, 3322, None), (2, 14, 3412, "above_1"), (3, 11, 3266, None)]
     assert row["positions"][2]["propensity"] == pytest.approx((11 / 3266) / (13 / 3322), **NEAR)
@@ -87,8 +89,8 @@ def test_positions_of_random_traffic(logs):
 
 def test_labels_of_the_items(logs, spark):
     """One query: each item's label is the mean of click / propensity, as loops over the file find it."""
-    plan = WeightPlan(columns=ImpressionColumns(query=("shop",), propensity="propensity_score"), clip=200)
-    labels = judgments_from_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), plan).collect()
+    settings = WeightSettings(columns=ImpressionColumns(query=("shop",), propensity="propensity_score"), clip=200)
+    labels = judgments_from_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), settings).collect()
     sums: dict[int, list[float]] = {}
     for row in logs["bts"].collect():
         sums.setdefault(row["item_id"], []).append(row["click"] * min(1 / row["propensity_score"], 200))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.closeness import near
-from support.comparing import by_segment, compared, example_1, overall, plan_of
+from support.comparing import by_segment, compared, example_1, overall, settings_of
 from support.paired import QUERIES, W, X, Y, estimate, example_2
 
 from ndcg_spark.errors import InputRefusedError
@@ -15,7 +15,7 @@ BOTH = {"replicates": 1000, "flips": 9999}
 
 
 def test_example_1():
-    (row,) = compared(example_1(), plan_of(**BOTH, effect=0.02))
+    (row,) = compared(example_1(), settings_of(**BOTH, effect=0.02))
     assert (row["run"], row["baseline"], row["segment_by"], row["segment"]) == ("b", "a", "", "")
     assert (row["n_queries"], row["n_wins"], row["n_ties"], row["n_losses"]) == (12, 8, 2, 2)
     assert (row["baseline_value"], row["value"]) == (near(0.54), near(0.611666666667))
@@ -36,7 +36,7 @@ def test_example_1():
 
 
 def test_example_1_by_segment():
-    found = compared(example_1(), plan_of(**BOTH, segment_sets=(("country",),)))
+    found = compared(example_1(), settings_of(**BOTH, segment_sets=(("country",),)))
     assert [row["segment"] for row in found] == ["", "DE", "FR", "US"]
     its = by_segment(found)
     assert (its["US"]["difference"], its["US"]["std_error"]) == (near(0.0225), near(0.039660013448))
@@ -49,8 +49,10 @@ def test_example_1_by_segment():
 
 
 def test_a_segment_set_changes_no_bit_of_the_others():
-    alone = compared(example_1(), plan_of(**BOTH, weight="weight"))[0]
-    beside = compared(example_1(), plan_of(**BOTH, weight="weight", segment_sets=(("country",), ("country", "user"))))
+    alone = compared(example_1(), settings_of(**BOTH, weight="weight"))[0]
+    beside = compared(
+        example_1(), settings_of(**BOTH, weight="weight", segment_sets=(("country",), ("country", "user")))
+    )
     several = overall(beside)[0]
     for name in set(alone) - {"p_holm", "p_bh", "family_size", "verdict"}:
         assert several[name] == alone[name], name
@@ -58,14 +60,14 @@ def test_a_segment_set_changes_no_bit_of_the_others():
 
 
 def test_example_1_weighted():
-    (row,) = compared(example_1(), plan_of(weight="weight", **BOTH))
+    (row,) = compared(example_1(), settings_of(weight="weight", **BOTH))
     assert (row["difference"], row["std_error"]) == (near(0.065), near(0.029933342139))
     assert row["weight_sum"] == 16.0
     assert row["boot_low"] < row["difference"] < row["boot_high"]
 
 
 def test_example_1_clustered():
-    (row,) = compared(example_1(), plan_of(cluster="user", **BOTH))
+    (row,) = compared(example_1(), settings_of(cluster="user", **BOTH))
     assert (row["n_clusters"], row["n_clusters_effective"]) == (5, near(4.5))
     assert (row["std_error"], row["p_value"], row["df"]) == (near(0.034184728740), near(0.104069275444), 4)
     assert (row["design_effect"], row["n_effective"]) == (near(1.710772232491), near(7.014376181758))
@@ -73,14 +75,17 @@ def test_example_1_clustered():
     assert (row["boot_low"], row["boot_high"]) == (near(0.027944444441), near(0.146208333347))
     assert (row["note"], row["cluster_by"]) == ("few_clusters", "user")
     assert row["difference"] == near(0.071666666667)
-    (weighted,) = compared(example_1(), plan_of(cluster="user", weight="weight"))
+    (weighted,) = compared(example_1(), settings_of(cluster="user", weight="weight"))
     assert weighted["std_error"] == near(0.041480623065)
 
 
 def test_clustering_by_the_query_gives_the_same_bits_as_none():
     rows = [{**row, "user": row["query"]} for row in example_1()]
-    plan = {**BOTH, "segment_sets": (("country",),)}
-    with_clusters, without = compared(rows, plan_of(cluster="user", **plan)), compared(rows, plan_of(**plan))
+    settings = {**BOTH, "segment_sets": (("country",),)}
+    with_clusters, without = (
+        compared(rows, settings_of(cluster="user", **settings)),
+        compared(rows, settings_of(**settings)),
+    )
     for one, other in zip(with_clusters, without, strict=True):
         same = set(one) - {"n_clusters", "n_clusters_effective", "design_effect", "n_effective", "cluster_by", "note"}
         assert {name: one[name] for name in same} == {name: other[name] for name in same}
@@ -88,8 +93,8 @@ def test_clustering_by_the_query_gives_the_same_bits_as_none():
 
 def test_a_query_without_cluster_is_one_by_itself():
     rows = [{**row, "user": None} for row in example_1()]
-    (row,) = compared(rows, plan_of(cluster="user", **BOTH))
-    (plain,) = compared(rows, plan_of(**BOTH))
+    (row,) = compared(rows, settings_of(cluster="user", **BOTH))
+    (plain,) = compared(rows, settings_of(**BOTH))
     assert row["n_clusters"] == 12
     assert (row["std_error"], row["boot_t_low"]) == (plain["std_error"], plain["boot_t_low"])
 
@@ -97,28 +102,28 @@ def test_a_query_without_cluster_is_one_by_itself():
 def test_a_query_whose_name_is_that_of_a_cluster_stays_by_itself():
     namesake = [{"query": "u1", "run": run, "value": 0.5 + run / 8} for run in (0, 1)]
     rows = [{**row, "user": None if row["query"] == "u1" else "u1"} for row in (*example_1(), *namesake)]
-    assert compared(rows, plan_of(cluster="user"))[0]["n_clusters"] == 2
+    assert compared(rows, settings_of(cluster="user"))[0]["n_clusters"] == 2
 
 
 def test_queries_of_one_run():
     rows = example_1(one_sided=True)
-    (zero,) = compared(rows, plan_of())
+    (zero,) = compared(rows, settings_of())
     assert (zero["difference"], zero["std_error"]) == (near(0.032857142857), near(0.054303062584))
     assert (zero["n_queries"], zero["n_only_run"], zero["n_only_baseline"]) == (14, 1, 1)
-    (dropped,) = compared(rows, plan_of(unpaired="drop"))
+    (dropped,) = compared(rows, settings_of(unpaired="drop"))
     assert (dropped["difference"], dropped["n_queries"]) == (near(0.071666666667), 12)
     assert (dropped["n_only_run"], dropped["n_only_baseline"]) == (1, 1)
     with pytest.raises(
         InputRefusedError, match=r"query query_id=q1(3 is in run 'a' and not in 'b'|4 is in run 'b' and not in 'a')"
     ):
-        compared(rows, plan_of(unpaired="error"))
+        compared(rows, settings_of(unpaired="error"))
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
 def test_a_segment_that_one_run_lacks_is_unclear(unpaired):
     """All zeros on one side would be a large difference with a small p-value."""
     rows = [row for row in example_1() if row["country"] != "DE" or row["run"] == 1]
-    found = compared(rows, plan_of(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
+    found = compared(rows, settings_of(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
     its = by_segment(found)
     assert (its["DE"]["verdict"], its["DE"]["note"]) == ("unclear", "one_side_empty,few_queries")
     assert (its["DE"]["n_only_run"], its["DE"]["n_only_baseline"]) == (7, 0)
@@ -131,24 +136,24 @@ def test_a_segment_that_one_run_lacks_is_unclear(unpaired):
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
 @pytest.mark.parametrize("baseline", ["c", "a", None])
 def test_a_run_without_rows_is_refused(unpaired, baseline):
-    plan = plan_of(runs=("a", "b", "c"), baseline=baseline, unpaired=unpaired)
+    settings = settings_of(runs=("a", "b", "c"), baseline=baseline, unpaired=unpaired)
     with pytest.raises(InputRefusedError, match=r"run 'c' has no rows; .* these have some: 'a', 'b'\."):
-        compared(example_1(), plan)
+        compared(example_1(), settings)
 
 
 def test_a_run_without_rows_at_one_cutoff_is_refused():
     rows = [{**row, "k": k} for row in example_1() for k in ((10,) if row["run"] == 0 else (5, 10))]
     with pytest.raises(InputRefusedError, match=r"run 'a' has no query at k=5, where 'b' has some; choose cutoffs"):
-        compared(rows, plan_of())
+        compared(rows, settings_of())
 
 
 def test_three_runs():
-    found = compared(example_1(with_c=True), plan_of(runs=("a", "b", "c"), baseline=None))
+    found = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline=None))
     assert [(row["run"], row["baseline"]) for row in found] == [("b", "a"), ("c", "a"), ("c", "b")]
     assert [row["p_value"] for row in found] == [near(0.019159835596), near(0.017505305127), near(0.054386395576)]
     assert [row["p_holm"] for row in found] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
     assert found[2]["difference"] == near(-0.040833333333)
-    against_b = compared(example_1(with_c=True), plan_of(runs=("a", "b", "c"), baseline="b"))
+    against_b = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline="b"))
     assert [(row["run"], row["family_size"]) for row in against_b] == [("a", 2), ("c", 2)]
 
 
@@ -159,7 +164,7 @@ def test_example_2():
         for run, its in ((0, x), (1, y))
         for key, v in zip(keys, its, strict=True)
     ]
-    (row,) = compared(rows, plan_of(**BOTH), rows_per_batch=64)
+    (row,) = compared(rows, settings_of(**BOTH), rows_per_batch=64)
     assert (row["difference"], row["std_error"]) == (near(0.006758690341), near(0.003050929414))
     assert (row["p_value"], row["p_sign_flip"]) == (near(0.027190978007), near(0.0282))
     assert row["n_flips"] == 9999
@@ -180,14 +185,14 @@ def test_order_and_partitions_change_no_bit(changes):
         for key, v, w, user in zip(keys, its, weights, users, strict=True)
     ]
     rows = [{**row, "k": k} for row in rows for k in (None, 5)]
-    plan = plan_of(**{**BOTH, "flips": 500, "segment_sets": (("country",),), **changes})
-    expected = compared(rows, plan, n_partitions=1, rows_per_batch=10**6)
+    settings = settings_of(**{**BOTH, "flips": 500, "segment_sets": (("country",),), **changes})
+    expected = compared(rows, settings, n_partitions=1, rows_per_batch=10**6)
     assert len(expected) == 6
-    assert {row["n_clusters"] for row in expected if not row["segment_by"]} == ({60} if plan.cluster else {None})
+    assert {row["n_clusters"] for row in expected if not row["segment_by"]} == ({60} if settings.cluster else {None})
     shuffled = [rows[at] for at in rng.permutation(len(rows))]
     sizes = {"n_partitions": 7, "rows_per_batch": 11, "chunk_rows": 40, "held_bytes": 100_000}
-    assert compared(shuffled, plan, **sizes) == expected
-    assert compared(shuffled, plan, **sizes, few_units=2) == expected
+    assert compared(shuffled, settings, **sizes) == expected
+    assert compared(shuffled, settings, **sizes, few_units=2) == expected
 
 
 def test_nulls_and_nan_are_left_out_of_their_metric():
@@ -196,8 +201,8 @@ def test_nulls_and_nan_are_left_out_of_their_metric():
         for row in example_1()
     ]
     rows[0]["ndcg"] = float("nan")
-    plan = plan_of(metrics=(SummedMetric("ndcg", "ndcg"), SummedMetric("ap", "ap")))
-    ap, ndcg = compared(rows, plan)
+    settings = settings_of(metrics=(SummedMetric("ndcg", "ndcg"), SummedMetric("ap", "ap")))
+    ap, ndcg = compared(rows, settings)
     expected = estimate(X[1:], Y[1:])
     for row in (ap, ndcg):
         assert (row["n_queries"], row["n_skipped"], row["difference"]) == (11, 1, expected.difference)
@@ -205,7 +210,7 @@ def test_nulls_and_nan_are_left_out_of_their_metric():
 
 def test_a_weight_of_zero_does_not_count():
     rows = [{**row, "weight": 0.0 if row["query"] == "q01" else row["weight"]} for row in example_1()]
-    (row,) = compared(rows, plan_of(weight="weight"))
+    (row,) = compared(rows, settings_of(weight="weight"))
     assert row["n_queries"] == 11
     assert row["difference"] == estimate(X[1:], Y[1:], W[1:]).difference
 
@@ -213,7 +218,7 @@ def test_a_weight_of_zero_does_not_count():
 def test_metrics_at_their_own_cutoffs():
     rows = [{**row, "k": k} for row in example_1() for k in (5, None)]
     metrics = (SummedMetric("ndcg", "ndcg", frozenset([5])), SummedMetric("ap", "value", frozenset([None])))
-    assert [(row["metric"], row["k"]) for row in compared(rows, plan_of(metrics=metrics))] == [
+    assert [(row["metric"], row["k"]) for row in compared(rows, settings_of(metrics=metrics))] == [
         ("ap", None),
         ("ndcg", 5),
     ]
@@ -221,13 +226,13 @@ def test_metrics_at_their_own_cutoffs():
 
 def test_all_differences_equal():
     rows = [{"query": q, "run": run, "value": 0.25 + run / 8} for q in QUERIES for run in (0, 1)]
-    (row,) = compared(rows, plan_of(**BOTH))
+    (row,) = compared(rows, settings_of(**BOTH))
     assert (row["std_error"], row["t"], row["p_value"], row["note"]) == (0.0, None, None, "no_spread")
     assert (row["family_size"], row["verdict"], row["boot_low"]) == (0, "not_worse", None)
 
 
 def test_one_query():
-    (row,) = compared(example_1()[::12], plan_of(**BOTH))
+    (row,) = compared(example_1()[::12], settings_of(**BOTH))
     assert (row["difference"], row["std_error"], row["verdict"]) == (near(0.15), None, "unclear")
 
 
@@ -235,14 +240,14 @@ def test_one_query():
 def test_verdicts_of_the_segment_us(margin, verdict):
     # The interval of US begins at 0.0225 - 3.182446 * 0.039660 = -0.1037.
     rows = [row for row in example_1() if row["country"] == "US"]
-    (row,) = compared(rows, plan_of(margin=margin))
+    (row,) = compared(rows, settings_of(margin=margin))
     assert row["ci_low"] == pytest.approx(0.0225 - 3.182446305284263 * 0.039660013448, abs=1e-11)
     assert row["verdict"] == verdict
 
 
 def test_a_worse_run():
     rows = [{**row, "run": 1 - row["run"]} for row in example_1()]
-    (row,) = compared(rows, plan_of())
+    (row,) = compared(rows, settings_of())
     assert (row["difference"], row["verdict"]) == (near(-0.071666666667), "worse")
 
 
@@ -256,7 +261,7 @@ def changed(at: int, **changes) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "plan", "message"),
+    ("rows", "settings", "message"),
     [
         (example_1() + example_1()[:1], {}, r"query_id=q01 comes twice in run 'a' at k=10"),
         (changed(0, weight=9.0), {"weight": "weight"}, r"query_id=q01 has two values of column 'weight'"),
@@ -275,21 +280,21 @@ def changed(at: int, **changes) -> list[dict]:
         ),
     ],
 )  # fmt: skip
-def test_refusals(rows, plan, message):
+def test_refusals(rows, settings, message):
     with pytest.raises(InputRefusedError, match=message):
-        compared(rows, plan_of(**plan))
+        compared(rows, settings_of(**settings))
 
 
 def test_what_a_missing_query_cannot_know_is_taken_from_the_other_run():
     rows = changed(12, value=0.0, missing=True, country=None, weight=None, user=None)
-    plan = {"segment_sets": (("country",),), "weight": "weight"}
-    expected = compared(changed(12, value=0.0), plan_of(**plan))
-    assert compared(rows, plan_of(**plan)) == expected
-    (row,) = compared(rows, plan_of(cluster="user"))
+    settings = {"segment_sets": (("country",),), "weight": "weight"}
+    expected = compared(changed(12, value=0.0), settings_of(**settings))
+    assert compared(rows, settings_of(**settings)) == expected
+    (row,) = compared(rows, settings_of(cluster="user"))
     assert row["n_clusters"] == 5
 
 
 def test_queries_whose_hashes_collide_are_told_apart():
     rows = [{**row, "hash": 7 if row["query"] in ("q01", "q02") else 8} for row in example_1()]
-    (row,) = compared(rows, plan_of())
+    (row,) = compared(rows, settings_of())
     assert (row["n_queries"], row["difference"]) == (12, near(0.071666666667))

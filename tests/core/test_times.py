@@ -18,9 +18,9 @@ from support.spark_rankings import session_settings
 from ndcg_spark import evaluate
 from ndcg_spark.core.timestamps import time_column, utc_text
 from ndcg_spark.history.frames.nights import HELD, NIGHT, nights_to_add
-from ndcg_spark.history.settings import RollUpPlan
+from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.judgments.frames.events import judgments_from_events
-from ndcg_spark.judgments.settings import EventPlan
+from ndcg_spark.judgments.settings import EventSettings
 
 BY_ITEM = "default;ties=item_asc"
 EPOCH = datetime(1970, 1, 1)
@@ -165,8 +165,8 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
         if kind == "timestamp":
             events = events.withColumn("ts", F.concat("ts", F.lit("Z")).cast(kind))
         events = events.withColumn("ts", F.col("ts").cast(kind))
-        plan = EventPlan(start=start, as_of=as_of, dedup="time", dedup_seconds=seconds)
-        found = judgments_from_events(events, plan, parse_text=True)
+        settings = EventSettings(start=start, as_of=as_of, dedup="time", dedup_seconds=seconds)
+        found = judgments_from_events(events, settings, parse_text=True)
         found = found.selectExpr(
             "item_id", "struct(unix_micros(first_ts), unix_micros(last_ts), n_events, n_duplicates)"
         )
@@ -212,7 +212,7 @@ def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
 @given(nights=st.lists(st.dates(date(1, 2, 1), date(9999, 11, 30)), min_size=30, max_size=150, unique=True))
 @example(nights=[date(1900, 2, 28), date(2000, 2, 29), date(1969, 12, 31), date(2024, 12, 30), date(2024, 2, 29)])
 def test_the_periods_that_hold_a_night(spark, nights):
-    plan = RollUpPlan(periods=("week", "month", "rolling_7"), as_of=date(9999, 12, 31))
+    settings = RollUpSettings(periods=("week", "month", "rolling_7"), as_of=date(9999, 12, 31))
     rows = spark.createDataFrame([(one,) for one in nights], T.StructType([T.StructField(NIGHT, T.DateType())]))
     day = timedelta(days=1)
     expected = {}
@@ -223,5 +223,5 @@ def test_the_periods_that_hold_a_night(spark, nights):
             ("month", first, night.replace(day=monthrange(night.year, night.month)[1])),
             *(("rolling_7", night + (ahead - 6) * day, night + ahead * day) for ahead in range(7)),
         }
-    found = nights_to_add(rows, [], plan).collect()
+    found = nights_to_add(rows, [], settings).collect()
     assert {row[NIGHT]: {tuple(one) for one in row[HELD]} for row in found} == expected

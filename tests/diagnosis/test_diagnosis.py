@@ -19,7 +19,7 @@ SEGMENTS = {
 def night(spark, name):
     """Metrics of a night by country: single queries that weigh as much as a segment does."""
     from ndcg_spark import summarize
-    from ndcg_spark.evaluation.api import evaluation_plan
+    from ndcg_spark.evaluation.api import evaluation_settings
 
     rows = [
         ("", f"{country}", 10, u, u, 1.0, "evaluated", 1, 0, float(w), country)
@@ -29,8 +29,8 @@ def night(spark, name):
         "run string, query_id string, k int, ndcg double, dcg double, idcg double, status string, n_rows bigint, "
         "n_left_out bigint, weight double, country string"
     )
-    plan = evaluation_plan(k=10, segments=["country"], weight="weight")
-    return summarize(spark.createDataFrame(rows, schema), plan).where("metric = 'ndcg'")
+    settings = evaluation_settings(k=10, segments=["country"], weight="weight")
+    return summarize(spark.createDataFrame(rows, schema), settings).where("metric = 'ndcg'")
 
 
 def test_the_worked_nights(spark):
@@ -66,11 +66,11 @@ def rankings(spark):
 
 def test_lost_gain_adds_up_to_what_ndcg_lacks(rankings):
     result = evaluate(rankings, score=["old", "new"], k=[3, 6], segments=["country"])
-    losses = score_losses(result.rankings, result.plan)
+    losses = score_losses(result.rankings, result.settings)
     for row in losses.collect():
         if row["ndcg"] is not None:
             assert row["lost_not_retrieved"] + row["lost_ranked_low"] == pytest.approx(1 - row["ndcg"], abs=1e-12)
-    rows = summarize_losses(losses, result.plan).collect()
+    rows = summarize_losses(losses, result.settings).collect()
     means = {(row["run"], row["segment"], row["k"], row["metric"]): row["value"] for row in rows}
     assert {row["n_no_relevant"] for row in rows if not row["segment"]} == {2}  # q4 and q8 have nothing relevant
     for run, segment, k, metric in list(means):
@@ -150,7 +150,7 @@ def test_changed_queries_of_a_run_without_rows_are_refused(rankings):
 def test_what_cannot_be_diagnosed_is_refused(rankings):
     result = evaluate(rankings, score=["old", "new"], k="all")
     with pytest.raises(InvalidParameterError, match="cutoffs that are numbers"):
-        score_losses(result.rankings, result.plan)
+        score_losses(result.rankings, result.settings)
     with pytest.raises(InvalidParameterError, match="metric must be one of dcg, idcg, ndcg; got 'ap'"):
         changed_queries(result, baseline="old", run="new", metric="ap")
     with pytest.raises(InvalidParameterError, match="n must be at least 1"):
@@ -165,4 +165,4 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", segments=["item_id"])
     padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")
     with pytest.raises(InvalidParameterError, match="lost gain needs ideal=judged or retrieved; got as_many"):
-        score_losses(padded.rankings, padded.plan)
+        score_losses(padded.rankings, padded.settings)

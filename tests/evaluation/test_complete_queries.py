@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from evaluation.test_partial_rankings import plan_of
+from evaluation.test_partial_rankings import settings_of
 from support.arrow_rows import QUERY, canonical_rows, ranking_task, received, sent
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
@@ -19,7 +19,7 @@ from support.sums import finished_rows
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.frames.summary import summing_task
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, make_complete_sender
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, make_merging_summer, make_row_sender
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
@@ -56,7 +56,7 @@ def bounds_of(files: FilesTask) -> Bounds:
 
 def summed(files: FilesTask, task: RankingTask) -> tuple[dict[tuple, dict[str, Any]], list[int]]:
     """Means, and the kinds of what was sent to make them."""
-    scoring, summing = scoring_task(COLUMNS, task.plan), summing_task(task.plan)
+    scoring, summing = scoring_task(COLUMNS, task.settings), summing_task(task.settings)
     numbers = [[pa.RecordBatch.from_pydict({"id": pa.array([at])})] for at in range(len(files.parts))]
     if files.bounds is None:
         rows = sent(make_row_sender(task, files.read), numbers)
@@ -76,11 +76,11 @@ def test_complete_queries_add_up_to_what_the_exchange_gives(tmp_path: Path, seed
     """Queries reach across batches, row groups and files. The mean is the oracle's."""
     choices = Choices(ties=("item_asc", "expected")[seed % 2])
     rows = by_query(random_rows(seed, n_queries=30, special=seed > 2))
-    plan = plan_of(choices, (1, 3), check_duplicates=("top", "none")[seed // 2 % 2])
-    canonical = canonical_rows(rows, plan)
+    settings = settings_of(choices, (1, 3), check_duplicates=("top", "none")[seed // 2 % 2])
+    canonical = canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=3, of_a_group=10)
     assert len(files.parts) >= 12
-    task = ranking_task(canonical, plan, n_partitions=3, queries_at_once=4)
+    task = ranking_task(canonical, settings, n_partitions=3, queries_at_once=4)
     expected, kinds = summed(files, task)
     assert set(kinds) <= {ROWS, PARTIALS}
     got, kinds = summed(replace(files, bounds=bounds_of(files), batch_rows=batch_rows), task)
@@ -95,10 +95,10 @@ def test_complete_queries_add_up_to_what_the_exchange_gives(tmp_path: Path, seed
 def test_a_part_out_of_order_is_sent_like_any_other(tmp_path: Path) -> None:
     """Its file promised order. Nothing of it is added up where it is read, so nothing is counted twice."""
     rows = by_query(random_rows(1, n_queries=30, special=False))
-    plan = plan_of(Choices(), (1, 3))
-    ordered = canonical_rows(rows, plan)
-    mixed = canonical_rows([*rows[:1], *rows[:0:-1]], plan)
-    task = ranking_task(ordered, plan)
+    settings = settings_of(Choices(), (1, 3))
+    ordered = canonical_rows(rows, settings)
+    mixed = canonical_rows([*rows[:1], *rows[:0:-1]], settings)
+    task = ranking_task(ordered, settings)
     found = {}
     for name, canonical in {"ordered": ordered, "mixed": mixed}.items():
         (tmp_path / name).mkdir()
@@ -112,11 +112,11 @@ def test_a_part_out_of_order_is_sent_like_any_other(tmp_path: Path) -> None:
 def test_a_query_too_long_to_be_held_is_sent_in_parts(tmp_path: Path) -> None:
     rows = [Row(query="a", item=f"{n}", score=n, relevance=n % 4) for n in range(100)]
     rows += [Row(query="b", item="x", score=0, relevance=1)]
-    plan = plan_of(Choices(ties="item_asc"))
-    canonical = canonical_rows(rows, plan)
+    settings = settings_of(Choices(ties="item_asc"))
+    canonical = canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
     files = replace(files, bounds=((None, None),) * len(files.parts))
-    task = ranking_task(canonical, plan)
+    task = ranking_task(canonical, settings)
     expected, kinds = summed(files, task)
     assert kinds == [SUMS]
     got, kinds = summed(replace(files, batch_rows=3), task)
@@ -130,12 +130,12 @@ def test_a_query_is_not_refused_before_all_of_its_rows_are_there(tmp_path: Path)
     names = "abcdefgh"
     rows = [Row(query=query, item="x", score=1, relevance=0) for query in names]
     rows += [Row(query=query, item="y", relevance=1) for query in names]
-    plan = plan_of(Choices(ties="item_asc"))
-    plan = replace(plan, convention=replace(plan.convention, no_relevant="error"))
-    canonical = canonical_rows(rows, plan)
+    settings = settings_of(Choices(ties="item_asc"))
+    settings = replace(settings, convention=replace(settings.convention, no_relevant="error"))
+    canonical = canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
     files = replace(files, bounds=((None, None),) * len(files.parts), batch_rows=3)
-    found, kinds = summed(files, ranking_task(canonical, plan, queries_at_once=1))
+    found, kinds = summed(files, ranking_task(canonical, settings, queries_at_once=1))
     assert SUMS not in kinds
     assert {row["n_queries"] for row in found.values()} == {len(names)}
 
@@ -145,11 +145,11 @@ def test_what_is_refused_of_complete_queries_is_named(tmp_path: Path, what: str)
     score = float("nan") if what == "bad" else 1.0
     rows = [Row(query=query, item=f"{n}", score=n, relevance=1.0) for query in "abc" for n in range(3)]
     rows += [Row(query="d", item="0", score=score, relevance=0.0)] * (2 if what == "twice" else 1)
-    plan = plan_of(Choices(ties="item_asc"))
-    plan = replace(plan, convention=replace(plan.convention, no_relevant="error"))
-    canonical = canonical_rows(rows, plan)
+    settings = settings_of(Choices(ties="item_asc"))
+    settings = replace(settings, convention=replace(settings.convention, no_relevant="error"))
+    canonical = canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
-    task = ranking_task(canonical, plan)
+    task = ranking_task(canonical, settings)
     said = []
     for bounds in (None, ((None, None),) * len(files.parts)):
         with pytest.raises(InputRefusedError, match="query_id=d") as caught:
@@ -162,8 +162,8 @@ def test_what_is_refused_of_complete_queries_is_named(tmp_path: Path, what: str)
 
 
 def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
-    plan = EvaluationPlan()
-    canonical = canonical_rows([Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(100)], plan)
+    settings = EvaluationSettings()
+    canonical = canonical_rows([Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(100)], settings)
     files = files_of(tmp_path, canonical, n_files=2, of_a_group=9)
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
         sizes = PartSizes(wanted=4, smallest=smallest, largest=largest)
@@ -180,8 +180,8 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["another footer", "another time", "another size", "gone", "no Parquet"])
 def test_a_file_that_changed_is_refused(tmp_path: Path, change: str) -> None:
     """Between planning and reading; by size, time or footer."""
-    plan = EvaluationPlan()
-    rows = canonical_rows([Row(query="q", item="x", score=1.0, relevance=1)], plan)
+    settings = EvaluationSettings()
+    rows = canonical_rows([Row(query="q", item="x", score=1.0, relevance=1)], settings)
     files = files_of(tmp_path, rows, n_files=1, of_a_group=10)
     path = tmp_path / "0.parquet"
     (part, *_) = files.parts

@@ -22,7 +22,7 @@ from support.spark_rankings import SHORT_LIVED_PLANS, evaluate_small_parts, scor
 
 from ndcg_spark import evaluate, merge_summaries, rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.errors import find_refusal
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 NUMBERS = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
 QUERY_COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged")
@@ -42,7 +42,7 @@ PER_QUERY = (
     "weight",
 )
 ROWS = random_rows(60, n_queries=60, max_items=8)
-PLAN = EvaluationPlan(
+SETTINGS = EvaluationSettings(
     columns=Columns(weight="w"), cutoffs=(1, 3, 10), segment_sets=(("country",),), null_score="unretrieved"
 )
 WEIGHT = "(abs(hash(query_id)) % 97 + 1) / 7.0D as w"
@@ -76,8 +76,8 @@ def exact(value: object) -> object:
     return value.hex() if isinstance(value, float) else value
 
 
-def summary_of(spark, rows: Sequence[Row], plan: EvaluationPlan = PLAN, n_inputs: int = 2):
-    return summarize_rankings(rank_queries(weighted_table(spark, rows).repartition(n_inputs), plan), plan)
+def summary_of(spark, rows: Sequence[Row], settings: EvaluationSettings = SETTINGS, n_inputs: int = 2):
+    return summarize_rankings(rank_queries(weighted_table(spark, rows).repartition(n_inputs), settings), settings)
 
 
 @pytest.fixture(scope="module")
@@ -260,8 +260,8 @@ def test_the_reference_has_the_rows_that_it_should(reference):
 
 
 def test_summaries_of_queries_and_of_rankings_are_the_same(spark, reference):
-    rankings = rank_queries(weighted_table(spark, ROWS), PLAN)
-    assert bits(summarize(score_queries(rankings, PLAN), PLAN)) == reference
+    rankings = rank_queries(weighted_table(spark, ROWS), SETTINGS)
+    assert bits(summarize(score_queries(rankings, SETTINGS), SETTINGS)) == reference
 
 
 def test_two_days_merge_into_the_summary_over_both(spark, reference):

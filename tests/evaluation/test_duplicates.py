@@ -15,7 +15,7 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 CHOICES = Choices()
 LONG_SCHEMA = "query_id string, item_id string, score double, relevance double, position int, rank int"
@@ -30,8 +30,8 @@ def _one_shuffle_partition(spark):
         yield
 
 
-def scored(spark, cells: list[tuple], plan: EvaluationPlan):
-    return score_queries(rank_queries(spark.createDataFrame(cells, LONG_SCHEMA), plan), plan)
+def scored(spark, cells: list[tuple], settings: EvaluationSettings):
+    return score_queries(rank_queries(spark.createDataFrame(cells, LONG_SCHEMA), settings), settings)
 
 
 AMONG_THE_FIRST = [("q9", "x", 3.0, None, 1, 1), ("q9", "y", 2.0, 1.0, 2, 2), ("q9", "x", 1.0, None, 3, 3)]
@@ -49,7 +49,7 @@ ELSEWHERE = [
 def test_duplicates_that_matter_are_an_error(spark, rows, strategy):
     """k=3 sees both copies of x among the first three; the ideal list has both at k=2, the ranking only one."""
     k = 3 if rows is AMONG_THE_FIRST else 2
-    message = refusal(scored(spark, rows, EvaluationPlan(cutoffs=(k,), strategy=strategy)))
+    message = refusal(scored(spark, rows, EvaluationSettings(cutoffs=(k,), strategy=strategy)))
     assert message is not None
     assert "an item comes twice" in message
     assert "query_id=q9" in message
@@ -63,13 +63,13 @@ def test_the_refusal_asks_for_several_rankers_first(spark, options):
         "query_id string, item_id string, score double, relevance double, ranker string, day int, tags array<int>"
     )
     table = spark.createDataFrame(rows, schema)
-    message = refusal(rank_queries(table, EvaluationPlan(cutoffs=(3,), **options)))
+    message = refusal(rank_queries(table, EvaluationSettings(cutoffs=(3,), **options)))
     assert message.endswith(
         "query query_id=q. Does the table hold several rankers? Then name the column that tells them apart: run=... "
         "(columns that are not used: ranker, day). Else remove it, or say which counts (duplicates=best or first)."
     )
     twice = table.unionAll(table).where("ranker = 'bm25'")
-    named = refusal(rank_queries(twice, EvaluationPlan(columns=Columns(run="ranker"), cutoffs=(3,), **options)))
+    named = refusal(rank_queries(twice, EvaluationSettings(columns=Columns(run="ranker"), cutoffs=(3,), **options)))
     assert named.endswith("run=bm25, query_id=q. Remove it, or say which counts (duplicates=best or first).")
 
 
@@ -81,7 +81,9 @@ def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order
 ):
     """At k=1 two entries are looked at, the lowest items first: x and x in one table, x and y in the other."""
     cells = [("q9", item, 1.0, 0.0, 1, 1) for item in items] + [("q9", "z", 0.5, 1.0, 2, 2)]
-    plan = EvaluationPlan(columns=ORDERED, cutoffs=(1,), convention=Convention(ties="input_order"), strategy=strategy)
+    settings = EvaluationSettings(
+        columns=ORDERED, cutoffs=(1,), convention=Convention(ties="input_order"), strategy=strategy
+    )
     judgments = None
     if judged:
         judgments = spark.createDataFrame(
@@ -90,13 +92,13 @@ def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order
         )
     for order in {tuple(cells), tuple(reversed(cells)), tuple(cells[1:] + cells[:1])}:
         data = spark.createDataFrame(list(order), LONG_SCHEMA).coalesce(1)
-        message = refusal(rank_queries(data.drop("relevance") if judged else data, plan, judgments=judgments))
+        message = refusal(rank_queries(data.drop("relevance") if judged else data, settings, judgments=judgments))
         assert (message is not None) == refused, (order, message)
 
 
 def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
-    assert refusal(scored(spark, ELSEWHERE, EvaluationPlan(cutoffs=(2,)))) is None
-    message = refusal(scored(spark, ELSEWHERE, EvaluationPlan(cutoffs=(2,), check_duplicates="all")))
+    assert refusal(scored(spark, ELSEWHERE, EvaluationSettings(cutoffs=(2,)))) is None
+    message = refusal(scored(spark, ELSEWHERE, EvaluationSettings(cutoffs=(2,), check_duplicates="all")))
     assert message.startswith("item x comes 2 times in query query_id=q9. Does the table hold several rankers? ")
 
 
@@ -105,9 +107,9 @@ def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
 def test_duplicates_are_rows_like_any_other_where_they_are_not_checked(spark, columns, strategy):
     """Ranks 1 to 3 have x, y, x with relevance 2, 1, 2; by hand: (3 + 1/log2(3) + 3/2) / (3 + 3/log2(3) + 1/2)."""
     rows = [("q9", "x", 3.0, 2.0, 1, 1), ("q9", "y", 2.0, 1.0, 2, 2), ("q9", "x", 1.0, 2.0, 3, 3)]
-    plan = EvaluationPlan(cutoffs=(3,), check_duplicates="none", strategy=strategy, columns=columns)
-    assert scored(spark, rows, plan).collect()[0]["ndcg"] == pytest.approx(0.951443, abs=5e-7)
-    assert refusal(scored(spark, rows, replace(plan, check_duplicates="top"))) is not None
+    settings = EvaluationSettings(cutoffs=(3,), check_duplicates="none", strategy=strategy, columns=columns)
+    assert scored(spark, rows, settings).collect()[0]["ndcg"] == pytest.approx(0.951443, abs=5e-7)
+    assert refusal(scored(spark, rows, replace(settings, check_duplicates="top"))) is not None
 
 
 @pytest.mark.parametrize("duplicated", ["run", "judgments"])
@@ -119,8 +121,8 @@ def test_duplicates_of_a_run_or_of_judgments_are_an_error(spark, duplicated, che
         spark.createDataFrame(run, "query_id string, item_id string, score double"),
         spark.createDataFrame(judgments, "query_id string, item_id string, relevance double"),
     )
-    plan = EvaluationPlan(cutoffs=(3,), check_duplicates=check)
-    message = refusal(score_queries(rank_queries(frames[0], plan, judgments=frames[1]), plan))
+    settings = EvaluationSettings(cutoffs=(3,), check_duplicates=check)
+    message = refusal(score_queries(rank_queries(frames[0], settings, judgments=frames[1]), settings))
     assert message is not None
     assert "query_id=q9" in message
 
@@ -129,10 +131,10 @@ def test_an_item_twice_in_an_array_of_structs_is_an_error(spark):
     table = spark.createDataFrame(
         [("q9", [("x", 1.0), ("x", 0.0)])], "query_id string, relevance array<struct<item:string, relevance:double>>"
     )
-    plan = EvaluationPlan(cutoffs=(3,))
-    message = refusal(score_queries(rank_queries(table, plan), plan))
+    settings = EvaluationSettings(cutoffs=(3,))
+    message = refusal(score_queries(rank_queries(table, settings), settings))
     assert message == "an item comes twice in the list of query query_id=q9. Remove it."
-    unseen = replace(plan, check_duplicates="none")
+    unseen = replace(settings, check_duplicates="none")
     assert [row["ndcg"] for row in score_queries(rank_queries(table, unseen), unseen).collect()] == [1.0]
 
 
@@ -190,11 +192,11 @@ def test_the_copy_that_counts(spark, policy):
     table = scored_table(spark, doubled)
     judgments = scored_table(spark, [row for row in rows if row.relevance is not None])
     judgments = judgments.select("query_id", "item_id", "relevance", "position")
-    plan = EvaluationPlan(columns=ORDERED, convention=convention, cutoffs=(1, 3))
+    settings = EvaluationSettings(columns=ORDERED, convention=convention, cutoffs=(1, 3))
     cases = {
-        "engine": Case(data=table, plan=plan),
-        "window": Case(data=table, plan=replace(plan, strategy="window")),
-        "judgments": Case(data=table.drop("relevance"), judgments=judgments, plan=plan),
+        "engine": Case(data=table, settings=settings),
+        "window": Case(data=table, settings=replace(settings, strategy="window")),
+        "judgments": Case(data=table.drop("relevance"), judgments=judgments, settings=settings),
     }
     for got in collect_cases(cases).values():
         assert_same_results(got, evaluate(rows, CHOICES, [1, 3]))
@@ -202,9 +204,9 @@ def test_the_copy_that_counts(spark, policy):
 
 def test_copies_that_do_not_count_are_left_out_by_rule(spark):
     doubled = with_copies([row for row in random_rows(70, special=False) if row.score is not None], "first")
-    plan = EvaluationPlan(columns=ORDERED, convention=Convention(duplicates="first"), cutoffs=(1,))
-    rankings = rank_queries(scored_table(spark, doubled), plan)
-    summary = summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()
+    settings = EvaluationSettings(columns=ORDERED, convention=Convention(duplicates="first"), cutoffs=(1,))
+    rankings = rank_queries(scored_table(spark, doubled), settings)
+    summary = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
     assert summary[0]["n_left_out"] > 0
     assert summary[0]["n_rows"] + summary[0]["n_left_out"] == len(doubled)
 
@@ -215,15 +217,17 @@ def test_the_judgment_that_counts(spark, policy, relevance):
     run = spark.createDataFrame([("q", "x", 1.0, 1)], "query_id string, item_id string, score double, position int")
     cells = [("q", "x", 3.0, 7), ("q", "x", 1.0, 5), ("q", "x", None, 9)]
     judgments = spark.createDataFrame(cells, "query_id string, item_id string, relevance double, position int")
-    plan = EvaluationPlan(columns=ORDERED, convention=Convention(duplicates=policy), cutoffs=(1,))
-    found = collect_cases({"one": Case(data=run, judgments=judgments, plan=plan)})
+    settings = EvaluationSettings(columns=ORDERED, convention=Convention(duplicates=policy), cutoffs=(1,))
+    found = collect_cases({"one": Case(data=run, judgments=judgments, settings=settings)})
     assert found["one"]["q", 1].dcg == 2**relevance - 1
 
 
 def test_the_best_of_given_ranks_is_the_smallest(spark):
     cells = [("q", "x", None, 1.0, 1, 4), ("q", "x", None, 1.0, 2, 1), ("q", "y", None, 0.0, 3, 2)]
-    plan = EvaluationPlan(columns=Columns(rank="rank"), convention=Convention(duplicates="best"), cutoffs=(1, 10))
-    found = {row["k"]: row for row in scored(spark, cells, plan).collect()}
+    settings = EvaluationSettings(
+        columns=Columns(rank="rank"), convention=Convention(duplicates="best"), cutoffs=(1, 10)
+    )
+    found = {row["k"]: row for row in scored(spark, cells, settings).collect()}
     assert (found[1]["dcg"], found[10]["dcg"], found[10]["n_items"]) == (1.0, 1.0, 2)
     assert (found[1]["n_rows"], found[1]["n_left_out"]) == (3, 1)
 
@@ -238,10 +242,10 @@ def test_first_by_an_order_column_of_any_type(spark, kind, strategy):
     schema = "query_id string, item_id string, score double, relevance double, position string"
     table = spark.createDataFrame(cells, schema).withColumn("position", F.col("position").cast(kind))
     for rows in (table, table.orderBy(F.desc("relevance"))):
-        plan = EvaluationPlan(
+        settings = EvaluationSettings(
             columns=ORDERED, convention=Convention(duplicates="first"), cutoffs=(1,), strategy=strategy
         )
-        assert collect_cases({"one": Case(data=rows, plan=plan)})["one"]["q", 1].dcg == 1.0
+        assert collect_cases({"one": Case(data=rows, settings=settings)})["one"]["q", 1].dcg == 1.0
 
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])
@@ -251,13 +255,13 @@ def test_first_of_a_run_and_of_judgments_where_the_order_column_orders_ties_too(
     run = [("q", "a", 3.0, 9), ("q", "a", 1.0, 3), ("q", "b", 1.0, 2)]
     judgments = [("q", "a", 0.0, 5), ("q", "a", 2.0, 4), ("q", "b", 1.0, 1)]
     convention = Convention(duplicates="first", ties="input_order")
-    plan = EvaluationPlan(columns=ORDERED, convention=convention, cutoffs=(1,), strategy=strategy)
+    settings = EvaluationSettings(columns=ORDERED, convention=convention, cutoffs=(1,), strategy=strategy)
     ranked = rank_queries(
         spark.createDataFrame(run, schema.format("score")),
-        plan,
+        settings,
         judgments=spark.createDataFrame(judgments, schema.format("relevance")),
     )
-    (row,) = score_queries(ranked, plan).collect()
+    (row,) = score_queries(ranked, settings).collect()
     assert (row["dcg"], row["idcg"]) == (1.0, 3.0)
 
 
@@ -267,11 +271,11 @@ def test_equal_copies_are_told_apart_by_all_that_matters(spark, policy):
     cells = [("q", "x", 2.0, 1.0, 2), ("q", "y", 2.0, 0.0, 3)]
     cells += [("q", "x", 1.0, 1.0, 2)] if policy == "first" else [("q", "x", 2.0, 1.0, 4)]
     convention = Convention(duplicates=policy, ties="input_order")
-    plan = EvaluationPlan(columns=ORDERED, convention=convention, cutoffs=(1,))
+    settings = EvaluationSettings(columns=ORDERED, convention=convention, cutoffs=(1,))
     schema = "query_id string, item_id string, score double, relevance double, position int"
     for rows in (cells, cells[::-1]):
         table = spark.createDataFrame(rows, schema).coalesce(1)
-        assert collect_cases({"one": Case(data=table, plan=plan)})["one"]["q", 1].dcg == 1.0
+        assert collect_cases({"one": Case(data=table, settings=settings)})["one"]["q", 1].dcg == 1.0
 
 
 @pytest.mark.parametrize("policy", ["first", "best"])
@@ -284,22 +288,22 @@ def test_the_lowest_whole_numbers_are_the_worst(spark, policy):
         cells[0] = ("q", "x", lowest, lowest, 1, 5.0)
     columns = replace(ORDERED, weight="w")
     convention = Convention(duplicates=policy, gain="linear", negative="clip")
-    plan = EvaluationPlan(columns=columns, convention=convention, cutoffs=(1,))
+    settings = EvaluationSettings(columns=columns, convention=convention, cutoffs=(1,))
     schema = "query_id string, item_id string, score int, relevance int, position int, w double"
     for rows in (cells, cells[::-1]):
-        found = rank_queries(spark.createDataFrame(rows, schema).coalesce(1), plan).collect()
+        found = rank_queries(spark.createDataFrame(rows, schema).coalesce(1), settings).collect()
         kept = {row["query_id"]: (row["ranked"], row["weight"]) for row in found}
         assert kept == {"q": ([float(lowest + 1)], 2.0), "p": ([0.0], 1.0)}
 
 
 def test_first_needs_the_order_column(spark):
     with pytest.raises(InvalidParameterError, match="duplicates=first needs order=,"):
-        EvaluationPlan(convention=Convention(duplicates="first"))
+        EvaluationSettings(convention=Convention(duplicates="first"))
     run = spark.createDataFrame([("q", "x", 1.0, 1)], "query_id string, item_id string, score double, position int")
     judgments = spark.createDataFrame([("q", "x", 1.0)], "query_id string, item_id string, relevance double")
-    plan = EvaluationPlan(columns=ORDERED, convention=Convention(duplicates="first"))
+    settings = EvaluationSettings(columns=ORDERED, convention=Convention(duplicates="first"))
     with pytest.raises(InvalidParameterError, match="in the judgments too"):
-        rank_queries(run, plan, judgments=judgments)
+        rank_queries(run, settings, judgments=judgments)
 
 
 # --- Accounts
@@ -312,20 +316,20 @@ def test_rows_add_up(spark, unjudged):
     table = scored_table(spark, rows)
     run, judged = table.where("score is not null").drop("relevance"), table.where("relevance is not null")
     convention = Convention(unjudged=unjudged)
-    plan = EvaluationPlan(cutoffs=(1, 10), convention=convention)
+    settings = EvaluationSettings(cutoffs=(1, 10), convention=convention)
     retrieved = [row for row in rows if row.score is not None]
     left_out = [row for row in retrieved if row.relevance is None and (unjudged == "condensed")]
-    for data, judgments, its_plan, n_read in (
-        (table, None, replace(plan, null_score="unretrieved"), len(rows)),
-        (run, judged.select("query_id", "item_id", "relevance"), plan, len(retrieved)),
+    for data, judgments, its_settings, n_read in (
+        (table, None, replace(settings, null_score="unretrieved"), len(rows)),
+        (run, judged.select("query_id", "item_id", "relevance"), settings, len(retrieved)),
     ):
-        per_query = score_queries(rank_queries(data, its_plan, judgments=judgments), its_plan)
+        per_query = score_queries(rank_queries(data, its_settings, judgments=judgments), its_settings)
         collected, schema = per_query.collect(), per_query.schema
         queries = [row for row in collected if row["k"] == 10]
         assert sum(row["n_rows"] for row in queries) == n_read
         assert sum(row["n_left_out"] for row in queries) == len(left_out)
         dropped = sum(row["n_rows"] - row["n_left_out"] for row in queries if row["dcg"] is None)
-        means = summarize(spark.createDataFrame(collected, schema), its_plan)
+        means = summarize(spark.createDataFrame(collected, schema), its_settings)
         summary = means.where("metric = 'ndcg' and k = 10").collect()[0]
         assert summary["n_rows"] + summary["n_left_out"] == n_read
         assert summary["n_left_out"] == len(left_out) + dropped

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ndcg_spark import Convention, EvaluationPlan, evaluate, evaluation_plan
+from ndcg_spark import Convention, EvaluationSettings, evaluate, evaluation_settings
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
 from ndcg_spark.evaluation.api import OPTIONS
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def test_options_become_a_plan() -> None:
-    plan = evaluation_plan(
+def test_options_become_settings() -> None:
+    settings = evaluation_settings(
         k=["all", 5, 1],
         convention="trec_eval;gain=exponential",
         query=["session", "query"],
@@ -28,23 +28,23 @@ def test_options_become_a_plan() -> None:
         confidence=0.9,
         null_score="unretrieved",
     )
-    columns = plan.columns
+    columns = settings.columns
     assert (columns.query, columns.score, columns.ideal) == (("session", "query"), ("a", "b"), "judged")
-    assert plan.cutoffs == (1, 5, None)
-    assert plan.convention == Convention.parse("trec_eval;gain=exponential")
-    assert plan.segment_sets == (("country",), ("country", "device"))
-    assert (plan.strategy, plan.confidence, plan.null_score) == ("window", 0.9, "unretrieved")
+    assert settings.cutoffs == (1, 5, None)
+    assert settings.convention == Convention.parse("trec_eval;gain=exponential")
+    assert settings.segment_sets == (("country",), ("country", "device"))
+    assert (settings.strategy, settings.confidence, settings.null_score) == ("window", 0.9, "unretrieved")
 
 
-def test_no_options_are_the_defaults_of_a_plan() -> None:
-    assert evaluation_plan() == EvaluationPlan()
+def test_no_options_are_the_defaults_of_the_settings() -> None:
+    assert evaluation_settings() == EvaluationSettings()
 
 
 def test_every_field_of_a_plan_can_be_chosen() -> None:
     renamed = {"cutoffs": "k", "segment_sets": "segments"}
-    fields = {renamed.get(name, name) for name in EvaluationPlan.__dataclass_fields__}
-    plan = EvaluationPlan()
-    columns = {name for its in (plan.columns, plan.item_columns) for name in its.__dataclass_fields__}
+    fields = {renamed.get(name, name) for name in EvaluationSettings.__dataclass_fields__}
+    settings = EvaluationSettings()
+    columns = {name for its in (settings.columns, settings.item_columns) for name in its.__dataclass_fields__}
     assert (fields - {"columns", "item_columns"}) | columns == set(OPTIONS)
 
 
@@ -106,7 +106,7 @@ def test_a_bad_judgment_is_named_as_it_is_found(spark: SparkSession) -> None:
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidParameterError, match=r"no option 'segment'\. Did you mean 'segments'\?"):
-        evaluation_plan(segment=["country"])
+        evaluation_settings(segment=["country"])
 
 
 def run_and_judgments(spark: SparkSession) -> tuple[DataFrame, DataFrame]:

@@ -27,19 +27,19 @@ from ndcg_spark.evaluation.frames.canonical import judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.sources.formats import read_table
 from ndcg_spark.sources.references import guess_format
 
 CHOICES = Choices()
 CUTOFFS = (1, 3)
-PLAN = EvaluationPlan(cutoffs=CUTOFFS)
+SETTINGS = EvaluationSettings(cutoffs=CUTOFFS)
 SCHEMA = "query_id string, item_id string, score double, relevance double"
 
 
 def counted(rows, *, judgments: bool = False) -> RowCount:
-    return count_rows(checked_rows(rows, RowRules(PLAN, judgments)))
+    return count_rows(checked_rows(rows, RowRules(SETTINGS, judgments)))
 
 
 ROWS = [
@@ -72,7 +72,7 @@ def together(spark, references: dict[str, str], *, text: bool):
         assert ("score", "string" if text else "double") in table.frame.dtypes, name
         frames.append(table.frame.withColumn("query_id", F.concat(F.lit(f"{name}:"), "query_id")))
     joined = reduce(lambda left, right: left.unionByName(right), frames)
-    return score_queries(rank_queries(joined, PLAN, parse_text=text), PLAN)
+    return score_queries(rank_queries(joined, SETTINGS, parse_text=text), SETTINGS)
 
 
 def named_rows(name: str, rows=ROWS) -> list[Row]:
@@ -129,7 +129,7 @@ def test_options_of_the_reader(spark, tmp_path):
     frame = read_table(spark, str(path), options={"sep": ";", "header": "false"})
     assert frame.parse_text
     named = frame.frame.drop(MALFORMED).toDF("query_id", "item_id", "score", "relevance")
-    assert_expected(score_queries(rank_queries(named, PLAN, parse_text=True), PLAN), ROWS[3:])
+    assert_expected(score_queries(rank_queries(named, SETTINGS, parse_text=True), SETTINGS), ROWS[3:])
 
 
 def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
@@ -138,16 +138,16 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     run.write_text("1 Q0 d1 1 0.9 tag\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n")
     qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
     tables = read_table(spark, str(run), "trec-run"), read_table(spark, str(qrels), "trec-qrels")
-    checked = run_rows(tables[0].frame, PLAN, judged=False, parse_text=True)
+    checked = run_rows(tables[0].frame, SETTINGS, judged=False, parse_text=True)
     found = counted(checked)
     assert found.read == 4
     assert found.rejected == {"malformed_line": 1, "score_not_a_number": 1}
     assert found.examples["score_not_a_number"] == "query_id=2, item=d1"
-    judged = counted(judgment_rows(tables[1].frame, PLAN, parse_text=True), judgments=True)
+    judged = counted(judgment_rows(tables[1].frame, SETTINGS, parse_text=True), judgments=True)
     assert (judged.read, judged.rejected) == (6, {"malformed_line": 1, "relevance_not_a_number": 1})
-    plan = EvaluationPlan(cutoffs=CUTOFFS, on_invalid="reject")
+    settings = EvaluationSettings(cutoffs=CUTOFFS, on_invalid="reject")
     texts = {"parse_text": True, "parse_judgment_text": True}
-    found = score_queries(rank_queries(tables[0].frame, plan, judgments=tables[1].frame, **texts), plan)
+    found = score_queries(rank_queries(tables[0].frame, settings, judgments=tables[1].frame, **texts), settings)
     rows = [Row(query="1", item="d1", score=0.9, relevance=0.0), Row(query="1", item="d2", score=0.8, relevance=2.0)]
     rows += [Row(query="2", item="d1", relevance=1.0), Row(query="3", item="d1", relevance=-1.0)]
     assert_expected(found, rows)
@@ -157,7 +157,7 @@ def test_a_query_of_a_trec_run_may_start_with_a_hash(spark, tmp_path):
     """Comments are for judgments; a line of a run that is no row is counted as one that is malformed."""
     run = tmp_path / "a.run"
     run.write_text("#jobs Q0 d1 1 0.9 tag\n#jobs Q0 d2 2 0.8 tag\n# made by hand\n")
-    checked = run_rows(read_table(spark, str(run), "trec-run").frame, PLAN, judged=False, parse_text=True)
+    checked = run_rows(read_table(spark, str(run), "trec-run").frame, SETTINGS, judged=False, parse_text=True)
     found = counted(checked)
     assert (found.read, found.rejected) == (3, {"malformed_line": 1})
     assert checked.where("query_id = '#jobs' and bad_row is null").count() == 2
@@ -174,13 +174,14 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
     path.write_text("\n".join(line.replace(",", separator) for line in lines) + "\n")
     with session_settings(spark, spark__sql__csv__parser__columnPruning__enabled=pruning):
         table = read_table(spark, str(path))
-        checked = run_rows(table.frame, PLAN, judged=True, parse_text=True)
+        checked = run_rows(table.frame, SETTINGS, judged=True, parse_text=True)
         counts = counted(checked)
         assert (counts.read, counts.rejected) == (7, {"malformed_line": 3})
-        plan = EvaluationPlan(cutoffs=(10,), on_invalid="reject")
-        found = score_queries(rank_queries(table.frame, plan, parse_text=True), plan).collect()
+        settings = EvaluationSettings(cutoffs=(10,), on_invalid="reject")
+        found = score_queries(rank_queries(table.frame, settings, parse_text=True), settings).collect()
         assert [(row["n_items"], row["n_relevant"]) for row in found] == [(4, 3)]
-        lost = run_rows(table.frame, PLAN, judged=True, parse_text=True, original=True).where("bad_row is not null")
+        checked = run_rows(table.frame, SETTINGS, judged=True, parse_text=True, original=True)
+        lost = checked.where("bad_row is not null")
         assert {row["row"][MALFORMED] for row in lost.select("row").collect()} == {
             line.replace(",", separator) for line in ("q,d,4,1,one,many", "q,e,5,1", "q,f")
         }
@@ -189,8 +190,8 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
 def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
-    checked = run_rows(read_table(spark, str(path)).frame, PLAN, judged=True, parse_text=True, original=True)
-    rejected = rejects_table(checked_rows(checked, RowRules(PLAN)), "input").collect()
+    checked = run_rows(read_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True, original=True)
+    rejected = rejects_table(checked_rows(checked, RowRules(SETTINGS)), "input").collect()
     found = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
     assert found["malformed_line"][MALFORMED] == "q,b,1"
@@ -210,7 +211,7 @@ def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path)
             pytest.raises(InputRefusedError, match=r"[ab]\.csv.*header.*give all files the same header"),
             readable_errors(),
         ):
-            score_queries(rank_queries(frame, PLAN, parse_text=True), PLAN).collect()
+            score_queries(rank_queries(frame, SETTINGS, parse_text=True), SETTINGS).collect()
 
 
 def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, tmp_path):
@@ -227,13 +228,13 @@ def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
     (tmp_path / "empty.csv").write_text("")
     table = read_table(spark, str(tmp_path / "empty.csv"))
     with pytest.raises(MissingColumnError, match="has: no columns at all"):
-        run_rows(table.frame, PLAN, judged=True, parse_text=True)
+        run_rows(table.frame, SETTINGS, judged=True, parse_text=True)
 
 
 def test_a_missing_column_of_a_csv_is_named_beside_those_of_its_header(spark, tmp_path):
     path = write_table(tmp_path / "rows.csv", {"query_id": ["q"], "item_id": ["a"], "score": [1]})
     with pytest.raises(MissingColumnError, match=r"which has: query_id, item_id, score\.$"):
-        run_rows(read_table(spark, str(path)).frame, PLAN, judged=True, parse_text=True)
+        run_rows(read_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True)
 
 
 def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
@@ -243,7 +244,7 @@ def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
     lines = [f'q,i{n},"{text}",1' for n, text in enumerate(texts)]
     path.write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
     table = read_table(spark, str(path))
-    found = counted(run_rows(table.frame, PLAN, judged=True, parse_text=table.parse_text))
+    found = counted(run_rows(table.frame, SETTINGS, judged=True, parse_text=table.parse_text))
     expected = {"score_not_a_number": 4, "nan_score": 1, "infinite_score": 1, "null_score": 1}
     assert (found.read, found.rejected) == (10, expected)
 
@@ -252,7 +253,7 @@ def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,1d,1\nq,b,2.5f,1\nq,c,0x1p3,1\n")
     table = read_table(spark, str(path))
-    found = counted(run_rows(table.frame, PLAN, judged=True, parse_text=True))
+    found = counted(run_rows(table.frame, SETTINGS, judged=True, parse_text=True))
     assert found.rejected == {"score_not_a_number": 3}
 
 
@@ -362,18 +363,18 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(table):
 
 def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, table):
     twice = table.crossJoin(spark.sql("SELECT '7' AS query_id"))
-    for plan in (PLAN, replace(PLAN, sample=0.5)):
+    for settings in (SETTINGS, replace(SETTINGS, sample=0.5)):
         with pytest.raises(InputRefusedError, match=r"'query_id' \(query=\) is there 2 times in the input; name"):
-            run_rows(twice, plan, judged=True)
+            run_rows(twice, settings, judged=True)
     others = table.selectExpr("*", "1 as note", "2 as Note")
-    assert run_rows(others, PLAN, judged=True).count() == len(ROWS)
+    assert run_rows(others, SETTINGS, judged=True).count() == len(ROWS)
     with pytest.raises(InputRefusedError, match=r"'note' is there 2 times \(Note, note\) in a table whose bad rows"):
-        run_rows(others, PLAN, judged=True, original=True)
+        run_rows(others, SETTINGS, judged=True, original=True)
     spelled = table.selectExpr("*", "score as Score")
     with pytest.raises(InputRefusedError, match=r"'score' \(score=\) is there 2 times \(Score, score\) in the input"):
-        run_rows(spelled, PLAN, judged=True)
+        run_rows(spelled, SETTINGS, judged=True)
     with session_settings(spark, spark__sql__caseSensitive=True):
-        assert run_rows(spelled, PLAN, judged=True, original=True).count() == len(ROWS)
+        assert run_rows(spelled, SETTINGS, judged=True, original=True).count() == len(ROWS)
 
 
 def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
@@ -452,7 +453,7 @@ def test_whole_numbers_of_different_widths_are_the_same_key(spark):
     rows = [Row(query="1", item=2, score=1.0, relevance=1.0), Row(query="1", item=3, score=2.0, relevance=None)]
     run = spark.createDataFrame([(1, 2, 1.0), (1, 3, 2.0)], "query_id int, item_id bigint, score float")
     judgments = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance tinyint")
-    found = collect_cases({"one": Case(data=run, judgments=judgments, plan=PLAN)})
+    found = collect_cases({"one": Case(data=run, judgments=judgments, settings=SETTINGS)})
     assert_same_results(found["one"], evaluate(rows, CHOICES, CUTOFFS))
 
 
@@ -482,8 +483,8 @@ def test_no_item_column_is_asked_for_where_no_rule_needs_items(table):
     """Ranks that are given are used as they are, whatever the rule of ties; so nothing asks for items."""
     rows, by_item = table.drop("item_id").withColumn("rank", F.lit(1)), Convention(ties="item_asc")
     for item in (None, "item_id"):
-        assert "item" not in run_rows(rows, EvaluationPlan(columns=Columns(item=item)), judged=True).columns
-        ranks = EvaluationPlan(columns=Columns(item=item, rank="rank"), convention=by_item)
+        assert "item" not in run_rows(rows, EvaluationSettings(columns=Columns(item=item)), judged=True).columns
+        ranks = EvaluationSettings(columns=Columns(item=item, rank="rank"), convention=by_item)
         assert "item" not in run_rows(rows, ranks, judged=True).columns
         scores = replace(ranks, columns=Columns(item=item))
         with pytest.raises(InvalidParameterError if item is None else MissingColumnError, match=r"\(item=\)"):
@@ -520,7 +521,7 @@ def test_every_type_of_score_and_relevance(spark):
         ids, score = ("string", "bigint")[n % 2], "double" if kind == "boolean" else kind
         select = f"cast(query_id as {ids}) query_id, cast(item_id as {ids}) item_id, cast(score as {score}) score"
         cases[kind] = Case(
-            data=table.selectExpr(*select.split(", "), f"cast(relevance as {kind}) relevance"), plan=PLAN
+            data=table.selectExpr(*select.split(", "), f"cast(relevance as {kind}) relevance"), settings=SETTINGS
         )
     for got in collect_cases(cases).values():
         assert_same_results(got, evaluate(plain, CHOICES, CUTOFFS))
@@ -532,6 +533,6 @@ def test_fractions_of_decimals_count_in_full(spark):
     table = spark.createDataFrame(
         cells, "query_id string, item_id string, score decimal(6,3), relevance decimal(3,1)"
     )
-    plan = EvaluationPlan(cutoffs=(1,), columns=Columns())
-    found = collect_cases({"one": Case(data=table, plan=plan)})["one"]["q", 1]
+    settings = EvaluationSettings(cutoffs=(1,), columns=Columns())
+    found = collect_cases({"one": Case(data=table, settings=settings)})["one"]["q", 1]
     assert (found.dcg, found.idcg) == pytest.approx((2**0.5 - 1, 2**1.5 - 1), abs=1e-15)

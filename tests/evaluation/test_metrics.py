@@ -66,7 +66,7 @@ def values_of(evaluation) -> dict[tuple[str, str, int | None], str]:
     """Every value of every query to the last bit."""
     found = {}
     for row in evaluation.per_query.collect():
-        for metric in evaluation.plan.metrics:
+        for metric in evaluation.settings.metrics:
             value = row[metric.metric.column]
             if metric.k == row["k"] and value is not None:
                 found[str(metric), row["query_id"], row["k"]] = value.hex()
@@ -110,7 +110,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
     assert len({str(sorted(one.items(), key=str)) for one in means.values()}) == 1
     for name in metrics[1:]:
         wanted = defined(name, rows)
-        k = found["Spark"].plan.metrics[metrics.index(name)].k
+        k = found["Spark"].settings.metrics[metrics.index(name)].k
         got = {query: float.fromhex(value) for (one, query, _), value in values["Spark"].items() if one == name}
         assert got == pytest.approx(wanted, abs=1e-13), name
         mean = means["Spark"][str(parse_metric(name)[0]), k]
@@ -124,9 +124,9 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
     relevant item second, AP 1/2; p has nothing relevant and is left out; r is not judged, and dropped.
     """
     gains, ties = ("ndcg", "dcg", "idcg"), ("ndcg_best", "ndcg_worst", "tied_share")
-    plan = {"metrics": ["ndcg@2", "dcg@3", "ap@5"], "tie_bounds": True, "convention": "default;no_relevant=skip"}
+    settings = {"metrics": ["ndcg@2", "dcg@3", "ap@5"], "tie_bounds": True, "convention": "default;no_relevant=skip"}
     rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.8, 1.0), ("p", 1, 0.9, 0.0), ("r", 1, 0.5, None)]
-    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), **plan)
+    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), **settings)
     per_query = {(row["query_id"], row["k"]): row.asDict() for row in found.per_query.collect()}
     assert len(per_query) == 9
     for (query, k), row in per_query.items():
@@ -141,7 +141,7 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
     assert (means["ap", 5]["value"], means["ap", 5]["n_queries"]) == (0.5, 1)
     counts = [(row["n_no_relevant"], row["n_unjudged"], row["n_rows"], row["n_left_out"]) for row in means.values()]
     assert set(counts) == {(1, 1, 3, 1)}
-    again = ndcg_spark.summarize(found.per_query, found.plan).collect()
+    again = ndcg_spark.summarize(found.per_query, found.settings).collect()
     assert {(row["metric"], row["k"]): row for row in again} == means
 
 
@@ -246,9 +246,9 @@ def test_the_summary_has_the_metrics_that_were_asked_for_and_dcg_beside_ndcg(spa
 
 def test_names_without_a_cutoff_take_those_of_k(spark, tied_rows):
     table = spark.createDataFrame(tied_rows, SCHEMA)
-    plan = ndcg_spark.evaluate(table, metrics=["ap", "p@3", "ap_r"], k=[1, 5], null_score="unretrieved").plan
-    assert [str(one) for one in plan.metrics] == ["ap@1", "ap@5", "p@3", "ap_r"]
-    assert plan.cutoffs == (1, 3, 5, None)
+    settings = ndcg_spark.evaluate(table, metrics=["ap", "p@3", "ap_r"], k=[1, 5], null_score="unretrieved").settings
+    assert [str(one) for one in settings.metrics] == ["ap@1", "ap@5", "p@3", "ap_r"]
+    assert settings.cutoffs == (1, 3, 5, None)
 
 
 @pytest.mark.parametrize(
@@ -317,6 +317,6 @@ def test_a_query_without_judgments_has_the_whole_residual(spark, strategy):
 
 
 def test_rankings_of_a_plan_without_the_metrics_are_refused():
-    plan = ndcg_spark.evaluation_plan(metrics="r@5")
+    settings = ndcg_spark.evaluation_settings(metrics="r@5")
     with pytest.raises(MissingColumnError, match="rankings lack column n_at_least"):
-        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], plan)
+        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)

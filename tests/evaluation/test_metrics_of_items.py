@@ -113,11 +113,11 @@ def world():
 
 def evaluation_bits(evaluation) -> tuple[dict, dict]:
     """Every value of every query, and every row of the summary, to the last bit."""
-    plan = evaluation.plan
+    settings = evaluation.settings
     per_query = {
         (str(one.metric), row["query_id"], row["k"]): row[one.metric.column]
         for row in evaluation.per_query.collect()
-        for one in plan.reported
+        for one in settings.reported
         if isinstance(one.metric, Metric) and one.k == row["k"] and row["status"] != "unjudged"
     }
     summary = {
@@ -159,7 +159,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
     for name, its in values.items():
         assert its == values["Spark"], name
     per_query, summary = values["Spark"]
-    asked = found["Spark"].plan.reported
+    asked = found["Spark"].settings.reported
     assert {str(one) for one in asked} - set(METRICS) == {
         "dcg@3", "idcg@3", "pairs_left_out@3", "pairs_left_out(by=categories)@20", "outside_catalogue@3",
         "outside_catalogue@20",
@@ -219,9 +219,9 @@ def test_refusals_of_lists_and_tables_that_do_not_fit(spark, world):
         table, metrics=["coverage@3"], convention=CONVENTION, null_score="unretrieved", items=items
     )
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        ndcg_spark.summarize_rankings(found.rankings, found.plan)
+        ndcg_spark.summarize_rankings(found.rankings, found.settings)
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        ndcg_spark.rank_queries(table, found.plan)
+        ndcg_spark.rank_queries(table, found.settings)
     met = spark.sql("SELECT 7L AS query_id, 1L AS item_id")
     with pytest.raises(InputRefusedError, match="users are string in the rankings and bigint in the"):
         _ = ndcg_spark.evaluate(
@@ -242,7 +242,7 @@ def test_metrics_of_items_change_nothing_of_the_others(spark, world):
     assert plain.rankings.columns == [
         name for name in beside.rankings.columns if name not in ("items", "features")
     ]  # fmt: skip
-    assert beside.plan.digest == plain.plan.digest
+    assert beside.settings.digest == plain.settings.digest
 
 
 def test_weights_and_nights_of_a_metric_that_some_queries_lack(spark):
@@ -440,9 +440,9 @@ def test_no_interactions_at_all_are_refused(spark):
 
 
 def test_rankings_of_a_plan_without_items_are_refused():
-    plan = ndcg_spark.evaluation_plan(metrics="coverage@5", convention=CONVENTION)
+    settings = ndcg_spark.evaluation_settings(metrics="coverage@5", convention=CONVENTION)
     with pytest.raises(MissingColumnError, match="rankings lack column items"):
-        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], plan)
+        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)
 
 
 def test_several_rankers_are_told_apart(spark):

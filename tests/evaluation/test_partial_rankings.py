@@ -28,7 +28,7 @@ from support.spark_rankings import ranks_of
 
 from ndcg_spark.core.hashing import key_hashes
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, make_row_sender
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
@@ -69,17 +69,17 @@ def rows_of(seed: int) -> list[Row]:
     return sorted(rows, key=lambda row: row.query) if seed % 2 else rows  # clustered, or shuffled
 
 
-def plan_of(choices: Choices, cutoffs: tuple[int | None, ...] = (3,), **changes: object) -> EvaluationPlan:
+def settings_of(choices: Choices, cutoffs: tuple[int | None, ...] = (3,), **changes: object) -> EvaluationSettings:
     columns = Columns(order="position") if choices.ties == "input_order" else Columns()
     chosen = {"columns": columns, "cutoffs": cutoffs, "null_score": "unretrieved"} | changes
-    return EvaluationPlan(convention=convention_of(choices), **chosen)
+    return EvaluationSettings(convention=convention_of(choices), **chosen)
 
 
 @dataclass(frozen=True)
 class Tables:
     """One evaluation as workers see it."""
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     rows: pa.RecordBatch
     judgments: pa.RecordBatch | None = None
 
@@ -92,19 +92,19 @@ class Tables:
         return exchanged(task, [[self.rows]] if parts is None else parts, judged, seed)
 
     def task(self, **limits: int) -> RankingTask:
-        return ranking_task(self.rows, self.plan, self.judgments, **limits)
+        return ranking_task(self.rows, self.settings, self.judgments, **limits)
 
 
-def tables_of(form: str, rows: Sequence[Row], choices: Choices, plan: EvaluationPlan) -> Tables:
+def tables_of(form: str, rows: Sequence[Row], choices: Choices, settings: EvaluationSettings) -> Tables:
     """A long table, or a run and judgments; with scores, or with the ranks that the choices give."""
     ranks = None
     if "ranks" in form:
-        plan = replace(plan, columns=replace(plan.columns, rank="rank"))
+        settings = replace(settings, columns=replace(settings.columns, rank="rank"))
         ranks = ranks_of(rows, choices)
-    canonical = canonical_rows(rows, plan, ranks)
+    canonical = canonical_rows(rows, settings, ranks)
     if "judgments" in form:
-        return Tables(plan, run_of(canonical), judgments_of(canonical))
-    return Tables(plan, canonical)
+        return Tables(settings, run_of(canonical), judgments_of(canonical))
+    return Tables(settings, canonical)
 
 
 FORMS = ("long", "run and judgments", "ranks", "ranks and judgments")
@@ -116,8 +116,8 @@ def form_of(seed: int, choices: Choices) -> str:
     return FORMS[seed // 2 % (4 if ordered else 2)]
 
 
-def scored(rankings: list[pa.RecordBatch], plan: EvaluationPlan):
-    return scores(rankings, task_of(plan.convention, plan.cutoffs))
+def scored(rankings: list[pa.RecordBatch], settings: EvaluationSettings):
+    return scores(rankings, task_of(settings.convention, settings.cutoffs))
 
 
 # --- Against the definition
@@ -128,11 +128,11 @@ def test_rows_that_lie_anywhere_score_what_the_oracle_says(seed: int) -> None:
     choices, rows, cutoffs = choices_of(seed), rows_of(seed), ((1, 3), (2, 5, 20), (1,), (3, None))[seed % 4]
     if choices.ideal == "k_ones" or choices.pad_to_k is not None:
         cutoffs = tuple(k for k in cutoffs if k is not None)  # their whole lists: see test_scoring.py
-    plan = plan_of(choices, cutoffs, check_duplicates=("top", "none")[seed % 3 // 2])
-    tables = tables_of(form_of(seed, choices), rows, choices, plan)
+    settings = settings_of(choices, cutoffs, check_duplicates=("top", "none")[seed % 3 // 2])
+    tables = tables_of(form_of(seed, choices), rows, choices, settings)
     limits = list(LIMITS.values())[seed % 3]
     found = tables.rankings(split(tables.rows, seed), seed=seed, n_partitions=N_PARTITIONS[seed % 3], **limits)
-    assert_same(scored(found, tables.plan), evaluate(rows, choices, cutoffs))
+    assert_same(scored(found, tables.settings), evaluate(rows, choices, cutoffs))
 
 
 def test_the_seeds_meet_every_value_of_every_choice_and_every_form() -> None:
@@ -169,13 +169,13 @@ def test_no_split_changes_a_bit(ties: str, form: str, limits: str) -> None:
     """Whole rankings are compared, counts among them, with those of all rows in one chunk."""
     for seed, (unjudged, ideal) in enumerate([("zero", "judged"), ("condensed", "judged"), ("zero", "retrieved")]):
         choices = Choices(ties=ties, unjudged=unjudged, ideal=ideal)
-        plan = plan_of(choices, (1, 4), check_duplicates="none")
+        settings = settings_of(choices, (1, 4), check_duplicates="none")
         rows = equal_rows(seed)
-        expected = bits_of(tables_of(form, rows, choices, plan).rankings())
+        expected = bits_of(tables_of(form, rows, choices, settings).rankings())
         assert len(expected) == 6
         for n_partitions in N_PARTITIONS:
             shuffled = random.Random(n_partitions).sample(rows, len(rows))
-            tables = tables_of(form, shuffled, choices, plan)
+            tables = tables_of(form, shuffled, choices, settings)
             parts = split(tables.rows, seed + n_partitions, most_rows=60)
             found = tables.rankings(parts, seed=seed, n_partitions=n_partitions, **LIMITS[limits])
             assert bits_of(found) == expected, (n_partitions, choices)
@@ -197,7 +197,7 @@ def one_hash(number: int) -> str:
 def test_hashes_that_queries_share_change_no_bit(form: str, n_hashes: int) -> None:
     """Keys are compared where hashes are equal: queries have the rankings that each has alone."""
     choices = Choices(ties="item_asc")
-    plan, rows = plan_of(choices), rows_of(2)
+    settings, rows = settings_of(choices), rows_of(2)
     number = {query: n for n, query in enumerate(sorted({row.query for row in rows}))}
     names = {query: f"{n % n_hashes}{one_hash(n)}" for query, n in number.items()}
     assert len(set(names.values())) == len(names)
@@ -206,8 +206,10 @@ def test_hashes_that_queries_share_change_no_bit(form: str, n_hashes: int) -> No
     rows = [replace(row, query=names[row.query]) for row in rows]
     expected = {}
     for query in names.values():
-        expected |= bits_of(tables_of(form, [row for row in rows if row.query == query], choices, plan).rankings())
-    tables = tables_of(form, rows, choices, plan)
+        expected |= bits_of(
+            tables_of(form, [row for row in rows if row.query == query], choices, settings).rankings()
+        )
+    tables = tables_of(form, rows, choices, settings)
     parts = split(tables.rows, 1)
     for limits in LIMITS.values():
         assert bits_of(tables.rankings(parts, n_partitions=3, **limits)) == expected
@@ -220,20 +222,20 @@ def test_rows_that_tie_in_all_else_rank_by_relevance_the_lowest_first(ties: str,
     """An unjudged item comes before all judged ones. By `item_desc`, item b is first: it gains 2^2 - 1."""
     alike = [Row(query="q", item="a", score=1, relevance=relevance) for relevance in (0.0, 1.0, None)]
     rows = [*alike, Row(query="q", item="b", score=1, relevance=2.0, position=1)]
-    plan = plan_of(Choices(ties=ties), (1,), check_duplicates="none")
+    settings = settings_of(Choices(ties=ties), (1,), check_duplicates="none")
     for order in permutations(rows):
-        tables = Tables(plan, canonical_rows(order, plan))
+        tables = Tables(settings, canonical_rows(order, settings))
         for parts in ([[tables.rows]], [[tables.rows.slice(0, 2)], [tables.rows.slice(2)]]):
-            assert scored(tables.rankings(parts, held_rows=1), plan)["q", 1]["dcg"] == dcg
+            assert scored(tables.rankings(parts, held_rows=1), settings)["q", 1]["dcg"] == dcg
 
 
 # --- What is sent
 
 
 def kinds_sent(rows: Sequence[Row], k: int | None, **limits: int) -> list[int]:
-    plan = plan_of(Choices(ties="item_asc"), (k,))
-    task = ranking_task(canonical_rows(rows, plan), plan, **limits)
-    return [row["kind"] for row in sent(make_row_sender(task), [[canonical_rows(rows, plan)]])]
+    settings = settings_of(Choices(ties="item_asc"), (k,))
+    task = ranking_task(canonical_rows(rows, settings), settings, **limits)
+    return [row["kind"] for row in sent(make_row_sender(task), [[canonical_rows(rows, settings)]])]
 
 
 def test_long_stretches_are_cut_and_short_ones_sent_as_they_are() -> None:
@@ -249,11 +251,11 @@ def test_long_stretches_are_cut_and_short_ones_sent_as_they_are() -> None:
 def test_what_a_worker_holds_is_bounded() -> None:
     """A message each time it holds enough: 50 rows in chunks of 5, passed on from 10 rows."""
     short = [Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(50)]
-    plan = plan_of(Choices(ties="item_asc"))
-    rows = canonical_rows(short, plan)
+    settings = settings_of(Choices(ties="item_asc"))
+    rows = canonical_rows(short, settings)
     batches = [rows.slice(at, 5) for at in range(0, 50, 5)]
     for limits in ({"held_rows": 10}, {"held_bytes": 1}):
-        task = ranking_task(rows, plan, chunk_rows=5, **limits)
+        task = ranking_task(rows, settings, chunk_rows=5, **limits)
         assert len(sent(make_row_sender(task), [batches])) == (5 if "held_rows" in limits else 10)
 
 
@@ -274,15 +276,15 @@ TINY = {"chunk_rows": 1, "held_rows": 1, "held_bytes": 1}
 @pytest.mark.parametrize("limits", [{}, TINY], ids=["together", "apart"])
 @pytest.mark.parametrize(("rows", "where"), [(TWICE_RANKED, "ranking"), (TWICE_BEST, "ideal list")])
 def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
-    plan = plan_of(Choices(ties="item_asc"))
-    tables = Tables(plan, canonical_rows(rows, plan))
+    settings = settings_of(Choices(ties="item_asc"))
+    tables = Tables(settings, canonical_rows(rows, settings))
     for seed in range(4):
         parts = split(tables.rows, seed, most_rows=3)
         with pytest.raises(
             InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Does"
         ):
             tables.rankings(parts, **limits)
-    unchecked = replace(plan, check_duplicates="none")
+    unchecked = replace(settings, check_duplicates="none")
     assert Tables(unchecked, tables.rows).rankings(**limits)
 
 
@@ -290,24 +292,24 @@ def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
 @pytest.mark.parametrize("rows", [TWICE_AT_THE_END, TWICE_BELOW], ids=["tied at the cutoff", "below k"])
 def test_items_that_are_not_certainly_in_a_list_are_ignored(rows, limits) -> None:
     """Which of several items of relevance 1 end the ideal list is arbitrary."""
-    plan = plan_of(Choices(ties="item_asc"))
-    tables = Tables(plan, canonical_rows(rows, plan))
+    settings = settings_of(Choices(ties="item_asc"))
+    tables = Tables(settings, canonical_rows(rows, settings))
     for seed in range(4):
         assert tables.rankings(split(tables.rows, seed, most_rows=3), **limits)
 
 
 def test_two_items_on_one_rank_are_refused_wherever_they_lie() -> None:
     """Also where the second is the one beyond the cutoff that is kept to see it."""
-    plan = plan_of(Choices(ties="item_asc"), (2,), columns=Columns(rank="rank"), check_duplicates="none")
+    settings = settings_of(Choices(ties="item_asc"), (2,), columns=Columns(rank="rank"), check_duplicates="none")
     rows = one_query(("a", None, 1), ("b", None, 1), ("c", None, 0))
     ranks = {("q", "a"): 1, ("q", "b"): 2, ("q", "c"): 2}
-    tables = Tables(plan, canonical_rows(rows, plan, ranks))
+    tables = Tables(settings, canonical_rows(rows, settings, ranks))
     for order in permutations(range(3)):
         parts = [[tables.rows.slice(at, 1)] for at in order]
         for limits in ({}, TINY):
             with pytest.raises(InputRefusedError, match="query_id=q has two items on one rank"):
-                scored(tables.rankings(parts, **limits), plan)
-    only_first = replace(plan, cutoffs=(1,))
+                scored(tables.rankings(parts, **limits), settings)
+    only_first = replace(settings, cutoffs=(1,))
     assert scored(Tables(only_first, tables.rows).rankings(), only_first)["q", 1]["dcg"] == 1.0
 
 
@@ -316,11 +318,11 @@ def test_two_items_on_one_rank_are_refused_wherever_they_lie() -> None:
 
 def carried(values: pa.Array, queries: str, parts_of: int = 1, **limits: int) -> dict[str, object]:
     """The segment of each query."""
-    plan = plan_of(Choices(ties="item_asc"), segment_sets=(("country",),))
+    settings = settings_of(Choices(ties="item_asc"), segment_sets=(("country",),))
     rows = [Row(query=query, item=f"{n}", score=-n, relevance=0) for n, query in enumerate(queries)]
-    batch = canonical_rows(rows, plan).append_column("segment_0", values)
+    batch = canonical_rows(rows, settings).append_column("segment_0", values)
     parts = [[batch.slice(at, parts_of)] for at in range(0, len(rows), parts_of)]
-    found = Tables(plan, batch).rankings(parts, **limits)
+    found = Tables(settings, batch).rankings(parts, **limits)
     return {row["query_id"]: row["country"] for one in found for row in one.to_pylist()}
 
 
@@ -357,10 +359,10 @@ def test_nan_is_one_value_of_a_segment() -> None:
 
 def of_both_tables(values: pa.Array, judged: pa.Array) -> object:
     """The segment of a query with two items; its first is judged."""
-    plan = plan_of(Choices(), segment_sets=(("country",),))
-    rows = canonical_rows(one_query(("a", 2, 1), ("b", 1, None)), plan)
+    settings = settings_of(Choices(), segment_sets=(("country",),))
+    rows = canonical_rows(one_query(("a", 2, 1), ("b", 1, None)), settings)
     run, judgments = run_of(rows), judgments_of(rows)
-    tables = Tables(plan, run.append_column("segment_0", values), judgments.append_column("segment_0", judged))
+    tables = Tables(settings, run.append_column("segment_0", values), judgments.append_column("segment_0", judged))
     (found,) = tables.rankings()
     return found.column("country")[0].as_py()
 
@@ -385,32 +387,32 @@ def test_nan_is_the_same_segment_in_run_and_judgments() -> None:
 
 def test_whole_numbers_that_no_double_holds_are_rounded() -> None:
     """As Spark casts them: 2^53 and 2^53 + 1 tie, and the item decides."""
-    plan = plan_of(Choices(ties="item_asc"), (1,))
-    rows = canonical_rows(one_query(("a", 0, 0), ("b", 0, 1)), plan)
+    settings = settings_of(Choices(ties="item_asc"), (1,))
+    rows = canonical_rows(one_query(("a", 0, 0), ("b", 0, 1)), settings)
     rows = rows.set_column(rows.schema.get_field_index("score"), "score", pa.array([2**53, 2**53 + 1]))
     for parts in ([[rows]], [[rows.slice(1)], [rows.slice(0, 1)]]):
-        assert scored(Tables(plan, rows).rankings(parts), plan)["q", 1]["dcg"] == 0.0
+        assert scored(Tables(settings, rows).rankings(parts), settings)["q", 1]["dcg"] == 0.0
 
 
 def test_items_beyond_2_to_the_53_are_told_apart() -> None:
     """By value: 2^53 + 1 comes after 2^53, although no double is between them."""
     for ties, dcg in {"item_asc": 0.0, "item_desc": 1.0}.items():
-        plan = plan_of(Choices(ties=ties), (1,))
-        rows = canonical_rows([Row(query="q", item=2**53, score=0, relevance=0)], plan)
-        other = canonical_rows([Row(query="q", item=2**53 + 1, score=0, relevance=1)], plan)
-        assert scored(Tables(plan, rows).rankings([[other], [rows]]), plan)["q", 1]["dcg"] == dcg
+        settings = settings_of(Choices(ties=ties), (1,))
+        rows = canonical_rows([Row(query="q", item=2**53, score=0, relevance=0)], settings)
+        other = canonical_rows([Row(query="q", item=2**53 + 1, score=0, relevance=1)], settings)
+        assert scored(Tables(settings, rows).rankings([[other], [rows]]), settings)["q", 1]["dcg"] == dcg
 
 
 def test_nothing_but_bad_rows_is_a_lost_query() -> None:
-    plan = replace(plan_of(Choices(ties="item_asc")), on_invalid="reject")
-    rows = canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), plan)
-    (lost,) = Tables(plan, rows).rankings()
+    settings = replace(settings_of(Choices(ties="item_asc")), on_invalid="reject")
+    rows = canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), settings)
+    (lost,) = Tables(settings, rows).rankings()
     assert (lost["query_id"].to_pylist(), lost["n_rows"].to_pylist(), lost["n_rejected"].to_pylist()) == (
         ["q"],
         [0],
         [2],
     )
-    assert Tables(plan, rows.slice(0, 0)).rankings() == []
+    assert Tables(settings, rows.slice(0, 0)).rankings() == []
 
 
 @pytest.mark.parametrize(
@@ -419,7 +421,7 @@ def test_nothing_but_bad_rows_is_a_lost_query() -> None:
 @pytest.mark.parametrize("k", [1, None])
 def test_rejected_rows_of_a_query_are_counted_in_any_parts(limits, k) -> None:
     """Twelve queries of up to 40 rows, of which three have bad rows only; expected counts by a loop."""
-    plan = replace(plan_of(Choices(ties="item_asc"), (k,)), on_invalid="reject")
+    settings = replace(settings_of(Choices(ties="item_asc"), (k,)), on_invalid="reject")
     for seed in range(4):
         random_ = random.Random(seed)
         bad = {f"q{n}": (0.0, 0.2, 0.9, 1.0)[n % 4] for n in range(12)}
@@ -430,7 +432,7 @@ def test_rejected_rows_of_a_query_are_counted_in_any_parts(limits, k) -> None:
             for (query, item), score in scores_of.items()
         ]
         random_.shuffle(rows)
-        tables = Tables(plan, canonical_rows(rows, plan))
+        tables = Tables(settings, canonical_rows(rows, settings))
         found = [
             row
             for batch in tables.rankings(split(tables.rows, seed, most_rows=9), **limits)
@@ -449,7 +451,7 @@ def test_rejected_rows_of_a_query_are_counted_in_any_parts(limits, k) -> None:
 
 def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> None:
     """Run b has no row of query p, which is missing there alone; query z is judged and in no run."""
-    plan = plan_of(Choices(), (2,), columns=Columns(run="run"))
+    settings = settings_of(Choices(), (2,), columns=Columns(run="run"))
     rows = {
         "run": ["a", "a", "b"],
         QUERY: ["p", "q", "q"],
@@ -457,7 +459,7 @@ def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> 
         "score": [1.0, 1.0, 2.0],
     }
     judged = {QUERY: ["p", "q", "z"], "item": ["x", "y", "x"], "relevance": [1.0, 1.0, 1.0]}
-    tables = Tables(plan, pa.RecordBatch.from_pydict(rows), pa.RecordBatch.from_pydict(judged))
+    tables = Tables(settings, pa.RecordBatch.from_pydict(rows), pa.RecordBatch.from_pydict(judged))
     for n_partitions in N_PARTITIONS:
         found = bits_of(tables.rankings(split(tables.rows, n_partitions, most_rows=1), n_partitions=n_partitions))
         n_items = {key: dict(row)["n_items"] for key, row in found.items()}
@@ -469,10 +471,10 @@ def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> 
 
 def test_a_query_without_run_and_relevance_is_none() -> None:
     """Query z is not in the run, and a null relevance is no judgment."""
-    plan = plan_of(Choices(unjudged_query="zero"))
+    settings = settings_of(Choices(unjudged_query="zero"))
     rows = pa.RecordBatch.from_pydict({QUERY: ["q"], "item": ["a"], "score": [1.0]})
     judged = {QUERY: ["q", "z"], "item": ["a", "c"], "relevance": [1.0, None]}
-    tables = Tables(plan, rows, pa.RecordBatch.from_pydict(judged))
+    tables = Tables(settings, rows, pa.RecordBatch.from_pydict(judged))
     assert [query for _, query in bits_of(tables.rankings())] == ["q"]
 
 
@@ -485,19 +487,19 @@ def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
     others = [replace(one, score=other.score) for one, other in zip(first[:n], second[:n], strict=True)]
     alone = {}
     for run, rows in {"bm25": first[:n], "dense": others}.items():
-        plan = plan_of(choices, (1, 3), columns=Columns(score=(run,)))
-        canonical = canonical_rows(rows, plan)
-        tables = Tables(plan, canonical)
+        settings = settings_of(choices, (1, 3), columns=Columns(score=(run,)))
+        canonical = canonical_rows(rows, settings)
+        tables = Tables(settings, canonical)
         if judged:
-            tables = Tables(plan, canonical.drop_columns(["relevance"]), judgments_of(canonical))
+            tables = Tables(settings, canonical.drop_columns(["relevance"]), judgments_of(canonical))
         alone |= {(run, query): row for (_, query), row in bits_of(tables.rankings()).items()}
-    plan = plan_of(choices, (1, 3), columns=Columns(score=("bm25", "dense")))
-    canonical = canonical_rows(first[:n], plan)
+    settings = settings_of(choices, (1, 3), columns=Columns(score=("bm25", "dense")))
+    canonical = canonical_rows(first[:n], settings)
     wide = canonical.rename_columns(["score_0" if name == "score" else name for name in canonical.schema.names])
-    wide = wide.append_column("score_1", canonical_rows(others, plan).column("score"))
-    tables = Tables(plan, wide)
+    wide = wide.append_column("score_1", canonical_rows(others, settings).column("score"))
+    tables = Tables(settings, wide)
     if judged:
-        tables = Tables(plan, wide.drop_columns(["relevance"]), judgments_of(canonical))
+        tables = Tables(settings, wide.drop_columns(["relevance"]), judgments_of(canonical))
     for limits in LIMITS.values():
         assert bits_of(tables.rankings(split(tables.rows, 3), n_partitions=3, **limits)) == alone
 
@@ -518,4 +520,4 @@ def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
 )
 def test_what_is_advised_on_an_item_that_comes_twice(kind: str, columns: Columns, advice: str) -> None:
     """Several rankers are asked about only where the table may hold some, and no option tells them apart."""
-    assert advice_on_repeats(kind, EvaluationPlan(columns=columns), ["site"]).startswith(advice)
+    assert advice_on_repeats(kind, EvaluationSettings(columns=columns), ["site"]).startswith(advice)

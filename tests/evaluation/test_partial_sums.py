@@ -18,7 +18,7 @@ from support.sums import summary_rows
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.moments import STATE_SIZE
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
     GROUP_KEYS,
@@ -75,7 +75,7 @@ def partials(
             SummingTask(
                 segment_sets=sets,
                 weighted=weighted,
-                metrics=EvaluationPlan().summed_metrics,
+                metrics=EvaluationSettings().summed_metrics,
                 convention=CONVENTION,
                 **limits,
             )
@@ -204,7 +204,7 @@ def test_nothing_in_nothing_out(rows):
 
 
 def test_a_summary_of_nothing():
-    rows = empty_summary(("", "b"), (5, None), EvaluationPlan().summed_metrics)
+    rows = empty_summary(("", "b"), (5, None), EvaluationSettings().summed_metrics)
     assert [(row["run"], row["metric"], row["k"]) for row in rows] == [
         (run, metric, k) for run in ("", "b") for metric in METRICS for k in (5, None)
     ]
@@ -248,7 +248,7 @@ def test_a_segment_column_may_have_any_name_that_is_not_reserved(name):
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_segment_column_named_as_a_count_is_refused_or_right(name):
     try:
-        EvaluationPlan(segment_sets=((name,),))
+        EvaluationSettings(segment_sets=((name,),))
     except InvalidParameterError:
         return
     assert counted_by_segment(name, [7, 8, 7]) == {"7": 2, "8": 1}

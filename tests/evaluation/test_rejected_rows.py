@@ -113,10 +113,10 @@ def test_rankings_and_metrics_of_queries_have_no_rejected_row(spark: SparkSessio
                 ("b", "q1"),
                 ("b", "q2"),
             }
-    counts = collected({"one": summarize(found.per_query, found.plan)})["one"]
+    counts = collected({"one": summarize(found.per_query, found.settings)})["one"]
     assert counts["a", "", ""] == (1, 1.0, None, None)
     unbroken = evaluate(spark.createDataFrame(ROWS[9:12], SCHEMA), **OPTIONS | {"on_invalid": "fail"})
-    counts = collected({"one": summarize(unbroken.per_query, unbroken.plan)})["one"]
+    counts = collected({"one": summarize(unbroken.per_query, unbroken.settings)})["one"]
     assert counts["b", "", ""] == (2, 0.5, 0, 0)
 
 

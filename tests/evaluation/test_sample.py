@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from support.main_job import done
 
-from ndcg_spark import EvaluationPlan, evaluate
+from ndcg_spark import EvaluationSettings, evaluate
 from ndcg_spark.errors import InvalidParameterError
 
 if TYPE_CHECKING:
@@ -62,4 +62,4 @@ def test_the_job_says_that_it_sampled(table: DataFrame, tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan")])
 def test_shares_outside_0_to_1_are_refused(share: float) -> None:
     with pytest.raises(InvalidParameterError, match="sample must be above 0"):
-        EvaluationPlan(sample=share)
+        EvaluationSettings(sample=share)

@@ -27,7 +27,7 @@ from ndcg_spark.core.bad_rows import count_rows, rejects_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal
 from ndcg_spark.evaluation.frames.canonical import run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 
 CHOICES = Choices()
@@ -94,8 +94,8 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
     table = spark.createDataFrame(rows, KEYS + "a string, b string, relevance string")
     judgments = table.select("query_id", "item_id", "relevance") if options.pop("judged", False) else None
     data = table if judgments is None else table.drop("relevance")
-    plan = EvaluationPlan(columns=Columns(score=("a", "b")), cutoffs=(1,), on_invalid="reject", **options)
-    ranked = rank_queries(data, plan, judgments=judgments, parse_text=True, parse_judgment_text=True)
+    settings = EvaluationSettings(columns=Columns(score=("a", "b")), cutoffs=(1,), on_invalid="reject", **options)
+    ranked = rank_queries(data, settings, judgments=judgments, parse_text=True, parse_judgment_text=True)
     expected = {
         (run, query): [1.0] if query == "p" or text != "high" else [0.0]
         for run, text in zip("ab", bad, strict=True)
@@ -103,8 +103,8 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
     }
     assert {(row["run"], row["query_id"]): row["ranked"] for row in ranked.collect()} == expected
 
-    rows = run_rows(data, plan, judged=judgments is None, parse_text=True, original=True)
-    checked = checked_rows(rows, RowRules(plan))
+    rows = run_rows(data, settings, judged=judgments is None, parse_text=True, original=True)
+    checked = checked_rows(rows, RowRules(settings))
     counted, run = count_rows(checked), "ab"[bad.index("high")]
     assert (counted.read, counted.rejected) == (6, {"score_not_a_number": 1})
     assert counted.examples["score_not_a_number"].startswith(f"run={run}, query_id=q")
@@ -124,21 +124,25 @@ def test_rankers_named_by_a_column_or_by_several_score_columns(spark):
     judgments = wide_table.where("relevance is not null").select("query_id", "item_id", "relevance")
     by_column, by_score = Columns(run="model"), Columns(score=("a", "b"))
     cases = {
-        "run column": Case(data=table, plan=plan_of(by_column, null_score="unretrieved")),
+        "run column": Case(data=table, settings=settings_of(by_column, null_score="unretrieved")),
         "run column, judgments": Case(
-            data=table.where("score is not null").drop("relevance"), judgments=judgments, plan=plan_of(by_column)
+            data=table.where("score is not null").drop("relevance"),
+            judgments=judgments,
+            settings=settings_of(by_column),
         ),
-        "score columns": Case(data=wide_table, plan=plan_of(by_score, null_score="unretrieved")),
+        "score columns": Case(data=wide_table, settings=settings_of(by_score, null_score="unretrieved")),
         "score columns, judgments": Case(
-            data=wide_table.drop("relevance"), judgments=judgments, plan=plan_of(by_score, null_score="unretrieved")
+            data=wide_table.drop("relevance"),
+            judgments=judgments,
+            settings=settings_of(by_score, null_score="unretrieved"),
         ),
     }
     for got in collect_cases(cases).values():
         assert_same_results(got, expected)
 
 
-def plan_of(columns: Columns, **changes) -> EvaluationPlan:
-    return EvaluationPlan(columns=columns, cutoffs=CUTOFFS, **changes)
+def settings_of(columns: Columns, **changes) -> EvaluationSettings:
+    return EvaluationSettings(columns=columns, cutoffs=CUTOFFS, **changes)
 
 
 def test_a_query_that_one_ranker_misses_counts_against_it_alone(spark):
@@ -148,7 +152,9 @@ def test_a_query_that_one_ranker_misses_counts_against_it_alone(spark):
         "run_id string, query_id string, item_id string, score double",
     )
     judgments = spark.createDataFrame([("q", "x", 1)], "query_id string, item_id string, relevance int")
-    case = Case(data=run, judgments=judgments, plan=EvaluationPlan(columns=Columns(run="run_id"), cutoffs=(1,)))
+    case = Case(
+        data=run, judgments=judgments, settings=EvaluationSettings(columns=Columns(run="run_id"), cutoffs=(1,))
+    )
     found = collect_cases({"two": case})["two"]
     rows = [Row(query=("a", "q"), item="x", score=1.0, relevance=1.0), Row(query=("b", "q"), item="x", relevance=1.0)]
     assert_same_results(found, evaluate([*rows, Row(query=("b", "other"), item="x", score=1.0)], CHOICES, [1]))
@@ -196,8 +202,8 @@ def test_keys_of_several_columns_with_awkward_names(spark, with_judgments):
     columns = Columns(
         query=("session id", "reqûete"), item="item id", score=("a-score",), relevance="rel (0-4)", run=None
     )
-    case = Case(data=table, plan=plan_of(columns, strategy="engine"))
-    windows = Case(data=table, plan=plan_of(columns, strategy="window"))
+    case = Case(data=table, settings=settings_of(columns, strategy="engine"))
+    windows = Case(data=table, settings=settings_of(columns, strategy="window"))
     if with_judgments:
         judged = table.where("`rel (0-4)` is not null").drop("a-score")
         case = replace(case, data=table.drop("rel (0-4)"), judgments=judged)

@@ -25,7 +25,7 @@ from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.sources.formats import read_table
 
 COLUMNS = Columns(item="doc_id", run="run", order="pos")
@@ -38,9 +38,9 @@ def _one_shuffle_partition(spark):
         yield
 
 
-def plan_of(convention, **changes) -> EvaluationPlan:
+def settings_of(convention, **changes) -> EvaluationSettings:
     settings = {"columns": COLUMNS, "cutoffs": CUTOFFS, "convention": convention} | changes
-    return EvaluationPlan(**settings)
+    return EvaluationSettings(**settings)
 
 
 def tables_of(spark, folder: Path, *names: str):
@@ -92,11 +92,11 @@ def test_pytrec_eval_from_a_run_with_judgments_and_from_a_long_table(spark, shar
     """As long tables all data sets are one; judgments are for every run beside them."""
     preset = PRESETS["trec_eval_9"]
     long, _, _ = tables_of(spark, shared_data, *DATA_SETS)
-    cases = {"long": Case(data=long, plan=plan_of(preset, null_score="unretrieved"))}
+    cases = {"long": Case(data=long, settings=settings_of(preset, null_score="unretrieved"))}
     for name in DATA_SETS:
         _, run, judgments = tables_of(spark, shared_data, name)
-        cases[name] = Case(data=run, judgments=judgments, plan=plan_of(preset))
-    windows = replace(cases["lightgbm_lambdarank"], plan=plan_of(preset, strategy="window"))
+        cases[name] = Case(data=run, judgments=judgments, settings=settings_of(preset))
+    windows = replace(cases["lightgbm_lambdarank"], settings=settings_of(preset, strategy="window"))
     for form, got in collect_cases({**cases, "lightgbm_lambdarank, windows": windows}).items():
         expected = expected_of(shared_data, "pytrec_eval", DATA_SETS if form == "long" else [form.split(",")[0]])
         assert expected
@@ -107,9 +107,9 @@ def test_other_tools(spark, shared_data):
     """scikit-learn and ranx order tied items as they like: compared where no tie reaches the cutoff."""
     cases = {}
     for tool in RUN_TOOLS:
-        plan = plan_of(convention_of(CHOICES_OF_TOOL[tool]), null_score="unretrieved")
+        settings = settings_of(convention_of(CHOICES_OF_TOOL[tool]), null_score="unretrieved")
         names = [name for name in DATA_SETS if expected_of(shared_data, tool, [name])]
-        cases[tool] = Case(data=tables_of(spark, shared_data, *names)[0], plan=plan)
+        cases[tool] = Case(data=tables_of(spark, shared_data, *names)[0], settings=settings)
     untied = {
         ((named(name, run), named(name, query)), k)
         for name in DATA_SETS
@@ -140,15 +140,15 @@ def test_the_text_files_of_trec_eval(spark, shared_data, judgments, name):
     folder = shared_data / "trec_eval"
     run = read_table(spark, str(folder / "results.test"), "trec-run")
     judged = read_table(spark, str(folder / judgments), "trec-qrels")
-    plan = EvaluationPlan(cutoffs=CUTOFFS, convention=PRESETS["trec_eval_9"])
+    settings = EvaluationSettings(cutoffs=CUTOFFS, convention=PRESETS["trec_eval_9"])
     rankings = rank_queries(
         run.frame,
-        plan,
+        settings,
         judgments=judged.frame,
         parse_text=run.parse_text,
         parse_judgment_text=judged.parse_text,
     )
-    found = score_queries(rankings, plan).where("ndcg is not null").collect()
+    found = score_queries(rankings, settings).where("ndcg is not null").collect()
     got = {(row["query_id"], row["k"]): row["ndcg"] for row in found}
     shared = load(shared_data, name)
     expected = {
@@ -163,12 +163,14 @@ def test_the_text_files_of_trec_eval(spark, shared_data, judgments, name):
 def test_the_output_that_trec_eval_keeps_with_its_own_run(spark, shared_data):
     """Means in `test/out.test.a` of trec_eval, with four decimals."""
     _, run, judgments = tables_of(spark, shared_data, "trec_eval")
-    plan = EvaluationPlan(
+    settings = EvaluationSettings(
         columns=Columns(item="doc_id"), cutoffs=(5, 10, 20, 100, None), convention=PRESETS["trec_eval_9"]
     )
     its_run = run.where(run["run"] == named("trec_eval", "results.test"))
-    rankings = rank_queries(its_run, plan, judgments=judgments)
-    got = {row["k"]: row["value"] for row in summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()}
+    rankings = rank_queries(its_run, settings, judgments=judgments)
+    got = {
+        row["k"]: row["value"] for row in summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
+    }
     expected = {None: 0.4021, 5: 0.2768, 10: 0.3016, 20: 0.3525, 100: 0.3916}
     assert got == pytest.approx(expected, abs=5e-5)
 
@@ -203,8 +205,8 @@ def summaries(long, conventions: Sequence[Convention]) -> dict[tuple[int, str, i
 
     frames = []
     for number, convention in enumerate(conventions):
-        plan = plan_of(convention, null_score="unretrieved")
-        summary = summarize_rankings(rank_queries(long, plan), plan).where("metric = 'ndcg'")
+        settings = settings_of(convention, null_score="unretrieved")
+        summary = summarize_rankings(rank_queries(long, settings), settings).where("metric = 'ndcg'")
         frames.append(summary.select(F.lit(number).alias("convention"), "run", "k", "n_queries", "value"))
     rows = reduce(lambda left, right: left.unionByName(right), frames).collect()
     return {(row["convention"], row["run"], row["k"]): (row["n_queries"], row["value"]) for row in rows}
@@ -218,8 +220,10 @@ def test_the_counts_of_a_long_table_of_real_rankings(spark, shared_data):
         for row in load(shared_data, "trec_eval").rows["results.trunc"]
     ]
     choices = CHOICES_OF_TOOL["pytrec_eval"]
-    plan = plan_of(convention_of(choices), columns=Columns(item="doc_id"), null_score="unretrieved", cutoffs=(10,))
-    found = collect_cases({"one": Case(data=long.where("run like '%:results.trunc'"), plan=plan)})["one"]
+    settings = settings_of(
+        convention_of(choices), columns=Columns(item="doc_id"), null_score="unretrieved", cutoffs=(10,)
+    )
+    found = collect_cases({"one": Case(data=long.where("run like '%:results.trunc'"), settings=settings)})["one"]
     expected = evaluate(rows, choices, [10])
     assert {status.status for status in expected.values()} >= {"evaluated", "missing"}
     assert {key: (r.status, r.n_items, r.n_judged, r.n_relevant) for key, r in found.items()} == {

@@ -26,7 +26,7 @@ from support.spark_rankings import (
 from ndcg_spark.conventions import Convention
 from ndcg_spark.evaluation.frames.inspection import rank_rows
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 
 CUTOFFS = (1, 3, 10, None)
 NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
@@ -103,7 +103,7 @@ def test_the_worked_examples(spark):
     cases = {
         gain: Case(
             data=table,
-            plan=EvaluationPlan(cutoffs=(5, 6), null_score="unretrieved", convention=Convention(gain=gain)),
+            settings=EvaluationSettings(cutoffs=(5, 6), null_score="unretrieved", convention=Convention(gain=gain)),
         )
         for gain in ("linear", "exponential")
     }
@@ -146,10 +146,10 @@ def test_the_ideal_list_of_as_many_is_no_longer_than_the_condensed_list(spark, t
         assert hand[1] == pytest.approx((1.0, both, 1 / both), abs=1e-12), way
         assert hand[2] == (0.0, 0.0, 0.0), way
         assert differences(got, expected) == "", way
-    plan = replace(ways["long engine"].plan, cutoffs=(3,))
-    means = choose_ranking(f"{tmp_path}/rows", plan).summary().where("metric = 'ndcg'").collect()
+    settings = replace(ways["long engine"].settings, cutoffs=(3,))
+    means = choose_ranking(f"{tmp_path}/rows", settings).summary().where("metric = 'ndcg'").collect()
     assert means[0]["value"] == mean(expected, 3)
-    shown = rank_rows(scored_table(spark, one), replace(plan, convention=convention_of(condensed))).collect()
+    shown = rank_rows(scored_table(spark, one), replace(settings, convention=convention_of(condensed))).collect()
     assert sum(row["gain"] * (row["ideal_discount"] or 0.0) for row in shown) == 1.0
 
 
@@ -167,7 +167,7 @@ def test_callables_and_tables_of_discounts(spark):
     for name, (ours, theirs) in pairs.items():
         convention = Convention(gain=np.sqrt, discount=ours)
         cases[name] = Case(
-            data=table, plan=EvaluationPlan(cutoffs=(1, 3), null_score="unretrieved", convention=convention)
+            data=table, settings=EvaluationSettings(cutoffs=(1, 3), null_score="unretrieved", convention=convention)
         )
         expected[name] = Choices(gain=lambda relevance: relevance**0.5, discount=theirs, ties="item_asc")
     for name, got in collect_cases(cases).items():
@@ -178,8 +178,8 @@ def test_given_ranks_of_a_table_with_unretrieved_rows(spark):
     """Whole lists, where the test above has cutoffs alone."""
     rows, cutoffs = random_rows(40), (2, None)
     choices = Choices(ties="item_asc")
-    plan = EvaluationPlan(columns=RANKED, cutoffs=cutoffs, null_score="unretrieved")
-    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})
+    settings = EvaluationSettings(columns=RANKED, cutoffs=cutoffs, null_score="unretrieved")
+    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), settings=settings)})
     assert_same_results(found["rank"], evaluate(rows, choices, cutoffs))
 
 
@@ -187,13 +187,13 @@ def test_given_ranks_with_gaps_keep_their_discounts(spark):
     """Items on ranks 2 and 5 only: DCG = 1/log2(3) + 3/log2(6), as if other items had been cut from the log."""
     schema = "query_id string, item_id string, rank int, relevance double"
     table = spark.createDataFrame([("q", "a", 2, 1.0), ("q", "b", 5, 3.0)], schema)
-    plans = {
-        way: EvaluationPlan(
+    by_name = {
+        way: EvaluationSettings(
             columns=RANKED, cutoffs=(1, 4, 5, None), convention=Convention(gain="linear"), strategy=way
         )
         for way in ("engine", "window")
     }
-    found = collect_cases({way: Case(data=table, plan=plan) for way, plan in plans.items()})
+    found = collect_cases({way: Case(data=table, settings=settings) for way, settings in by_name.items()})
     expected = {1: 0.0, 4: 0.6309297535714575, 5: 0.6309297535714575 + 3 * 0.38685280723454163}
     for got in found.values():
         values = {k: result.dcg for (_, k), result in got.items()}
@@ -206,31 +206,31 @@ def test_items_of_relevance_0_keep_negative_ones_from_the_first_ideal_ranks(spar
     rows = ranked((-1.0, 0.0, 2.0), query="q") + ranked((-1.0, -2.0, 1.0), query="no zero")
     rows += ranked((0.0, -1.0, 0.0, 0.0), query="zeros enough") + random_rows(44, negatives=True)
     choices = Choices(gain="linear", ties="item_asc")
-    plan = EvaluationPlan(
+    settings = EvaluationSettings(
         columns=RANKED,
         cutoffs=(1, 2, 3, 12),
         null_score="unretrieved",
         check_duplicates=check,
         convention=convention_of(choices),
     )
-    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})["rank"]
+    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), settings=settings)})["rank"]
     assert (found["q", 2].idcg, found["q", 3].idcg) == pytest.approx((2.0, 1.5), abs=1e-12)
     assert found["no zero", 3].idcg == pytest.approx(1 - 0.6309297535714575 - 2 * 0.5, abs=1e-12)
     assert found["zeros enough", 3].idcg == 0.0
-    assert_same_results(found, evaluate(rows, choices, plan.cutoffs))
+    assert_same_results(found, evaluate(rows, choices, settings.cutoffs))
 
 
 def test_condensed_given_ranks_close_up_whatever_the_tie_rule(spark):
     """Ranks are all different, so that no tie rule is asked and no order column needed; see above for one."""
     rows = random_rows(41, ties=False)
     choices = Choices(ties="input_order", unjudged="condensed")
-    plan = EvaluationPlan(
+    settings = EvaluationSettings(
         columns=RANKED,
         convention=convention_of(choices),
         cutoffs=(1, 3),
         null_score="unretrieved",
     )
-    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), plan=plan)})
+    found = collect_cases({"rank": Case(data=scored_table(spark, rows, choices), settings=settings)})
     assert_same_results(found["rank"], evaluate(rows, choices, [1, 3]))
 
 
@@ -242,7 +242,7 @@ def test_arrays_of_whole_numbers_decimals_and_booleans(spark):
     cases = {
         kind: Case(
             data=arrays.selectExpr("query_id", f"cast(ranked as array<{kind}>) as relevance"),
-            plan=EvaluationPlan(cutoffs=(1, 3, None)),
+            settings=EvaluationSettings(cutoffs=(1, 3, None)),
         )
         for kind in kinds
     }
@@ -256,17 +256,19 @@ def test_k_ones_does_not_depend_on_the_other_cutoffs(spark):
     rows = ranked((1.0,), query="q")
     convention = Convention(ideal="k_ones")
     table = scored_table(spark, rows)
-    plans = {str(cutoffs): EvaluationPlan(cutoffs=cutoffs, convention=convention) for cutoffs in [(3,), (3, None)]}
-    found = collect_cases({name: Case(data=table, plan=plan) for name, plan in plans.items()})
+    by_name = {
+        str(cutoffs): EvaluationSettings(cutoffs=cutoffs, convention=convention) for cutoffs in [(3,), (3, None)]
+    }
+    found = collect_cases({name: Case(data=table, settings=settings) for name, settings in by_name.items()})
     assert {name: got["q", 3].idcg for name, got in found.items()} == pytest.approx(
-        dict.fromkeys(plans, 1.0 + 0.6309297535714575 + 0.5), abs=1e-12
+        dict.fromkeys(by_name, 1.0 + 0.6309297535714575 + 0.5), abs=1e-12
     )
 
 
 def test_padding_of_short_lists_where_the_whole_list_is_asked_for_too(spark):
     """One item, padded to three: 1 - (1/log2(3) + 1/log2(4)) with relevance -1 and the linear gain."""
-    plan = EvaluationPlan(cutoffs=(3, None), convention=Convention(gain="linear", pad_to_k=-1.0))
-    found = collect_cases({"long": Case(data=scored_table(spark, ranked((1.0,), query="q")), plan=plan)})
+    settings = EvaluationSettings(cutoffs=(3, None), convention=Convention(gain="linear", pad_to_k=-1.0))
+    found = collect_cases({"long": Case(data=scored_table(spark, ranked((1.0,), query="q")), settings=settings)})
     values = {k: result.dcg for (_, k), result in found["long"].items()}
     assert values == pytest.approx({3: 1.0 - 0.6309297535714575 - 0.5, None: 1.0}, abs=1e-12)
 
@@ -275,8 +277,8 @@ def test_counts_of_arrays_do_not_depend_on_the_ideal(spark):
     """Judged items that were not retrieved count in n_judged and n_relevant, and make a query a missing one."""
     rows = [*ranked((1.0, None), unretrieved=(2.0,), query="q"), Row(query="m", item="x", relevance=1.0)]
     choices = Choices(ties="item_asc", ideal="retrieved")
-    plan = EvaluationPlan(columns=STRUCTS, cutoffs=(2,), convention=convention_of(choices))
-    found = collect_cases({"structs": Case(data=array_table(spark, rows, choices), plan=plan)})
+    settings = EvaluationSettings(columns=STRUCTS, cutoffs=(2,), convention=convention_of(choices))
+    found = collect_cases({"structs": Case(data=array_table(spark, rows, choices), settings=settings)})
     assert_same_results(found["structs"], evaluate(rows, choices, [2]))
 
 
@@ -294,8 +296,8 @@ def test_a_query_that_is_only_judged_in_arrays_of_structs(spark):
     """An empty ranked array, and a null element: an item that was retrieved and not judged."""
     rows = [*ranked((None, 1.0), unretrieved=(2.0,), query="q"), Row(query="missing", item="x", relevance=1.0)]
     choices = Choices(ties="item_asc")
-    plan = EvaluationPlan(columns=STRUCTS, cutoffs=(1, None))
-    found = collect_cases({"structs": Case(data=array_table(spark, rows, choices), plan=plan)})
+    settings = EvaluationSettings(columns=STRUCTS, cutoffs=(1, None))
+    found = collect_cases({"structs": Case(data=array_table(spark, rows, choices), settings=settings)})
     assert_same_results(found["structs"], evaluate(rows, choices, [1, None]))
 
 
@@ -303,8 +305,8 @@ def test_a_long_table_needs_no_item_where_no_rule_asks_for_it(spark):
     rows = random_rows(43)
     choices = Choices(ties="input_order")
     columns = replace(LONG, item=None)
-    plan = EvaluationPlan(
+    settings = EvaluationSettings(
         columns=columns, convention=convention_of(choices), cutoffs=(1, 10), null_score="unretrieved"
     )
-    found = collect_cases({"long": Case(data=scored_table(spark, rows).drop("item_id"), plan=plan)})
+    found = collect_cases({"long": Case(data=scored_table(spark, rows).drop("item_id"), settings=settings)})
     assert_same_results(found["long"], evaluate(rows, choices, [1, 10]))

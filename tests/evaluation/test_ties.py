@@ -26,7 +26,7 @@ from support.spark_rankings import (
     shuffled,
 )
 
-from ndcg_spark import PRESETS, EvaluationPlan, rank_queries, summarize_rankings
+from ndcg_spark import PRESETS, EvaluationSettings, rank_queries, summarize_rankings
 from ndcg_spark import evaluate as evaluate_on_spark
 
 if TYPE_CHECKING:
@@ -119,11 +119,11 @@ def expected_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
 
 def case_of(table: DataFrame, choices: Choices, cutoffs: Sequence[Cutoff], form: str) -> Case:
     """Of a long table, or of a run with judgments."""
-    plan = EvaluationPlan(convention=convention_of(choices), cutoffs=tuple(cutoffs), tie_bounds=True)
+    settings = EvaluationSettings(convention=convention_of(choices), cutoffs=tuple(cutoffs), tie_bounds=True)
     if form == "long":
-        return Case(data=table, plan=replace(plan, null_score="unretrieved"))
+        return Case(data=table, settings=replace(settings, null_score="unretrieved"))
     run = table.where("score is not null").drop("relevance")
-    return Case(data=run, judgments=table.where("relevance is not null").drop("score"), plan=plan)
+    return Case(data=run, judgments=table.where("relevance is not null").drop("score"), settings=settings)
 
 
 def together(frames: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
@@ -182,8 +182,10 @@ def test_expected_ties_are_those_of_scikit_learn(spark):
     )
     lists = {query: its for query, its in rows_by_query(rows).items() if len(its) > 1}  # it refuses single items
     kept = [row for its in lists.values() for row in its]
-    plan = EvaluationPlan(cutoffs=(1, 3, 10, None), convention=PRESETS["sklearn"])
-    found = Case(data=scored_table(spark, kept), plan=plan).per_query().select("query_id", "k", "ndcg").collect()
+    settings = EvaluationSettings(cutoffs=(1, 3, 10, None), convention=PRESETS["sklearn"])
+    found = (
+        Case(data=scored_table(spark, kept), settings=settings).per_query().select("query_id", "k", "ndcg").collect()
+    )
     assert len(found) == 4 * len(lists) >= 120
     for row in found:
         its = lists[row["query_id"]]
@@ -215,8 +217,8 @@ def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
     }
     frames = {}
     for name, case in cases.items():
-        plan = replace(case.plan, segment_sets=(("query_id",),))
-        frames[name] = summarize_rankings(rank_queries(case.data, plan, judgments=case.judgments), plan)
+        settings = replace(case.settings, segment_sets=(("query_id",),))
+        frames[name] = summarize_rankings(rank_queries(case.data, settings, judgments=case.judgments), settings)
     with session_settings(spark, spark__sql__shuffle__partitions=3):
         found = {name: mean_bits(its) for name, its in together(frames).items()}
     assert len(found["one"]) >= 2 * 6 * 12  # cutoffs, metrics, queries that count

@@ -10,7 +10,7 @@ from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCORED
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, bad_rows, make_row_checker, runs_of, valid_rows
 
@@ -29,8 +29,8 @@ def batch_of(columns: Columns, *rows: dict[str, object]) -> pa.RecordBatch:
     )
 
 
-def reasons(batch: pa.RecordBatch, plan: EvaluationPlan, *, judgments: bool = False) -> dict[str, list[bool]]:
-    return {reason: at.tolist() for reason, at in bad_rows(batch, RowRules(plan, judgments))}
+def reasons(batch: pa.RecordBatch, settings: EvaluationSettings, *, judgments: bool = False) -> dict[str, list[bool]]:
+    return {reason: at.tolist() for reason, at in bad_rows(batch, RowRules(settings, judgments))}
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
@@ -39,40 +39,40 @@ def test_a_bad_row_is_refused_or_left_out_with_its_reason(name: str) -> None:
     batch = batch_of(bad.columns, {}, {"item_id": "y"}, {"query_id": "q9", **bad.cells})
     run, query = bad.cells.get("run", "a"), bad.cells.get("query_id", "q9")
     with pytest.raises(InputRefusedError) as caught:
-        valid_rows(batch, RowRules(bad.plan))
+        valid_rows(batch, RowRules(bad.settings))
     assert str(caught.value) == f"bad row: {bad.reason} at run={run or 'null'}, query_id={query or 'null'}"
-    kept = valid_rows(batch, RowRules(replace(bad.plan, on_invalid="reject")))
+    kept = valid_rows(batch, RowRules(replace(bad.settings, on_invalid="reject")))
     assert kept.column("item").to_pylist() == ["x", "y"]
 
 
 def test_good_rows_are_handed_on_as_they_are() -> None:
     batch = batch_of(SCORED, {}, {"relevance": None}, {"relevance": -100.0}, {"relevance": 63.0}, {"w": 0.0})
-    plan = BAD_ROWS["NaN score"].plan
-    assert valid_rows(batch, RowRules(plan)) is batch
+    settings = BAD_ROWS["NaN score"].settings
+    assert valid_rows(batch, RowRules(settings)) is batch
     for columns, cells in ((SCORED, {"score": None}), (BY_RANK, {"rank": None})):
         unretrieved = batch_of(columns, cells)
-        kept = valid_rows(unretrieved, RowRules(replace(plan, columns=columns, null_score="unretrieved")))
+        kept = valid_rows(unretrieved, RowRules(replace(settings, columns=columns, null_score="unretrieved")))
         assert kept is unretrieved
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64()])
 def test_ranks_of_any_type_are_checked(kind: pa.DataType) -> None:
     """Also where nulls lie among them, whose bytes say nothing."""
-    plan = EvaluationPlan(columns=Columns(rank="rank"))
+    settings = EvaluationSettings(columns=Columns(rank="rank"))
     ranks = pa.array([1, None, 0, -1, 100], kind)
     batch = pa.RecordBatch.from_pydict({"query_0": ["q"] * 5, "rank": ranks})
-    assert reasons(batch, plan) == {
+    assert reasons(batch, settings) == {
         "null_rank": [False, True, False, False, False],
         "rank_below_1": [False, False, True, True, False],
     }
-    assert list(reasons(batch, replace(plan, null_score="unretrieved"))) == ["rank_below_1"]
+    assert list(reasons(batch, replace(settings, null_score="unretrieved"))) == ["rank_below_1"]
 
 
 @pytest.mark.parametrize("rank", [10_000_001, 10_000_001.0, 2**40, 1e15, 1e19, INF])
 def test_a_rank_may_be_too_large(rank: float) -> None:
-    plan = EvaluationPlan(columns=Columns(rank="rank"))
+    settings = EvaluationSettings(columns=Columns(rank="rank"))
     batch = pa.RecordBatch.from_pydict({"query_0": ["q", "q"], "rank": [type(rank)(10_000_000), rank]})
-    assert reasons(batch, plan) == {"rank_too_large": [False, True]}
+    assert reasons(batch, settings) == {"rank_too_large": [False, True]}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_rank_may_be_too_large(rank: float) -> None:
 )
 def test_a_relevance_is_bad_where_its_gain_is(convention: Convention, relevance, reason) -> None:
     batch = pa.RecordBatch.from_pydict({"query_0": ["q"], "relevance": pa.array([relevance], pa.float64())})
-    assert list(reasons(batch, EvaluationPlan(convention=convention))) == ([] if reason is None else [reason])
+    assert list(reasons(batch, EvaluationSettings(convention=convention))) == ([] if reason is None else [reason])
 
 
 def test_the_reason_that_spark_found_comes_first() -> None:
@@ -101,32 +101,32 @@ def test_the_reason_that_spark_found_comes_first() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"query_0": ["a", "b", "c"], "score": [1.0, None, None], "bad_row": [None, "score_not_a_number", None]}
     )
-    plan = EvaluationPlan()
+    settings = EvaluationSettings()
     with pytest.raises(InputRefusedError, match="bad row: score_not_a_number at query_id=b"):
-        valid_rows(batch, RowRules(plan))
-    kept = valid_rows(batch, RowRules(replace(plan, on_invalid="reject")))
+        valid_rows(batch, RowRules(settings))
+    kept = valid_rows(batch, RowRules(replace(settings, on_invalid="reject")))
     assert (kept.schema.names, kept.num_rows) == (["query_0", "score"], 1)
-    unretrieved = replace(plan, on_invalid="reject", null_score="unretrieved")
+    unretrieved = replace(settings, on_invalid="reject", null_score="unretrieved")
     assert valid_rows(batch, RowRules(unretrieved)).column("query_0").to_pylist() == ["a", "c"]
 
 
 def test_an_order_is_needed_of_rows_and_not_of_judgments() -> None:
-    plan = EvaluationPlan(columns=Columns(order="at"), convention=Convention(ties="input_order"))
+    settings = EvaluationSettings(columns=Columns(order="at"), convention=Convention(ties="input_order"))
     batch = pa.RecordBatch.from_pydict({"query_0": ["q"], "order": pa.array([None], pa.int32())})
-    assert list(reasons(batch, plan)) == ["null_order"]
-    assert reasons(batch, plan, judgments=True) == {}
+    assert list(reasons(batch, settings)) == ["null_order"]
+    assert reasons(batch, settings, judgments=True) == {}
 
 
 def test_a_query_that_is_not_a_number_is_none() -> None:
     batch = pa.RecordBatch.from_pydict({"query_0": [1.0, NAN], "score": [1.0, 1.0]})
-    assert reasons(batch, EvaluationPlan()) == {"null_query": [False, True]}
+    assert reasons(batch, EvaluationSettings()) == {"null_query": [False, True]}
 
 
 def test_a_list_is_bad_where_one_of_its_relevances_is() -> None:
     lists = pa.array([[1.0], None, [], [0.0, NAN], [None], [INF, NAN], [2000.0]], pa.list_(pa.float64()))
     batch = pa.RecordBatch.from_pydict({"query_0": list("abcdefg"), "ranked_list": lists})
     found = {
-        reason: [n for n, bad in enumerate(at) if bad] for reason, at in reasons(batch, EvaluationPlan()).items()
+        reason: [n for n, bad in enumerate(at) if bad] for reason, at in reasons(batch, EvaluationSettings()).items()
     }
     assert found == {
         "null_list": [1],
@@ -135,16 +135,16 @@ def test_a_list_is_bad_where_one_of_its_relevances_is() -> None:
         "gain_overflow": [5, 6],
     }
     sliced = batch.slice(3, 2)
-    assert reasons(sliced, EvaluationPlan()) == {"nan_relevance": [True, False]}
+    assert reasons(sliced, EvaluationSettings()) == {"nan_relevance": [True, False]}
 
 
 def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
     """Valid ones are only counted; a row with several scores comes once for each."""
-    plan = EvaluationPlan(columns=Columns(score=("bm25", "dense")))
+    settings = EvaluationSettings(columns=Columns(score=("bm25", "dense")))
     batch = pa.RecordBatch.from_pydict(
         {"query_0": ["a", None], "item": ["x", "y"], "score_0": [1.0, None], "score_1": [NAN, 2.0], "row": ["1", "2"]}
     )
-    found = [row for one in make_row_checker(RowRules(plan))(iter([batch])) for row in one.to_pylist()]
+    found = [row for one in make_row_checker(RowRules(settings))(iter([batch])) for row in one.to_pylist()]
     assert found == [
         {"reason": "null_query", "key": "run=bm25, query_id=null, item=y", "n": 1, "row": "2"},
         {"reason": None, "key": None, "n": 1, "row": None},
@@ -155,9 +155,9 @@ def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
 
 
 def test_a_batch_of_several_score_columns_is_split_once() -> None:
-    plan = EvaluationPlan(columns=Columns(score=("bm25", "dense")))
+    settings = EvaluationSettings(columns=Columns(score=("bm25", "dense")))
     batch = pa.RecordBatch.from_pydict({"query_0": ["q"], "score_0": [1.0], "score_1": [2.0]})
-    split = list(runs_of(batch, canonical_names(plan)))
+    split = list(runs_of(batch, canonical_names(settings)))
     expected = [{"run": "bm25", "score": 1.0, "query_0": "q"}, {"run": "dense", "score": 2.0, "query_0": "q"}]
     assert [row for one in split for row in one.to_pylist()] == expected
-    assert [list(runs_of(one, canonical_names(plan))) for one in split] == [[one] for one in split]
+    assert [list(runs_of(one, canonical_names(settings))) for one in split] == [[one] for one in split]

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.closeness import near
-from support.comparing import compared, plan_of, through
+from support.comparing import compared, settings_of, through
 from support.paired import key_hash, key_hashes
 
 from ndcg_spark.comparison.kernels.resampling import hash_words
 from ndcg_spark.errors import InputRefusedError, find_refusal
 from ndcg_spark.evaluation.settings import SummedMetric
-from ndcg_spark.history.settings import RollUpPlan
+from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.history.tasks.periods import FAMILY, PERIOD_SCHEMA, make_decider, make_roller
 
 DAYS = [
@@ -51,12 +51,12 @@ def random_days(n_days=4, n_queries=60, seed=3):
     ]
 
 
-def nights(days, plan, **more):
+def nights(days, settings, **more):
     """Stored rows of each night."""
     found = []
     for at, day in enumerate(days):
         night = MONDAY + timedelta(days=at)
-        for row in compared(day_rows(day, **more), plan):
+        for row in compared(day_rows(day, **more), settings):
             held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1), "held": [WEEK]}
             found.append({**row, **held, "convention": "default", "config_hash": "aa11"})
     return found
@@ -67,9 +67,9 @@ def test_companions_stay_untested_in_periods():
     pair = (SummedMetric("ndcg", "value"), SummedMetric("dcg", "value"))
     for independence in ("query_day", "query", "day"):
         options = {"replicates": 50, "flips": 99, "keep_replicates": True, "metrics": pair}
-        week = RollUpPlan(periods=("week",), independence=independence)
-        alone = rolled(nights(DAYS, plan_of(**options, companions=pair[1:])), week)
-        both = rolled(nights(DAYS, plan_of(**options)), week)
+        week = RollUpSettings(periods=("week",), independence=independence)
+        alone = rolled(nights(DAYS, settings_of(**options, companions=pair[1:])), week)
+        both = rolled(nights(DAYS, settings_of(**options)), week)
         (ndcg,) = [row for row in alone if row["metric"] == "ndcg"]
         (dcg,) = [row for row in alone if row["metric"] == "dcg"]
         assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
@@ -81,8 +81,8 @@ def test_companions_stay_untested_in_periods():
 
 def test_a_segment_that_one_run_lacks_on_every_night_stays_unclear():
     country = {"country": {"s1": "DE", "s2": "US", "s3": "DE", "s4": "US", "s5": "US"}}
-    plan = plan_of(segment_sets=(("country",),))
-    rows = nights(DAYS, plan, **country)
+    settings = settings_of(segment_sets=(("country",),))
+    rows = nights(DAYS, settings, **country)
     for row in rows:
         if row["segment"] == "DE":
             row["note"] = "one_side_empty"
@@ -94,19 +94,19 @@ def test_a_segment_that_one_run_lacks_on_every_night_stays_unclear():
     assert "one_side_empty" not in week["note"]
 
 
-def rolled(rows, plan=None, *, rows_per_batch=2):
+def rolled(rows, settings=None, *, rows_per_batch=2):
     """Periods of stored rows."""
-    plan = plan or RollUpPlan(periods=("week",))
+    settings = settings or RollUpSettings(periods=("week",))
     table = pa.Table.from_pylist(rows)
     replicates = pa.array([row["replicates"] for row in rows], pa.list_(pa.int64()))
     table = table.set_column(table.schema.get_field_index("replicates"), "replicates", replicates)
     table = table.sort_by(
         [(name, "ascending") for name in ("baseline", "run", "segment_by", "segment", "metric", "k", "night")]
     )
-    found = through(make_roller(plan), [table], rows_per_batch=rows_per_batch)
+    found = through(make_roller(settings), [table], rows_per_batch=rows_per_batch)
     family = [hash((row["period_start"], row["baseline"])) for row in found.to_pylist()]
     found = found.append_column(FAMILY, pa.array(family, pa.int64())).sort_by(FAMILY)
-    decided = through(make_decider(plan), [found])
+    decided = through(make_decider(settings), [found])
     assert decided.schema == PERIOD_SCHEMA
     return decided.to_pylist()
 
@@ -129,37 +129,37 @@ def all_at_once(days, *, cluster):
     [("query_day", 0.020627773765), ("query", 0.033949230333), ("day", 0.014166666667)],
 )
 def test_three_days(independence, std_error):
-    stored = nights(DAYS, plan_of(replicates=1000, flips=9999, keep_replicates=True))
-    plan = RollUpPlan(periods=("week",), independence=independence)
-    (row,) = rolled(stored, plan)
+    stored = nights(DAYS, settings_of(replicates=1000, flips=9999, keep_replicates=True))
+    settings = RollUpSettings(periods=("week",), independence=independence)
+    (row,) = rolled(stored, settings)
     assert (row["difference"], row["std_error"]) == (near(0.078333333333), near(std_error))
     assert (row["n_queries"], row["n_wins"], row["n_ties"], row["n_losses"]) == (12, 8, 1, 3)
     assert (row["independence"], row["n_days"], row["missing_days"]) == (independence, 3, [])
 
 
 def test_replicates_decide_where_they_are_stored():
-    stored = nights(DAYS, plan_of(replicates=1000, flips=99, keep_replicates=True))
+    stored = nights(DAYS, settings_of(replicates=1000, flips=99, keep_replicates=True))
     assert rolled(stored)[0]["independence"] == "query"
     stored[1]["replicates"] = None
     assert rolled(stored)[0]["independence"] == "query_day"
     with pytest.raises(InputRefusedError, match=r"no replicates for the night 2026-01-06.*keep_replicates"):
-        rolled(stored, RollUpPlan(independence="query"))
+        rolled(stored, RollUpSettings(independence="query"))
 
 
 def test_nights_with_different_numbers_of_replicates_are_refused():
     week, *others = (
-        nights(DAYS, plan_of(replicates=drawn, flips=flips, keep_replicates=True))
+        nights(DAYS, settings_of(replicates=drawn, flips=flips, keep_replicates=True))
         for drawn, flips in ((40, 99), (40, 9), (80, 99))
     )
     mixed = [[*week[:2], one[2]] for one in others]
-    for plan in (RollUpPlan(independence="query"), None):
+    for settings in (RollUpSettings(independence="query"), None):
         with pytest.raises(InputRefusedError) as refused:
-            rolled(mixed[0], plan)
+            rolled(mixed[0], settings)
         assert find_refusal(str(refused.value)).endswith(
             "has replicates of different number: 40 draws and 99 flips on 2026-01-05, 40 and 9 on 2026-01-07; "
             "compare these nights again with the same numbers, or choose [[independence=query_day]] or day."
         )
-    assert rolled(mixed[0], RollUpPlan(periods=("week",), independence="query_day"))[0]["n_days"] == 3
+    assert rolled(mixed[0], RollUpSettings(periods=("week",), independence="query_day"))[0]["n_days"] == 3
     with pytest.raises(InputRefusedError, match="n_replicates"):
         rolled(mixed[1])
 
@@ -167,7 +167,7 @@ def test_nights_with_different_numbers_of_replicates_are_refused():
 def test_a_query_keeps_its_weight_and_sign_from_day_to_day():
     """By loops over the definition: the sum of a query over its days is drawn, and flipped, as a whole."""
     n_replicates, n_flips = 40, 199
-    stored = nights(DAYS, plan_of(replicates=n_replicates, flips=n_flips, keep_replicates=True))
+    stored = nights(DAYS, settings_of(replicates=n_replicates, flips=n_flips, keep_replicates=True))
     (row,) = rolled(stored)
     table = np.repeat(np.arange(9), [24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1])
     names = sorted({name for day in DAYS for name in day})
@@ -199,14 +199,14 @@ def test_query_day_has_the_bits_of_one_comparison(weighted):
     days = random_days()
     weight = {f"q{n}": 0.5 + n % 3 for n in range(60)} if weighted else {}
     named = {"weight": "weight"} if weighted else {}
-    stored = nights(days, plan_of(segment_sets=(("country",),), **named), weight=weight)
-    found = rolled(stored, RollUpPlan(independence="query_day"))
+    stored = nights(days, settings_of(segment_sets=(("country",),), **named), weight=weight)
+    found = rolled(stored, RollUpSettings(independence="query_day"))
     rows = [
         {**row, "query": f"{at}/{row['query']}"}
         for at, day in enumerate(days)
         for row in day_rows(day, weight=weight)
     ]
-    expected = compared(rows, plan_of(segment_sets=(("country",),), **named))
+    expected = compared(rows, settings_of(segment_sets=(("country",),), **named))
     assert len(found) == len(expected) == 2
     for row, other in zip(sorted(found, key=lambda one: one["segment_by"]), expected, strict=True):
         one, same = of_both(row, other)
@@ -216,9 +216,9 @@ def test_query_day_has_the_bits_of_one_comparison(weighted):
 
 def test_query_has_the_bootstrap_and_the_signs_of_queries_as_clusters():
     days = random_days()
-    stored = nights(days, plan_of(replicates=500, flips=999, keep_replicates=True))
+    stored = nights(days, settings_of(replicates=500, flips=999, keep_replicates=True))
     (row,) = rolled(stored)
-    (other,) = compared(all_at_once(days, cluster="query"), plan_of(cluster="user", replicates=500, flips=999))
+    (other,) = compared(all_at_once(days, cluster="query"), settings_of(cluster="user", replicates=500, flips=999))
     names = ("n_queries", "value", "difference", "lift", "state", "boot_low", "boot_high", "p_sign_flip", "n_flips")
     assert [row[name] for name in names] == [other[name] for name in names]
     assert row["n_flips"] == 999
@@ -232,16 +232,16 @@ def test_query_has_the_bootstrap_and_the_signs_of_queries_as_clusters():
 
 def test_day_has_the_bits_of_days_as_clusters():
     days = random_days()
-    (row,) = rolled(nights(days, plan_of()), RollUpPlan(independence="day"))
-    (other,) = compared(all_at_once(days, cluster="night"), plan_of(cluster="user"))
+    (row,) = rolled(nights(days, settings_of()), RollUpSettings(independence="day"))
+    (other,) = compared(all_at_once(days, cluster="night"), settings_of(cluster="user"))
     one, same = of_both(row, other)
     assert one == same
     assert (row["n_clusters"], row["df"], row["note"], row["n_flips"]) == (4, 3, "few_clusters", 0)
 
 
 def test_order_and_batches_change_no_bit():
-    plan = plan_of(replicates=64, flips=99, keep_replicates=True, segment_sets=(("country",),))
-    stored = nights(random_days(), plan, country={f"q{n}": ("DE", "US", "FR")[n % 3] for n in range(60)})
+    settings = settings_of(replicates=64, flips=99, keep_replicates=True, segment_sets=(("country",),))
+    stored = nights(random_days(), settings, country={f"q{n}": ("DE", "US", "FR")[n % 3] for n in range(60)})
     expected = rolled(stored)
     assert rolled(stored[::-1], rows_per_batch=1) == rolled(stored, rows_per_batch=1000) == expected
 
@@ -251,8 +251,8 @@ def test_order_and_batches_change_no_bit():
 
 def test_clusters_that_may_come_back_have_no_error_of_added_states():
     users = {f"s{n}": f"u{n % 2}" for n in range(6)}
-    stored = nights(DAYS, plan_of(cluster="user", replicates=50, flips=99, keep_replicates=True), user=users)
-    (row,) = rolled(stored, RollUpPlan(independence="query_day"))
+    stored = nights(DAYS, settings_of(cluster="user", replicates=50, flips=99, keep_replicates=True), user=users)
+    (row,) = rolled(stored, RollUpSettings(independence="query_day"))
     assert (row["difference"], row["std_error"], row["ci_low"], row["p_holm"]) == (near(0.078333333333), *[None] * 3)
     assert (row["note"], row["verdict"], row["n_clusters"]) == ("clusters_not_added", "unclear", None)
     (row,) = rolled(stored)
@@ -262,18 +262,18 @@ def test_clusters_that_may_come_back_have_no_error_of_added_states():
 
 def test_equal_differences_have_no_spread():
     same = [{"q1": (0.25, 0.5), "q2": (0.5, 0.75)}, {"q1": (0.125, 0.375)}, {}]
-    for plan in (plan_of(), plan_of(replicates=50, flips=99, keep_replicates=True)):
-        (row,) = rolled(nights(same, plan))
+    for settings in (settings_of(), settings_of(replicates=50, flips=99, keep_replicates=True)):
+        (row,) = rolled(nights(same, settings))
         assert (row["std_error"], row["p_value"], row["ci_low"], row["ci_high"]) == (0.0, None, 0.25, 0.25)
         assert (row["note"], row["n_queries"], row["n_days"]) == ("no_spread,few_queries", 3, 2)
     other = [{"q1": (0.25, 0.5), "q2": (0.5, 0.75)}, {"q1": (0.125, 0.5)}]
-    (row,) = rolled(nights(other, plan_of()))
+    (row,) = rolled(nights(other, settings_of()))
     assert row["std_error"] > 0
 
 
 def test_one_query_on_several_nights_says_nothing_of_others():
     days = [{"q1": (0.25, 0.5)}, {"q1": (0.5, 0.625)}]
-    (row,) = rolled(nights(days, plan_of(replicates=50, flips=99, keep_replicates=True)))
+    (row,) = rolled(nights(days, settings_of(replicates=50, flips=99, keep_replicates=True)))
     assert (row["difference"], row["std_error"], row["ci_low"]) == (0.1875, None, None)
 
 
@@ -283,7 +283,7 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
     stored = []
     for at, day in enumerate(days):
         rows = [*day_rows(day), *({"query": q, "run": 2, "value": v[0] / 2} for q, v in day.items())]
-        for row in compared(rows, plan_of(**runs)):
+        for row in compared(rows, settings_of(**runs)):
             later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3), "held": [WEEK]}
             stored.append({**row, **later, "convention": "default", "config_hash": "aa11"})
     found = {(row["baseline"], row["run"]): row for row in rolled(stored)}
@@ -303,7 +303,7 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, named):
-    stored = nights(DAYS, plan_of())
+    stored = nights(DAYS, settings_of())
     stored[1] |= changes
     with pytest.raises(InputRefusedError, match=r"ndcg@10 of run 'b' against 'a', overall .*" + named):
         rolled(stored)

@@ -11,7 +11,7 @@ import scipy.stats
 from support.nights import METRIC_COLUMNS, metric_rows, night
 from support.refusals import refusal
 
-from ndcg_spark import FlagPlan, flag_changes
+from ndcg_spark import FlagSettings, flag_changes
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -24,9 +24,9 @@ def weekly(values, **changed):
     return [row | {"run_date": night(7 * at)} for at, row in enumerate(rows)]
 
 
-def flags(spark, rows, plan=None):
+def flags(spark, rows, settings=None):
     """Rows by night."""
-    found = flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS), plan).collect()
+    found = flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS), settings).collect()
     by_night = {row["night"]: row.asDict() for row in found}
     assert len(by_night) == len(found)
     return by_night
@@ -49,7 +49,7 @@ def test_a_drop_after_twelve_weeks(spark):
 )
 def test_the_limit_depends_on_the_nights_of_history(spark, n, limit):
     values = [0.5 + 0.001 * (at % 3 - 1) for at in range(n)]
-    row = flags(spark, weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), FlagPlan(start=night(7 * n)))[night(7 * n)]
+    row = flags(spark, weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), FlagSettings(start=night(7 * n)))[night(7 * n)]
     assert (row["limit"], row["n_nights"], row["status"]) == (limit, n, "high")  # the standard error is 0.0015
     below = flags(spark, weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[night(7 * n)]
     assert below["status"] == "usual"
@@ -129,8 +129,8 @@ def test_nights_without_a_value_are_no_history(spark):
 
 
 def test_which_nights_are_judged_and_looked_back_on(spark):
-    plan = FlagPlan(start=night(77), end=night(84), lookback=63)
-    found = flags(spark, weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), plan)
+    settings = FlagSettings(start=night(77), end=night(84), lookback=63)
+    found = flags(spark, weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), settings)
     assert sorted(found) == [night(77), night(84)]
     assert {row["n_nights"] for row in found.values()} == {9}
     assert found[night(84)]["median"] < 0.5
@@ -162,16 +162,16 @@ def test_partitions_do_not_matter(spark):
 )
 def test_options_out_of_range(options, named):
     with pytest.raises(InvalidParameterError, match=named):
-        FlagPlan(**options)
+        FlagSettings(**options)
 
 
 # ------------------------------------------------------------------------------------------- what is missing
 
 
-def missing(spark, rows, plan=None):
+def missing(spark, rows, settings=None):
     """Rules of what is missing, by night and segment."""
     columns = f"{METRIC_COLUMNS}, n_queries bigint"
-    listed = flag_changes(spark.createDataFrame(rows, columns), plan).where("status = 'missing'").collect()
+    listed = flag_changes(spark.createDataFrame(rows, columns), settings).where("status = 'missing'").collect()
     return {(row["night"], row["run"], row["segment"]): row["rule"] for row in listed}
 
 
@@ -191,7 +191,7 @@ def of_segment(n_queries, nights, **changed):
     ],
 )
 def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(spark, n_queries, nights, told):
-    found = missing(spark, of_segment(n_queries, nights), FlagPlan(start=night(9)))
+    found = missing(spark, of_segment(n_queries, nights), FlagSettings(start=night(9)))
     assert set(found) == ({(night(9), "", "US")} if told else set())
     if (n_queries, nights) == (7, 9):
         assert list(found.values()) == [

@@ -70,7 +70,7 @@ def test_a_run_has_means_convention_and_segments(mlflow, result):
     assert data.params["convention"] == "trec_eval"
     assert data.params["convention.ties"] == "item_desc"
     assert {name.partition(".")[2] for name in data.params} >= {"gain", "discount", "no_relevant", "pad_to_k"}
-    assert data.tags["ndcg_spark.config_hash"] == result.plan.digest
+    assert data.tags["ndcg_spark.config_hash"] == result.settings.digest
     table = mlflow.load_table("ndcg_spark/segments.json", run_ids=[run.info.run_id])
     of_a = table[(table["segment"] == "a") & (table["metric"] == "ndcg")]
     assert sorted(of_a["value"]) == [0.0, pytest.approx(SECOND)]

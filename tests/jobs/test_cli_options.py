@@ -14,7 +14,7 @@ from ndcg_spark import __version__
 from ndcg_spark.conventions import CHOICES, PRESETS, Convention
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.command import MEAN_NDCG
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Request, request_of
 from ndcg_spark.jobs.flags import with_flags
 from ndcg_spark.jobs.places import Operations, Source, Target
@@ -28,13 +28,13 @@ def parsed(*words: str) -> dict:
     return mean_ndcg.make_context("mean-ndcg", list(words), help_option_names=["-h", "--help"]).params
 
 
-def config_of(*words: str, reference: str = "in.parquet") -> Request[EvaluationPlan]:
+def config_of(*words: str, reference: str = "in.parquet") -> Request[EvaluationSettings]:
     return request_of(MEAN_NDCG, parsed("--input", reference, *words))
 
 
 def test_the_defaults_are_those_of_the_specification():
     request = config_of("--run-date", "2026-01-31")
-    assert request.settings == EvaluationPlan(
+    assert request.settings == EvaluationSettings(
         columns=Columns(query=("query_id",), item="item_id", score=("score",), relevance="relevance"),
         convention=Convention(),
         cutoffs=(10,),
@@ -123,10 +123,10 @@ def test_columns(words, name, value):
         (["--confidence", "0.9"], "confidence", 0.9),
     ],
 )
-def test_choices_of_the_plan(words, name, value):
-    plan, plain = config_of(*words).settings, EvaluationPlan()
-    for field in fields(EvaluationPlan):
-        assert getattr(plan, field.name) == (value if field.name == name else getattr(plain, field.name))
+def test_choices_of_the_settings(words, name, value):
+    settings, plain = config_of(*words).settings, EvaluationSettings()
+    for field in fields(EvaluationSettings):
+        assert getattr(settings, field.name) == (value if field.name == name else getattr(plain, field.name))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.printed import counts_line, rejected_lines, show_summary, sort_key
-from ndcg_spark.evaluation.settings import EvaluationPlan, metrics_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, gate_line, to_json
 
 
@@ -40,7 +40,7 @@ def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=
     ],
 )
 def test_a_gate_is_read(text, parts):
-    gate = Gate.parse(text, EvaluationPlan(cutoffs=(5, 10, None)))
+    gate = Gate.parse(text, EvaluationSettings(cutoffs=(5, 10, None)))
     assert (gate.metric, gate.k, gate.comparison, gate.bound) == parts
     assert gate.text == text
 
@@ -49,7 +49,7 @@ def test_a_gate_is_read(text, parts):
     ("text", "run"), [("bm25: ndcg@10>=0.4", "bm25"), ("a: b : ndcg@10>=0.4", "a: b"), ("ndcg@10>=0.4", None)]
 )
 def test_a_gate_may_name_the_run_that_it_is_about(text, run):
-    gate = Gate.parse(text, EvaluationPlan(cutoffs=(10,)))
+    gate = Gate.parse(text, EvaluationSettings(cutoffs=(10,)))
     assert (gate.run, gate.metric, gate.k, gate.bound) == (run, "ndcg", 10, 0.4)
     rows = [row(run="bm25", value=0.5), row(run="a: b", value=0.3)]
     found = [(one["run"], one["met"]) for one in gate.results(rows)]
@@ -57,7 +57,7 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
     lines = [gate_line(one, one["run"]) for one in gate.results(rows)]
     assert (f"gate {text}: NOT MET (a: b: 0.300000)" in lines) == (run != "bm25")
     with pytest.raises(InvalidParameterError, match="there is no run 'x'; there are 'bm25', 'a: b'"):
-        Gate.parse("x: ndcg@10>=0.4", EvaluationPlan(cutoffs=(10,))).results(rows)
+        Gate.parse("x: ndcg@10>=0.4", EvaluationSettings(cutoffs=(10,))).results(rows)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
 )
 def test_a_gate_that_cannot_be_held_is_refused(text, message):
     with pytest.raises(InvalidParameterError) as caught:
-        Gate.parse(text, EvaluationPlan(cutoffs=(10, None)))
+        Gate.parse(text, EvaluationSettings(cutoffs=(10, None)))
     assert message in str(caught.value)
     assert repr(text) in str(caught.value)
 
@@ -97,25 +97,27 @@ def test_a_gate_that_cannot_be_held_is_refused(text, message):
     ],
 )
 def test_comparisons(comparison, met):
-    gate = Gate.parse(f"ndcg@10{comparison}0.4", EvaluationPlan(cutoffs=(10,)))
+    gate = Gate.parse(f"ndcg@10{comparison}0.4", EvaluationSettings(cutoffs=(10,)))
     assert [gate.results([row(value=value)])[0]["met"] for value in (0.3999, 0.4, 0.4001)] == met
 
 
 def test_a_gate_on_another_metric_names_it_as_it_was_asked_for():
     metrics, cutoffs = metrics_of(["P(rel=2)@5", "rprec"])
-    plan = EvaluationPlan(cutoffs=cutoffs, metrics=metrics, convention=Convention.parse("default;ties=item_asc"))
-    assert (Gate.parse("p(rel=2)@5>=0.4", plan).metric, Gate.parse("Rprec>0.1", plan).k) == ("p(rel=2)", None)
+    settings = EvaluationSettings(
+        cutoffs=cutoffs, metrics=metrics, convention=Convention.parse("default;ties=item_asc")
+    )
+    assert (Gate.parse("p(rel=2)@5>=0.4", settings).metric, Gate.parse("Rprec>0.1", settings).k) == ("p(rel=2)", None)
     with pytest.raises(
         InvalidParameterError, match=re.escape("p@5 is not computed; there are p(rel=2)@5, rprec@all")
     ):
-        Gate.parse("p@5>=0.4", plan)
+        Gate.parse("p@5>=0.4", settings)
 
 
 def test_a_gate_on_tie_bounds():
-    plan = EvaluationPlan(tie_bounds=True)
-    assert Gate.parse("tied_share@10<0.5", plan).metric == "tied_share"
+    settings = EvaluationSettings(tie_bounds=True)
+    assert Gate.parse("tied_share@10<0.5", settings).metric == "tied_share"
     with pytest.raises(InvalidParameterError, match="tied_share@10 is not computed"):
-        Gate.parse("tied_share@10<0.5", EvaluationPlan())
+        Gate.parse("tied_share@10<0.5", EvaluationSettings())
 
 
 def test_a_gate_is_on_the_overall_mean_of_every_run():
@@ -130,18 +132,20 @@ def test_a_gate_is_on_the_overall_mean_of_every_run():
         row("a", k=None, value=0.1),
     ]
     text = "ndcg@10>=0.4"
-    assert Gate.parse(text, EvaluationPlan(cutoffs=(5, 10, None))).results(summary) == [
+    assert Gate.parse(text, EvaluationSettings(cutoffs=(5, 10, None))).results(summary) == [
         {"gate": text, "run": "a", "value": 0.5, "met": True},
         {"gate": text, "run": "b", "value": 0.3, "met": False},
         {"gate": text, "run": "c", "value": None, "met": False},
     ]
-    (whole,) = Gate.parse("ndcg@all<0.2", EvaluationPlan(cutoffs=(5, None))).results(summary)
+    (whole,) = Gate.parse("ndcg@all<0.2", EvaluationSettings(cutoffs=(5, None))).results(summary)
     assert (whole["run"], whole["met"]) == ("a", True)
 
 
 @pytest.mark.parametrize("comparison", [">=", ">", "<=", "<"])
 def test_the_mean_of_no_query_meets_no_gate(comparison):
-    assert not Gate.parse(f"ndcg@10{comparison}0", EvaluationPlan(cutoffs=(10,))).results([row(value=None)])[0]["met"]
+    assert not Gate.parse(f"ndcg@10{comparison}0", EvaluationSettings(cutoffs=(10,))).results([row(value=None)])[0][
+        "met"
+    ]
 
 
 # --- The order of a summary

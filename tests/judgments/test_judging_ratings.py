@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ndcg_spark.errors import InputRefusedError, find_refusal
-from ndcg_spark.judgments.settings import RatingPlan
+from ndcg_spark.judgments.settings import RatingSettings
 from ndcg_spark.judgments.tasks import make_agreement, make_judge, make_pair_counter
 
 RATING = pa.struct([("relevance", pa.float64()), ("annotator", pa.string()), ("weight", pa.float64())])
@@ -25,7 +25,7 @@ def batch_of(*items):
 
 
 def judged(*items, **options):
-    (found,) = make_judge(RatingPlan(**options))(iter([batch_of(*items)]))
+    (found,) = make_judge(RatingSettings(**options))(iter([batch_of(*items)]))
     return found.to_pylist()
 
 
@@ -95,7 +95,7 @@ def test_ratings_of_weight_zero_count_in_a_column_of_their_own():
 def test_agreement_is_that_of_the_ratings_that_weigh_something():
     items = [dict(enumerate_names(values)) for values in ([3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2])]
     more = [{**its, "zero": (at, 0)} for at, its in enumerate(items)]
-    count = make_pair_counter(RatingPlan())
+    count = make_pair_counter(RatingSettings())
     plain, weighted = (next(count(iter([batch_of(*its)]))).to_pylist() for its in (items, more))
     assert weighted == plain
     (batch,) = count(iter([batch_of({"ann": 1, "bob": (2, 0)})]))
@@ -110,13 +110,13 @@ def test_an_annotator_who_rated_twice(make):
         [pa.array(["q", "q"]), pa.array(["i0", "i1"]), lists], names=["query_id", "item_id", "ratings"]
     )
     with pytest.raises(InputRefusedError) as refused:
-        list(make(RatingPlan())(iter([batch])))
+        list(make(RatingSettings())(iter([batch])))
     assert "'ann' rated query_id=q, item_id=i1 twice" in find_refusal(str(refused.value))
 
 
 def test_pairs_of_two_batches_come_to_the_alpha_of_one():
     items = [dict(enumerate_names(values)) for values in ([3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2])]
-    count = make_pair_counter(RatingPlan())
+    count = make_pair_counter(RatingSettings())
     pairs = [row for batch in count(iter([batch_of(*items[:2]), batch_of(*items[2:])])) for row in batch.to_pylist()]
     batch = pa.RecordBatch.from_arrays([pa.array([pairs, []])], names=["pairs"])
     (found,) = make_agreement()(iter([batch]))
@@ -132,7 +132,7 @@ def enumerate_names(values):
 
 def test_batches_without_rows():
     empty = batch_of({"ann": 1}).slice(0, 0)
-    (found,) = make_judge(RatingPlan())(iter([empty]))
+    (found,) = make_judge(RatingSettings())(iter([empty]))
     assert found.num_rows == 0
-    (found,) = make_pair_counter(RatingPlan())(iter([empty]))
+    (found,) = make_pair_counter(RatingSettings())(iter([empty]))
     assert found.num_rows == 0

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from support.judging import AS_OF, EVENT_SCHEMA, Event, judged, random_events
 from support.refusals import refusal
 
-from ndcg_spark import EvaluationPlan, evaluate
+from ndcg_spark import EvaluationSettings, evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.judgments.frames.events import checked_events, judgments_from_events
-from ndcg_spark.judgments.settings import EventColumns, EventPlan
+from ndcg_spark.judgments.settings import EventColumns, EventSettings
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -26,12 +26,12 @@ def frame_of(spark, events):
     return spark.createDataFrame([one.row for one in events], EVENT_SCHEMA)
 
 
-def judge(spark, events, plan, n_partitions=None):
+def judge(spark, events, settings, n_partitions=None):
     frame = frame_of(spark, events)
     if n_partitions:
         frame = frame.repartition(n_partitions)
     found = {}
-    for row in judgments_from_events(frame, plan).collect():
+    for row in judgments_from_events(frame, settings).collect():
         values = row.asDict()
         for name in ("first_ts", "last_ts"):
             values[name] = values[name].astimezone(timezone.utc)
@@ -40,7 +40,7 @@ def judge(spark, events, plan, n_partitions=None):
 
 
 def relevance_of(spark, events, **options):
-    return judge(spark, events, EventPlan(as_of=AS_OF, **options))["q", "i"]["relevance"]
+    return judge(spark, events, EventSettings(as_of=AS_OF, **options))["q", "i"]["relevance"]
 
 
 @pytest.mark.parametrize(
@@ -59,52 +59,54 @@ def test_the_worked_values(spark, rule, half_life, expected):
     assert got == pytest.approx(expected, abs=1e-12)
 
 
-PLANS = {
-    "best": EventPlan(grades=GRADES),
-    "sum": EventPlan(grades=GRADES, rule="sum", cap=100),
-    "last, in a window": EventPlan(
+SETTINGS = {
+    "best": EventSettings(grades=GRADES),
+    "sum": EventSettings(grades=GRADES, rule="sum", cap=100),
+    "last, in a window": EventSettings(
         grades=GRADES, rule="last", start=AS_OF - timedelta(days=30), as_of=AS_OF - timedelta(days=2)
     ),
-    "best, half-life": EventPlan(grades=GRADES, half_life=7, as_of=AS_OF + timedelta(days=1)),
-    "last, half-life": EventPlan(grades=GRADES, rule="last", half_life=0.5, as_of=AS_OF, negative="latest"),
-    "latest negative": EventPlan(grades=GRADES, negative="latest", min_impressions=3),
-    "two negatives": EventPlan(grades={**GRADES, "skip": -2.0, "view": -2.0}, negative="latest", rule="last"),
-    "event_id": EventPlan(grades=GRADES, dedup="event_id", rule="sum", cap=50),
-    "time": EventPlan(grades=GRADES, dedup="time", dedup_seconds=100_000, rule="sum", cap=50, min_impressions=2),
-    "grades that are not whole": EventPlan(grades={**GRADES, "view": 0.5, "cart": 0.75}, rule="sum", cap=20.5),
+    "best, half-life": EventSettings(grades=GRADES, half_life=7, as_of=AS_OF + timedelta(days=1)),
+    "last, half-life": EventSettings(grades=GRADES, rule="last", half_life=0.5, as_of=AS_OF, negative="latest"),
+    "latest negative": EventSettings(grades=GRADES, negative="latest", min_impressions=3),
+    "two negatives": EventSettings(grades={**GRADES, "skip": -2.0, "view": -2.0}, negative="latest", rule="last"),
+    "event_id": EventSettings(grades=GRADES, dedup="event_id", rule="sum", cap=50),
+    "time": EventSettings(grades=GRADES, dedup="time", dedup_seconds=100_000, rule="sum", cap=50, min_impressions=2),
+    "grades that are not whole": EventSettings(grades={**GRADES, "view": 0.5, "cart": 0.75}, rule="sum", cap=20.5),
 }
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_pair_is_what_the_definition_says(spark, plan, seed):
+def test_every_pair_is_what_the_definition_says(spark, settings, seed):
     events = random_events(seed)
-    expected, got = judged(events, plan), judge(spark, events, plan)
+    expected, got = judged(events, settings), judge(spark, events, settings)
     assert got.keys() == expected.keys()
     for pair, its in expected.items():
-        close = pytest.approx(its["relevance"], abs=1e-12) if plan.half_life else its["relevance"]
+        close = pytest.approx(its["relevance"], abs=1e-12) if settings.half_life else its["relevance"]
         assert got[pair] == {**its, "relevance": close}, pair
 
 
 def test_a_decayed_sum_is_what_the_definition_says(spark):
-    plan = EventPlan(grades=GRADES, rule="sum", cap=30, half_life=5, as_of=AS_OF + timedelta(hours=1))
+    settings = EventSettings(grades=GRADES, rule="sum", cap=30, half_life=5, as_of=AS_OF + timedelta(hours=1))
     events = random_events(3)
-    expected, got = judged(events, plan), judge(spark, events, plan)
+    expected, got = judged(events, settings), judge(spark, events, settings)
     assert [got[pair]["relevance"] for pair in expected] == pytest.approx(
         [its["relevance"] for its in expected.values()], abs=1e-12
     )
 
 
-SUM = EventPlan(grades={**GRADES, "view": 0.1}, rule="sum", cap=1000, half_life=3.3, as_of=AS_OF + timedelta(days=1))
+SUM = EventSettings(
+    grades={**GRADES, "view": 0.1}, rule="sum", cap=1000, half_life=3.3, as_of=AS_OF + timedelta(days=1)
+)
 
 
-@pytest.mark.parametrize("plan", [SUM, PLANS["best, half-life"], PLANS["event_id"], PLANS["time"]])
-def test_order_and_partitions_do_not_change_a_bit(spark, plan):
+@pytest.mark.parametrize("settings", [SUM, SETTINGS["best, half-life"], SETTINGS["event_id"], SETTINGS["time"]])
+def test_order_and_partitions_do_not_change_a_bit(spark, settings):
     events = random_events(5)
-    expected = judge(spark, events, plan, 1)
+    expected = judge(spark, events, settings, 1)
     for n_partitions in (2, 7):
         shuffled = random.Random(n_partitions).sample(events, len(events))
-        assert judge(spark, shuffled, plan, n_partitions) == expected
+        assert judge(spark, shuffled, settings, n_partitions) == expected
 
 
 def test_that_test_would_catch_a_sum_of_doubles():
@@ -116,8 +118,8 @@ def test_that_test_would_catch_a_sum_of_doubles():
 def test_a_sum_of_small_values_is_not_rounded_on_the_way(spark):
     """In doubles 1 + 2^-54 is 1, however often it is done."""
     events = [Event("one"), *[Event("tiny")] * 5]
-    plan = EventPlan(grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
-    got = judge(spark, events, plan, 1)["q", "i"]["relevance"]
+    settings = EventSettings(grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
+    got = judge(spark, events, settings, 1)["q", "i"]["relevance"]
     assert got == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
 
 
@@ -143,22 +145,22 @@ def test_a_sum_of_small_values_is_not_rounded_on_the_way(spark):
     ],
 )
 def test_rule(spark, events, options, relevance, rule):
-    (found,) = judge(spark, events, EventPlan(grades=GRADES, as_of=AS_OF, **options)).values()
+    (found,) = judge(spark, events, EventSettings(grades=GRADES, as_of=AS_OF, **options)).values()
     assert (found["relevance"], found["rule"]) == (relevance, rule)
 
 
 def test_the_window_has_its_begin_and_not_its_end(spark):
     events = [Event("view", 3), Event("cart", 2), Event("purchase", 1)]
-    plan = EventPlan(start=AS_OF - timedelta(days=3), as_of=AS_OF - timedelta(days=1), rule="sum", cap=10)
-    assert judge(spark, events, plan)["q", "i"]["relevance"] == 3.0
+    settings = EventSettings(start=AS_OF - timedelta(days=3), as_of=AS_OF - timedelta(days=1), rule="sum", cap=10)
+    assert judge(spark, events, settings)["q", "i"]["relevance"] == 3.0
 
 
 def test_a_pair_without_events_in_the_window_is_not_there(spark):
-    assert judge(spark, [Event("view", 9)], EventPlan(start=AS_OF - timedelta(days=3))) == {}
+    assert judge(spark, [Event("view", 9)], EventSettings(start=AS_OF - timedelta(days=3))) == {}
 
 
 def test_a_window_without_time_zone_is_utc():
-    assert EventPlan(as_of=datetime(2026, 3, 1)).as_of_micros == EventPlan(as_of=AS_OF).as_of_micros
+    assert EventSettings(as_of=datetime(2026, 3, 1)).as_of_micros == EventSettings(as_of=AS_OF).as_of_micros
 
 
 def test_the_time_zone_of_the_session_does_not_matter(spark):
@@ -169,9 +171,9 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         text = spark.createDataFrame(rows, "query_id string, item_id string, event string, ts string")
-        found = judgments_from_events(text, EventPlan(), parse_text=True)
+        found = judgments_from_events(text, EventSettings(), parse_text=True)
         plain = text.where("item_id in (0, 2)").withColumn("ts", F.col("ts").cast("timestamp_ntz"))
-        both = [found, judgments_from_events(plain, EventPlan())]
+        both = [found, judgments_from_events(plain, EventSettings())]
         micros = [
             {row[0]: row[1] for row in one.selectExpr("item_id", "unix_micros(first_ts)").collect()} for one in both
         ]
@@ -185,14 +187,14 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
 
 def test_the_main_job_reads_the_judgments(spark):
     events = [Event("purchase", item="a"), Event("view", item="b"), Event("impression", item="c")]
-    judgments = judgments_from_events(frame_of(spark, events), EventPlan())
+    judgments = judgments_from_events(frame_of(spark, events), EventSettings())
     run = spark.createDataFrame(
         [("q", "b", 3.0), ("q", "a", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
     (row,) = evaluate(run, judgments=judgments, k=3).per_query.collect()
     assert row["dcg"] == pytest.approx(1 + 7 / 1.584962500721156)  # gains 1, 7 and 0; log2(3)
     assert row["n_judged"] == 3
-    assert EvaluationPlan().columns.relevance in judgments.columns
+    assert EvaluationSettings().columns.relevance in judgments.columns
 
 
 # --------------------------------------------------------------------------------------------------- bad rows
@@ -209,11 +211,11 @@ BAD = [
 @pytest.mark.parametrize(("row", "reason"), BAD)
 def test_a_bad_row(spark, row, reason):
     frame = spark.createDataFrame([Event("cart").row, row], EVENT_SCHEMA)
-    message = refusal(judgments_from_events(frame, EventPlan()))
+    message = refusal(judgments_from_events(frame, EventSettings()))
     assert message.startswith(f"bad row: {reason} at query_id=")
-    (kept,) = judgments_from_events(frame, EventPlan(on_invalid="reject")).collect()
+    (kept,) = judgments_from_events(frame, EventSettings(on_invalid="reject")).collect()
     assert (kept["relevance"], kept["n_events"]) == (2.0, 1)
-    found = {row["reason"] for row in checked_events(frame, EventPlan()).collect()}
+    found = {row["reason"] for row in checked_events(frame, EventSettings()).collect()}
     assert found == {None, reason}
 
 
@@ -226,18 +228,18 @@ def test_a_bad_row(spark, row, reason):
 )
 def test_a_null_that_deduplication_needs(spark, options, row, reason):
     frame = spark.createDataFrame([row], EVENT_SCHEMA)
-    assert f"bad row: {reason} at" in refusal(judgments_from_events(frame, EventPlan(**options)))
-    assert judgments_from_events(frame, EventPlan()).count() == 1
+    assert f"bad row: {reason} at" in refusal(judgments_from_events(frame, EventSettings(**options)))
+    assert judgments_from_events(frame, EventSettings()).count() == 1
 
 
 def test_a_bad_row_is_found_when_only_the_keys_are_asked_for(spark):
     frame = spark.createDataFrame([Event("veiw").row], EVENT_SCHEMA)
-    assert "unknown_event" in refusal(judgments_from_events(frame, EventPlan()).select("query_id"))
+    assert "unknown_event" in refusal(judgments_from_events(frame, EventSettings()).select("query_id"))
 
 
 def test_bad_rows_outside_the_window_are_not_looked_at(spark):
     frame = frame_of(spark, [Event("veiw", 9), Event("view", 1)])
-    assert judgments_from_events(frame, EventPlan(start=AS_OF - timedelta(days=3))).count() == 1
+    assert judgments_from_events(frame, EventSettings(start=AS_OF - timedelta(days=3))).count() == 1
 
 
 @pytest.mark.parametrize(
@@ -256,7 +258,7 @@ def test_bad_rows_outside_the_window_are_not_looked_at(spark):
 def test_a_column_that_does_not_fit(spark, columns, error, named):
     events = frame_of(spark, THREE).withColumn("tags", F.array("event"))
     with pytest.raises(error, match=named):
-        judgments_from_events(events, EventPlan(columns=columns))
+        judgments_from_events(events, EventSettings(columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_a_column_that_deduplication_alone_needs_is_asked_for_by_it(spark, optio
     events = frame_of(spark, THREE).drop(column)
     assert "relevance" in judgments_from_events(events).columns
     with pytest.raises(MissingColumnError, match=named):
-        judgments_from_events(events, EventPlan(**options))
+        judgments_from_events(events, EventSettings(**options))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_a_column_that_deduplication_alone_needs_is_asked_for_by_it(spark, optio
 )
 def test_an_option_that_does_not_fit(options, named):
     with pytest.raises(InvalidParameterError, match=named):
-        EventPlan(**options)
+        EventSettings(**options)
 
 
 @pytest.mark.parametrize(("query", "item"), [((), "i"), (("q", "q"), "i"), (("q",), "q"), (("Rule",), "i")])
@@ -324,12 +326,12 @@ def plan_text(frame):
     return text.getvalue()
 
 
-COSTS = [*PLANS.values(), SUM]
+COSTS = [*SETTINGS.values(), SUM]
 
 
-@pytest.mark.parametrize("plan", COSTS, ids=[*PLANS, "decayed sum"])
-def test_one_shuffle_and_neither_sort_nor_python(spark, plan):
-    text = plan_text(judgments_from_events(frame_of(spark, THREE), plan))
+@pytest.mark.parametrize("settings", COSTS, ids=[*SETTINGS, "decayed sum"])
+def test_one_shuffle_and_neither_sort_nor_python(spark, settings):
+    text = plan_text(judgments_from_events(frame_of(spark, THREE), settings))
     assert text.count("Exchange hashpartitioning") == text.count("Exchange") == 1
     for step in ("Sort", "Python", "Arrow", "ObjectHashAggregate"):
         assert step not in text
@@ -338,7 +340,7 @@ def test_one_shuffle_and_neither_sort_nor_python(spark, plan):
 def test_the_window_reaches_the_files(spark, tmp_path):
     frame_of(spark, THREE).write.parquet(str(tmp_path / "events"))
     events = spark.read.parquet(str(tmp_path / "events"))
-    text = plan_text(judgments_from_events(events, EventPlan(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
+    text = plan_text(judgments_from_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
     (pushed,) = [line for line in text.splitlines() if "PushedFilters" in line]
     assert "GreaterThanOrEqual(ts" in pushed
     assert "LessThan(ts" in pushed

@@ -12,7 +12,7 @@ from support.refusals import refusal
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.judgments.frames.agreement import rating_agreement, rating_pairs
 from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
-from ndcg_spark.judgments.settings import RatingColumns, RatingPlan
+from ndcg_spark.judgments.settings import RatingColumns, RatingSettings
 
 SCHEMA = "query_id string, item_id string, annotator string, relevance double, weight double"
 WEIGHTED = RatingColumns(weight="weight")
@@ -32,7 +32,7 @@ FIVE_ITEMS = [
 )
 def test_the_worked_values(spark, rule, expected):
     (row,) = judgments_from_ratings(
-        spark.createDataFrame(FOUR, SCHEMA), RatingPlan(columns=WEIGHTED, rule=rule)
+        spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=WEIGHTED, rule=rule)
     ).collect()
     assert row["relevance"] == expected
 
@@ -76,12 +76,12 @@ def test_order_and_partitions_do_not_change_a_bit(spark, rule):
         (f"q{at % 9}", f"i{at % 11}", f"a{at}", float(generator.choice([0.1, 0.7, 3.0])), float(generator.random()))
         for at in range(500)
     ]
-    plan = RatingPlan(columns=WEIGHTED, rule=rule)
+    settings = RatingSettings(columns=WEIGHTED, rule=rule)
     results = []
     for n_partitions in (1, 2, 5):
         shuffled = random.Random(n_partitions).sample(rows, len(rows))
         frame = spark.createDataFrame(shuffled, SCHEMA).repartition(n_partitions)
-        results.append(sorted(judgments_from_ratings(frame, plan).collect()))
+        results.append(sorted(judgments_from_ratings(frame, settings).collect()))
     assert results[0] == results[1] == results[2]
     doubles = [weight for query, item, *_, weight in rows if (query, item) == ("q0", "i0")]
     orders = {sum(random.Random(seed).sample(doubles, len(doubles))) for seed in range(50)}
@@ -104,9 +104,9 @@ BAD = [
 @pytest.mark.parametrize(("row", "reason"), BAD)
 def test_a_bad_row(spark, row, reason):
     frame = spark.createDataFrame([("q", "i", "good", 2.0, 1.0), row], SCHEMA)
-    message = refusal(judgments_from_ratings(frame, RatingPlan(columns=WEIGHTED)))
+    message = refusal(judgments_from_ratings(frame, RatingSettings(columns=WEIGHTED)))
     assert message.startswith(f"bad row: {reason} at query_id=")
-    rejecting = RatingPlan(columns=WEIGHTED, on_invalid="reject")
+    rejecting = RatingSettings(columns=WEIGHTED, on_invalid="reject")
     (kept,) = judgments_from_ratings(frame, rejecting).collect()
     assert (kept["relevance"], kept["n_ratings"]) == (2.0, 1)
     assert {one["reason"] for one in checked_ratings(frame, rejecting).collect()} == {None, reason}
@@ -117,13 +117,13 @@ def test_text_is_read_as_numbers_where_asked_for(spark):
         [("q", "i", "a", "2"), ("q", "i", "b", "two")],
         "query_id string, item_id string, annotator string, relevance string",
     )
-    plan = RatingPlan(on_invalid="reject")
-    (row,) = judgments_from_ratings(frame, plan, parse_text=True).collect()
+    settings = RatingSettings(on_invalid="reject")
+    (row,) = judgments_from_ratings(frame, settings, parse_text=True).collect()
     assert row["relevance"] == 2.0
-    reasons = [one["reason"] for one in checked_ratings(frame, plan, parse_text=True).collect()]
+    reasons = [one["reason"] for one in checked_ratings(frame, settings, parse_text=True).collect()]
     assert reasons == [None, "relevance_not_a_number"]
     with pytest.raises(InputRefusedError, match="not a number"):
-        judgments_from_ratings(frame, plan)
+        judgments_from_ratings(frame, settings)
 
 
 def test_an_annotator_who_rated_twice(spark):
@@ -136,7 +136,7 @@ def test_an_annotator_who_rated_twice(spark):
 )
 def test_a_column_that_is_missing(spark, columns):
     with pytest.raises(MissingColumnError):
-        judgments_from_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingPlan(columns=columns))
+        judgments_from_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_a_column_that_is_missing(spark, columns):
 )
 def test_an_option_that_does_not_fit(options):
     with pytest.raises(InvalidParameterError):
-        RatingPlan(**options)
+        RatingSettings(**options)

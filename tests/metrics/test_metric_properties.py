@@ -158,7 +158,7 @@ def test_names_that_are_refused(given, message):
 
 @for_any(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2, unique=True))
 def test_different_metrics_have_different_columns(levels):
-    """A plan relies on it: the columns of a per-query table are named after metrics."""
+    """Settings rely on it: the columns of a per-query table are named after metrics."""
     plain = [metric().column for metric in all_metrics().values()]
     assert len({*plain, *(parse_metric(f"p(rel={one!r})")[0].column for one in levels if one != 1)}) == (
         len(plain) + sum(one != 1 for one in levels)

@@ -37,9 +37,9 @@ def evaluated(tables):
     return ns.evaluate(tables.next, **RANKED)
 
 
-def columns_of(plan):
+def columns_of(settings):
     """Fields of a class of column names, each of which is the name of one column."""
-    return [one.name for one in fields(plan)]
+    return [one.name for one in fields(settings)]
 
 
 COLUMNS = {
@@ -49,7 +49,7 @@ COLUMNS = {
     ),
     "rank_queries": (
         ["query", "score", "weight"],
-        lambda of, **named: ns.rank_queries(of.run, ns.evaluation_plan(**named)),
+        lambda of, **named: ns.rank_queries(of.run, ns.evaluation_settings(**named)),
     ),
     "compare": (
         ["query", "segments", "weight", "cluster"],
@@ -58,39 +58,44 @@ COLUMNS = {
     "judgments_from_events": (
         columns_of(ns.EventColumns),
         lambda of, **named: ns.judgments_from_events(
-            of.events, ns.EventPlan(grades={"click": 1.0}, as_of=date(2026, 2, 1), columns=ns.EventColumns(**named))
+            of.events,
+            ns.EventSettings(grades={"click": 1.0}, as_of=date(2026, 2, 1), columns=ns.EventColumns(**named)),
         ),
     ),
     "judgments_from_ratings": (
         columns_of(ns.RatingColumns),
-        lambda of, **named: ns.judgments_from_ratings(of.ratings, ns.RatingPlan(columns=ns.RatingColumns(**named))),
+        lambda of, **named: ns.judgments_from_ratings(
+            of.ratings, ns.RatingSettings(columns=ns.RatingColumns(**named))
+        ),
     ),
     "fit_propensities": (
         ["query", "item", "position", "click"],
         lambda of, **named: ns.fit_propensities(
-            of.impressions, ns.PropensityPlan(columns=ns.ImpressionColumns(**named))
+            of.impressions, ns.PropensitySettings(columns=ns.ImpressionColumns(**named))
         ),
     ),
     "judgments_from_impressions": (
         columns_of(ns.ImpressionColumns),
         lambda of, **named: ns.judgments_from_impressions(
             of.impressions,
-            ns.WeightPlan(columns=ns.ImpressionColumns(**named)),
+            ns.WeightSettings(columns=ns.ImpressionColumns(**named)),
             None if "propensity" in named else of.given,
         ),
     ),
     "inverse_propensity_estimates": (
         ["run", "segment_sets"],
-        lambda of, **named: ns.inverse_propensity_estimates(of.impressions, ns.WeightPlan(**named), of.given),
+        lambda of, **named: ns.inverse_propensity_estimates(of.impressions, ns.WeightSettings(**named), of.given),
     ),
     "retrieve": (
         ["query", "item", "vector", "labels", "same"],
-        lambda of, **named: ns.retrieve(of.photos, of.corpus, ns.RetrievalPlan(**{"metric": "hamming"} | named), k=2),
+        lambda of, **named: ns.retrieve(
+            of.photos, of.corpus, ns.RetrievalSettings(**{"metric": "hamming"} | named), k=2
+        ),
     ),
     "judge_by_labels": (
         ["query", "item", "labels", "same"],
         lambda of, **named: ns.judge_by_labels(
-            of.photos, of.corpus, ns.RetrievalPlan(**{"metric": "hamming", "labels": "labels"} | named)
+            of.photos, of.corpus, ns.RetrievalSettings(**{"metric": "hamming", "labels": "labels"} | named)
         ),
     ),
     "flag_changes": (

@@ -19,7 +19,7 @@ from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.jobs.flags import flag_of
-from ndcg_spark.reports.settings import ReportSettings
+from ndcg_spark.reports.settings import ReportJobSettings
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 """Flags of Spark and of pip."""
@@ -81,7 +81,7 @@ def options_named(source: Source) -> list[str]:
 def arguments_of_python() -> set[str]:
     public = [getattr(package, name) for package in (ndcg_spark, tables) for name in package.__all__]
     called = [one for one in public if inspect.isfunction(one) or is_dataclass(one)]
-    of_jobs = [ReportSettings]  # what only a job reads: files
+    of_jobs = [ReportJobSettings]  # what only a job reads: files
     return {name for one in [*called, *of_jobs] for name in inspect.signature(one).parameters} | {*OPTIONS}
 
 

@@ -11,14 +11,16 @@ import pytest
 import ndcg_spark
 from ndcg_spark.comparison.settings import Statistics
 from ndcg_spark.core.flag import Setting, settings_in
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan, ItemColumns
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
 
 FUNCTIONS = sorted(
-    name for name in set(ndcg_spark.__all__) - {"evaluation_plan"} if inspect.isfunction(getattr(ndcg_spark, name))
+    name
+    for name in set(ndcg_spark.__all__) - {"evaluation_settings"}
+    if inspect.isfunction(getattr(ndcg_spark, name))
 )
 TIED = [
-    *(("evaluate", one) for settings in (Columns, ItemColumns, EvaluationPlan) for one in settings_in(settings)),
-    *(("explain_difference", one) for settings in (Columns, ItemColumns, EvaluationPlan) for one in
+    *(("evaluate", one) for settings in (Columns, ItemColumns, EvaluationSettings) for one in settings_in(settings)),
+    *(("explain_difference", one) for settings in (Columns, ItemColumns, EvaluationSettings) for one in
       settings_in(settings) if one.field not in ("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds")),
     *(("compare", one) for one in settings_in(Statistics)),
 ]  # fmt: skip
@@ -53,5 +55,5 @@ def test_an_argument_is_as_its_field(name: str, one: Setting) -> None:
 
 
 def test_settings_that_are_renamed_have_the_default_of_the_class() -> None:
-    plan = EvaluationPlan()
-    assert (plan.cutoffs, plan.segment_sets) == ((10,), ())
+    settings = EvaluationSettings()
+    assert (settings.cutoffs, settings.segment_sets) == ((10,), ())

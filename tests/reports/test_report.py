@@ -252,7 +252,7 @@ def test_only_what_was_flagged_over_all_queries_is_marked(whole):
 
 
 def test_flag_changes_writes_what_a_report_reads(spark):
-    from ndcg_spark import FlagPlan, flag_changes
+    from ndcg_spark import FlagSettings, flag_changes
 
     nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
     # 39 nights at .400 and .402 by turns, then .300, with an error of .001: far below
@@ -261,7 +261,7 @@ def test_flag_changes_writes_what_a_report_reads(spark):
         for back, night in enumerate(nights)
     ]
     metrics = metrics_table(spark, rows)
-    found = report(metrics, flags=flag_changes(metrics, FlagPlan())).contents
+    found = report(metrics, flags=flag_changes(metrics, FlagSettings())).contents
     assert found.standings[0].flag.startswith("low, \u2212")
     assert [one.flag for one in found.trend[""]][:-1] == [None] * 39
 

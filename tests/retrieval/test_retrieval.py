@@ -14,9 +14,9 @@ from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
 from support.spark_rankings import session_settings
 
 from ndcg_spark import (
-    RetrievalPlan,
+    RetrievalSettings,
     evaluate,
-    evaluation_plan,
+    evaluation_settings,
     judge_by_labels,
     rank_by_retrieval,
     retrieve,
@@ -25,7 +25,7 @@ from ndcg_spark import (
 )
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
-CODES = RetrievalPlan(metric="hamming", labels="labels", parts=2)
+CODES = RetrievalSettings(metric="hamming", labels="labels", parts=2)
 
 
 def table_178(spark, columns, name):
@@ -40,18 +40,18 @@ def tables_178(spark):
 
 
 def test_the_worked_codes(tables_178):
-    plan = evaluation_plan(k=[4, 8])
-    rankings = rank_by_retrieval(*tables_178, CODES, plan)
-    values = {row["k"]: row["ndcg"] for row in score_queries(rankings, plan).collect()}
+    settings = evaluation_settings(k=[4, 8])
+    rankings = rank_by_retrieval(*tables_178, CODES, settings)
+    values = {row["k"]: row["ndcg"] for row in score_queries(rankings, settings).collect()}
     assert values == pytest.approx({4: 0.355234221298, 8: 0.604153514849}, abs=1e-12)
-    means = summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()
+    means = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
     assert {row["k"]: row["value"] for row in means} == values
 
 
 def test_other_metrics_of_the_worked_codes(tables_178):
     names = ["ap(denominator=hits)", "acg", "wap"]
-    plan = evaluation_plan(metrics=[*names, "ap_r", "r"], k=[4, 8])
-    rows = summarize_rankings(rank_by_retrieval(*tables_178, CODES, plan), plan).collect()
+    settings = evaluation_settings(metrics=[*names, "ap_r", "r"], k=[4, 8])
+    rows = summarize_rankings(rank_by_retrieval(*tables_178, CODES, settings), settings).collect()
     found = {(row["metric"], row["k"]): row["value"] for row in rows}
     wanted = {4: (0.879629629630, 1.083333333333, 1.152777777778), 8: (0.773888888889, 1.125, 1.157222222222)}
     for k, values in wanted.items():
@@ -92,7 +92,7 @@ def test_every_form_of_vector(spark, form):
         corpus = spark.createDataFrame(rows, "item_id int, vector array<int>")
         corpus = corpus.selectExpr("item_id", f"cast(vector as array<{form}>) vector")
     queries = spark.createDataFrame([("q", [1.0, 2.0, 2.0])], "query_id string, vector array<double>")
-    found = retrieve(queries, corpus, RetrievalPlan(parts=1), k=2).collect()
+    found = retrieve(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
     assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)]
     assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15)
 
@@ -117,9 +117,9 @@ def digits_tables(spark, forms):
 @pytest.mark.parametrize("metric", ["cosine", "hamming"])
 def test_digits_are_retrieved_as_by_loops(spark, metric):
     queries, corpus, images, codes, labels = digits_tables(spark, metric)
-    retrieval = RetrievalPlan(metric=metric, labels="digit", exclude_self=True, parts=3)
-    plan = evaluation_plan(k=[10, 100])
-    values = score_queries(rank_by_retrieval(queries, corpus, retrieval, plan), plan).collect()
+    retrieval = RetrievalSettings(metric=metric, labels="digit", exclude_self=True, parts=3)
+    settings = evaluation_settings(k=[10, 100])
+    values = score_queries(rank_by_retrieval(queries, corpus, retrieval, settings), settings).collect()
     assert len(values) == 2 * 60
     unit = images / np.sqrt((images**2).sum(axis=1))[:, None]
     for row in values:
@@ -141,8 +141,8 @@ def test_partitions_and_stripes_leave_no_trace(spark):
     queries, corpus = queries.limit(20), corpus.limit(300)
     found: list[Any] = []
     for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
-        plan = RetrievalPlan(labels="digit", same="digit", parts=parts, block_bytes=block_bytes)
-        rows = retrieve(queries.repartition(partitions), corpus.repartition(partitions), plan, k=5).collect()
+        settings = RetrievalSettings(labels="digit", same="digit", parts=parts, block_bytes=block_bytes)
+        rows = retrieve(queries.repartition(partitions), corpus.repartition(partitions), settings, k=5).collect()
         found.append(sorted(tuple(row) for row in rows))
     assert found[0] == found[1]
     assert len(found[0]) == 100
@@ -150,43 +150,43 @@ def test_partitions_and_stripes_leave_no_trace(spark):
 
 def test_segments_weights_and_a_run_go_along(spark, tables_178):
     queries = tables_178[0].selectExpr("*", "'de' country", "2.5 importance")
-    plan = evaluation_plan(k=4, segments=["country"], weight="importance")
+    settings = evaluation_settings(k=4, segments=["country"], weight="importance")
     rankings = rank_by_retrieval(
-        queries, tables_178[1], RetrievalPlan(metric="hamming", labels="labels", run="h"), plan
+        queries, tables_178[1], RetrievalSettings(metric="hamming", labels="labels", run="h"), settings
     )
-    rows = summarize_rankings(rankings, plan).where("metric = 'ndcg'").collect()
+    rows = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
     assert {(row["run"], row["segment"], row["weight_sum"]) for row in rows} == {("h", "", 2.5), ("h", "de", 2.5)}
 
 
 def test_an_empty_corpus_finds_nothing(spark, tables_178):
-    plan = evaluation_plan(k=4)
+    settings = evaluation_settings(k=4)
     empty = tables_178[1].where("item_id = 'z'")
     assert retrieve(tables_178[0], empty, CODES, k=3).collect() == []
-    (row,) = score_queries(rank_by_retrieval(tables_178[0], empty, CODES, plan), plan).collect()
+    (row,) = score_queries(rank_by_retrieval(tables_178[0], empty, CODES, settings), settings).collect()
     assert (row["status"], row["n_items"]) == ("unjudged", 0)
 
 
 def test_what_schemas_show_is_refused_at_once(spark, tables_178):
     queries, corpus = tables_178
     with pytest.raises(MissingColumnError, match="'vector'"):
-        retrieve(queries, corpus, RetrievalPlan())
+        retrieve(queries, corpus, RetrievalSettings())
     with pytest.raises(InputRefusedError, match="metric=cosine needs an array of numbers"):
-        retrieve(queries, corpus, RetrievalPlan(vector="code"))
+        retrieve(queries, corpus, RetrievalSettings(vector="code"))
     with pytest.raises(InputRefusedError, match="packed alike"):
-        retrieve(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalPlan(metric="hamming"))
+        retrieve(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
     with pytest.raises(InvalidParameterError, match="metric must be one of"):
-        RetrievalPlan(metric="l2")
+        RetrievalSettings(metric="l2")
     with pytest.raises(InvalidParameterError, match="k must be a whole number"):
         retrieve(queries, corpus, CODES, k=0)
     with pytest.raises(InvalidParameterError, match="needs labels"):
-        rank_by_retrieval(queries, corpus, RetrievalPlan(metric="hamming"), evaluation_plan(k=4))
+        rank_by_retrieval(queries, corpus, RetrievalSettings(metric="hamming"), evaluation_settings(k=4))
 
 
 def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
     queries, corpus = tables_178
     texts = [one.withColumn("labels", F.col("labels").cast("array<string>")) for one in tables_178]
     one_name = replace(CODES, query="item_id")
-    for left, right, plan, message in (
+    for left, right, settings, message in (
         (
             queries.withColumn("query_id", F.array("query_id")), corpus, CODES,
             "column 'query_id' (query=) is array<string>; cast it to text first.",
@@ -206,7 +206,7 @@ def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
         ),
     ):  # fmt: skip
         with pytest.raises((InputRefusedError, InvalidParameterError)) as refused:
-            retrieve(left, right, plan, k=3)
+            retrieve(left, right, settings, k=3)
         assert str(refused.value) == message
     with pytest.raises(InvalidParameterError, match="judgments need labels, the column that decides relevance"):
         judge_by_labels(queries, corpus, replace(CODES, labels=None))
@@ -224,7 +224,7 @@ def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
 )
 def test_evaluations_that_are_not_for_retrieval(options, message):
     with pytest.raises(InvalidParameterError) as refused:
-        rank_by_retrieval(None, None, CODES, evaluation_plan(**options))
+        rank_by_retrieval(None, None, CODES, evaluation_settings(**options))
     assert message in str(refused.value)
 
 
@@ -238,7 +238,7 @@ def test_evaluations_that_are_not_for_retrieval(options, message):
 )
 def test_sizes_that_are_none(option, message):
     with pytest.raises(InvalidParameterError, match=f"^{message}"):
-        RetrievalPlan(**option)
+        RetrievalSettings(**option)
 
 
 # ------------------------------------------------------------------------------------------------ values of labels
@@ -260,11 +260,11 @@ def test_the_two_zeros_are_one_label_and_one_group(spark, kind):
         spark.createDataFrame([(name, bytearray(b"1"), *its) for name, *its in rows], f"{key} string, {schema}")
         for key, rows in (("query_id", queries), ("item_id", items))
     )
-    plan = RetrievalPlan(metric="hamming", labels="label", same="kept", parts=1)
-    found = {(row["query_id"], row["item_id"]): row["relevance"] for row in retrieve(left, right, plan).collect()}
+    settings = RetrievalSettings(metric="hamming", labels="label", same="kept", parts=1)
+    found = {(row["query_id"], row["item_id"]): row["relevance"] for row in retrieve(left, right, settings).collect()}
     assert found == {(query, item): float(item != "i1") for query in ("q-", "q+") for item in ("i-", "i+", "i1")}
     joined = left.join(right, (left["label"] == right["label"]) & (left["kept"] == right["kept"]))
-    judged = judge_by_labels(left, right, plan)
+    judged = judge_by_labels(left, right, settings)
     pairs = {(row["query_id"], row["item_id"]) for row in joined.select("query_id", "item_id").collect()}
     assert {(row["query_id"], row["item_id"]) for row in judged.collect()} == pairs
 

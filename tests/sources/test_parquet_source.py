@@ -31,7 +31,7 @@ from support.spark_rankings import (
 import ndcg_spark
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.source import ParquetSource
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,17 +90,17 @@ def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
         rows = by_query(rows)[::-1] if integer else rows
         path = write(tmp_path / f"{seed}", with_ranks(rows, choices))
         columns = Columns(order="position") if choices.ties == "input_order" else Columns()
-        plan = EvaluationPlan(
+        settings = EvaluationSettings(
             columns=columns,
             convention=convention_of(choices),
             cutoffs=(1, 3, 10, None),
             null_score="unretrieved",
             source="parquet",
         )
-        cases[f"{seed} scores"] = Case(data=path, plan=plan)
+        cases[f"{seed} scores"] = Case(data=path, settings=settings)
         if choices.ties in ("item_asc", "item_desc"):
-            cases[f"{seed} ranks"] = Case(data=path, plan=replace(plan, columns=Columns(rank="rank")))
-        expected |= {case: evaluate(rows, choices, plan.cutoffs) for case in cases if case.startswith(f"{seed}")}
+            cases[f"{seed} ranks"] = Case(data=path, settings=replace(settings, columns=Columns(rank="rank")))
+        expected |= {case: evaluate(rows, choices, settings.cutoffs) for case in cases if case.startswith(f"{seed}")}
     for case, got in collect_cases(cases).items():
         assert_same_results(got, expected[case])
 

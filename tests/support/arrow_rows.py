@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import make_judgment_sender, make_merger, make_row_sender
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, SCORE, RankingTask
 from support.oracle import Row
@@ -27,13 +27,13 @@ def file_rows(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({names.get(name, name): values for name, values in columns.items()})
 
 
-def canonical_rows(rows: Sequence[Row], plan: EvaluationPlan, ranks: Ranks | None = None) -> pa.RecordBatch:
+def canonical_rows(rows: Sequence[Row], settings: EvaluationSettings, ranks: Ranks | None = None) -> pa.RecordBatch:
     """Rows under the names that workers know; with `ranks`, these take the place of scores."""
     columns = _columns(rows)
     if ranks is not None:
         del columns[SCORE]
         columns[RANK] = pa.array([ranks.get((row.query, row.item)) for row in rows], pa.int32())
-    if plan.columns.order is None:
+    if settings.columns.order is None:
         del columns[ORDER]
     return pa.RecordBatch.from_pydict(columns)
 
@@ -63,14 +63,14 @@ def judgments_of(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def ranking_task(
-    rows: pa.RecordBatch, plan: EvaluationPlan, judgments: pa.RecordBatch | None = None, **limits: int
+    rows: pa.RecordBatch, settings: EvaluationSettings, judgments: pa.RecordBatch | None = None, **limits: int
 ) -> RankingTask:
     """What the driver would send to workers for such rows."""
     return RankingTask(
-        plan=plan,
+        settings=settings,
         rows=rows.schema,
         judgments=None if judgments is None else judgments.schema,
-        checks_duplicates=plan.checks_top_duplicates and ITEM in rows.schema.names,
+        checks_duplicates=settings.checks_top_duplicates and ITEM in rows.schema.names,
         **limits,
     )
 

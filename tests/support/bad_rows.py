@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 GOOD = {"run": "a", "query_id": "q1", "item_id": "x", "score": 1.0, "rank": 1.0, "relevance": 2.0, "w": 1.0}
 SCHEMA = (
@@ -29,8 +29,8 @@ class Bad:
     convention: Convention = field(default_factory=Convention)
 
     @property
-    def plan(self) -> EvaluationPlan:
-        return EvaluationPlan(columns=self.columns, convention=self.convention, cutoffs=(1, 3))
+    def settings(self) -> EvaluationSettings:
+        return EvaluationSettings(columns=self.columns, convention=self.convention, cutoffs=(1, 3))
 
 
 BAD_ROWS = {

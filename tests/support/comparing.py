@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import make_family, make_finisher
 from ndcg_spark.comparison.tasks.pairing import make_unifier
 from ndcg_spark.comparison.tasks.summing import SummingLimits, make_summer
@@ -18,9 +18,9 @@ from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
 NDCG = (SummedMetric("ndcg", "ndcg"),)
 
 
-def plan_of(**changes) -> ComparisonPlan:
+def settings_of(**changes) -> ComparisonSettings:
     given = {"runs": ("a", "b"), "baseline": "a", "metrics": NDCG, "replicates": 0, "flips": 0, **changes}
-    return ComparisonPlan(**given)
+    return ComparisonSettings(**given)
 
 
 def example_1(*, with_c: bool = False, one_sided: bool = False) -> list[dict]:
@@ -41,11 +41,11 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def canonical(rows: list[dict], plan: ComparisonPlan) -> pa.Table:
+def canonical(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
     """The columns that Spark selects; a row may set `ndcg`, `dcg`, ... or a single `value`."""
     hashes = [signed(key_hash(row["query"] or "")) for row in rows]
     columns: dict[str, pa.Array] = {}
-    if plan.cluster is None:
+    if settings.cluster is None:
         columns["unit"] = pa.array([row.get("hash", h) for row, h in zip(rows, hashes, strict=True)], pa.int64())
     else:
         columns["query"] = pa.array(hashes, pa.int64())
@@ -54,13 +54,13 @@ def canonical(rows: list[dict], plan: ComparisonPlan) -> pa.Table:
     columns["key_0"] = pa.array([row["query"] for row in rows], pa.string())
     columns["run"] = pa.array([row["run"] for row in rows], pa.int32())
     columns["k"] = pa.array([row.get("k", 10) for row in rows], pa.int32())
-    for at, metric in enumerate(plan.metrics):
+    for at, metric in enumerate(settings.metrics):
         columns[f"value_{at}"] = pa.array([row.get(metric.column, row.get("value")) for row in rows], pa.float64())
     if any("idcg" in row for row in rows):
         columns["idcg"] = pa.array([row.get("idcg") for row in rows], pa.float64())
-    if plan.weight is not None:
+    if settings.weight is not None:
         columns["weight"] = pa.array([row.get("weight") for row in rows], pa.float64())
-    for at, name in enumerate(plan.segment_columns):
+    for at, name in enumerate(settings.segment_columns):
         columns[f"segment_{at}"] = pa.array([row.get(name) for row in rows])
     if any("missing" in row for row in rows):
         columns["missing"] = pa.array([row.get("missing", False) for row in rows], pa.bool_())
@@ -80,22 +80,22 @@ def through(function, parts: list[pa.Table], *, rows_per_batch: int = 1000) -> p
 
 
 def compared(
-    rows: list[dict], plan: ComparisonPlan, *, n_partitions: int = 3, rows_per_batch: int = 5, **limits: int
+    rows: list[dict], settings: ComparisonSettings, *, n_partitions: int = 3, rows_per_batch: int = 5, **limits: int
 ) -> list[dict]:
     """Rows of a comparison, in the order of pairs, segments, metrics, k; `limits` are those of `SummingLimits`."""
     sizes = SummingLimits(**limits)
-    table, sort = canonical(rows, plan), ["unit"]
-    if plan.cluster is not None:
+    table, sort = canonical(rows, settings), ["unit"]
+    if settings.cluster is not None:
         parts = shuffled(table, ["query"], n_partitions, sort=["query"])
-        table = through(make_unifier(plan, chunk_rows=sizes.chunk_rows), parts, rows_per_batch=rows_per_batch)
+        table = through(make_unifier(settings, chunk_rows=sizes.chunk_rows), parts, rows_per_batch=rows_per_batch)
         sort = ["unit", "solo", "query"]
     parts = shuffled(table, ["unit"], n_partitions, sort=sort)
-    partial = through(make_summer(plan, sizes), parts, rows_per_batch=rows_per_batch)
+    partial = through(make_summer(settings, sizes), parts, rows_per_batch=rows_per_batch)
     if partial is None:
         return []
     merged = through(make_merger(), shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
-    finished = through(make_finisher(plan), shuffled(merged, list(GROUP_KEYS), n_partitions))
-    found = through(make_family(plan), [finished]).to_pylist()
+    finished = through(make_finisher(settings), shuffled(merged, list(GROUP_KEYS), n_partitions))
+    found = through(make_family(settings), [finished]).to_pylist()
     return sorted(
         found,
         key=lambda row: (

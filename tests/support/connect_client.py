@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark import (
     NdcgEvaluator,
-    PropensityPlan,
-    RollUpPlan,
-    WeightPlan,
+    PropensitySettings,
+    RollUpSettings,
+    WeightSettings,
     add_package_to_workers,
     changed_queries,
     compare,
@@ -61,10 +61,10 @@ def raised(action: Callable[[], object]) -> list[str]:
 
 def clicks(log: DataFrame) -> dict[str, Any]:
     """A click model, corrected labels, an estimate."""
-    fitted = fit_propensities(log, PropensityPlan(max_iter=6))
-    table = propensity_table(fit_propensities(log, PropensityPlan(method="pairs")))
-    labels = judgments_from_impressions(log, WeightPlan(), table)
-    (estimate,) = inverse_propensity_estimates(log, WeightPlan(power=1)).collect()
+    fitted = fit_propensities(log, PropensitySettings(max_iter=6))
+    table = propensity_table(fit_propensities(log, PropensitySettings(method="pairs")))
+    labels = judgments_from_impressions(log, WeightSettings(), table)
+    (estimate,) = inverse_propensity_estimates(log, WeightSettings(power=1)).collect()
     return {
         "fitted": [row.asDict(recursive=True) for row in fitted.collect()],
         "labels": {row["item_id"]: row["relevance"] for row in labels.collect()},
@@ -114,7 +114,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
     night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True)
-    weeks = roll_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpPlan(periods=("week",)))
+    weeks = roll_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpSettings(periods=("week",)))
     (week,) = weeks.select("independence", "difference", "boot_low", "n_days").collect()
     wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]
     two = evaluate(
@@ -122,7 +122,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
         score=["old", "new"], k=3,
     )  # fmt: skip
     changed = changed_queries(two, baseline="old", run="new").collect()
-    lost = score_losses(two.rankings, two.plan).collect()
+    lost = score_losses(two.rankings, two.settings).collect()
     sums = [row["ndcg"] + row["lost_not_retrieved"] + row["lost_ranked_low"] for row in lost]
     return {**found, "week": list(week), "changed": len(changed), "sums": sums}
 

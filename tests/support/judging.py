@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ndcg_spark.judgments.settings import EventPlan
+from ndcg_spark.judgments.settings import EventSettings
 
 AS_OF = datetime(2026, 3, 1, tzinfo=timezone.utc)
 EVENT_SCHEMA = "query_id string, item_id string, event string, ts timestamp, event_id string, user_id string"
@@ -41,48 +41,48 @@ def aware(instant: datetime | None) -> datetime | None:
     return instant if instant is None or instant.tzinfo else instant.replace(tzinfo=timezone.utc)
 
 
-def judged(events: Iterable[Event], plan: EventPlan) -> dict[tuple[str, str], dict[str, object]]:
+def judged(events: Iterable[Event], settings: EventSettings) -> dict[tuple[str, str], dict[str, object]]:
     """Relevance, rule, deciding event and counts of each (query, item)."""
     pairs: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
-    start, end = aware(plan.start), aware(plan.as_of)
+    start, end = aware(settings.start), aware(settings.as_of)
     for one in events:
         if (start is None or one.ts >= start) and (end is None or one.ts < end):
             pairs[one.query, one.item].append(one)
-    return {pair: _judged(its, plan) for pair, its in pairs.items()}
+    return {pair: _judged(its, settings) for pair, its in pairs.items()}
 
 
-def _judged(all_events: list[Event], plan: EventPlan) -> dict[str, object]:
-    events = _once(all_events, plan)
-    graded = [one for one in events if one.event != plan.impression]
-    negative = [one for one in graded if plan.grades[one.event] < 0]
-    others = [one for one in graded if plan.grades[one.event] >= 0]
+def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, object]:
+    events = _once(all_events, settings)
+    graded = [one for one in events if one.event != settings.impression]
+    negative = [one for one in graded if settings.grades[one.event] < 0]
+    others = [one for one in graded if settings.grades[one.event] >= 0]
     n_impressions = len(events) - len(graded)
 
     def value(one: Event) -> float:
-        if plan.half_life is None:
-            return float(plan.grades[one.event])
-        age = (aware(plan.as_of) - one.ts) / timedelta(days=1)
-        return plan.grades[one.event] * 0.5 ** (age / plan.half_life)
+        if settings.half_life is None:
+            return float(settings.grades[one.event])
+        age = (aware(settings.as_of) - one.ts) / timedelta(days=1)
+        return settings.grades[one.event] * 0.5 ** (age / settings.half_life)
 
     relevance, rule, event = None, "too_few_impressions", None
-    if n_impressions >= plan.min_impressions:
+    if n_impressions >= settings.min_impressions:
         relevance, rule = 0.0, "impressions"
     if others:
-        rule = plan.rule
-        best = max(others, key=lambda one: (value(one), plan.grades[one.event], one.event))
+        rule = settings.rule
+        best = max(others, key=lambda one: (value(one), settings.grades[one.event], one.event))
         last = max(others, key=lambda one: (one.ts, value(one), one.event))
-        cap = max(plan.grades.values()) if plan.cap is None else plan.cap
+        cap = max(settings.grades.values()) if settings.cap is None else settings.cap
         total = sum((Fraction(value(one)) for one in others), Fraction(0))
         relevance, event = {
             "best": (value(best), best.event),
             "last": (value(last), last.event),
             "sum": (float(min(Fraction(cap), total)), None),
-        }[plan.rule]
+        }[settings.rule]
     if negative:
-        one = max(negative, key=lambda one: (one.ts, -plan.grades[one.event], one.event))
-        followed = any(plan.grades[other.event] > 0 and other.ts > one.ts for other in others)
-        if plan.negative == "override" or not followed:
-            relevance, rule, event = float(plan.grades[one.event]), "negative", one.event
+        one = max(negative, key=lambda one: (one.ts, -settings.grades[one.event], one.event))
+        followed = any(settings.grades[other.event] > 0 and other.ts > one.ts for other in others)
+        if settings.negative == "override" or not followed:
+            relevance, rule, event = float(settings.grades[one.event]), "negative", one.event
     return {
         "relevance": relevance,
         "rule": rule,
@@ -96,14 +96,14 @@ def _judged(all_events: list[Event], plan: EventPlan) -> dict[str, object]:
     }
 
 
-def _once(events: list[Event], plan: EventPlan) -> list[Event]:
-    if plan.dedup == "none":
+def _once(events: list[Event], settings: EventSettings) -> list[Event]:
+    if settings.dedup == "none":
         return events
     same: defaultdict[object, list[Event]] = defaultdict(list)
     for one in events:
-        interval = int(one.ts.timestamp()) // plan.dedup_seconds if plan.dedup_seconds else None
-        same[one.event_id if plan.dedup == "event_id" else (one.user, one.event, interval)].append(one)
-    grade = {plan.impression: -np.inf, **plan.grades}
+        interval = int(one.ts.timestamp()) // settings.dedup_seconds if settings.dedup_seconds else None
+        same[one.event_id if settings.dedup == "event_id" else (one.user, one.event, interval)].append(one)
+    grade = {settings.impression: -np.inf, **settings.grades}
     found = []
     for its in same.values():
         first, best = min(its, key=lambda one: one.ts), max(its, key=lambda one: grade[one.event])

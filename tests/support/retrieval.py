@@ -14,7 +14,7 @@ from ndcg_spark.conventions.discounts import discount_table
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.metrics.normalized_gain import GAINS
-from ndcg_spark.retrieval.settings import RetrievalPlan
+from ndcg_spark.retrieval.settings import RetrievalSettings
 from ndcg_spark.retrieval.tasks.merging import make_merger
 from ndcg_spark.retrieval.tasks.searching import make_searcher
 from ndcg_spark.retrieval.tasks.sending import make_sender
@@ -124,8 +124,10 @@ def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: st
     if queries.get("labels") is not None:
         label_kind = "array" if isinstance(queries["labels"][0], list) else "value"
         choices.setdefault("labels", "labels")
-    plan = RetrievalPlan(metric=metric, **choices)
-    task = RetrievalTask(plan=plan, k=k, kind=kind, item_kind=kind, label_kind=label_kind, sent_rows=sent_rows)
+    settings = RetrievalSettings(metric=metric, **choices)
+    task = RetrievalTask(
+        settings=settings, k=k, kind=kind, item_kind=kind, label_kind=label_kind, sent_rows=sent_rows
+    )
     found: dict[Any, list[tuple[Any, float]]] = {}
     for batch in run_workers(queries, items, task, rows=rows):
         for row in batch.to_pylist():
@@ -141,7 +143,8 @@ def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cu
     labels = queries["labels"][0]
     rules = Convention.parse(convention)
     task = RetrievalTask(
-        plan=RetrievalPlan(metric=metric, labels="labels", **choices), k=cutoffs[-1], kind=kind, item_kind=kind,
+        settings=RetrievalSettings(metric=metric, labels="labels", **choices),
+        k=cutoffs[-1], kind=kind, item_kind=kind,
         label_kind="array" if isinstance(labels, list | np.ndarray) else "value", evaluation=rules,
         sent_rows=sent_rows,
     )  # fmt: skip

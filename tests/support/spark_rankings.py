@@ -16,7 +16,7 @@ import pytest
 from packaging.version import Version
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.sources.parquet import PartSizes
 from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
 
@@ -145,12 +145,12 @@ def evaluate_small_parts(
     **options: Any,
 ) -> Evaluation:
     """Evaluate as `evaluate` does, where small files, too, are read in several parts."""
-    from ndcg_spark.evaluation.api import Evaluation, evaluation_plan
+    from ndcg_spark.evaluation.api import Evaluation, evaluation_settings
     from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
-    plan, sizes = evaluation_plan(**options), PartSizes(smallest=1)
-    ranking = choose_ranking(data, plan, judgments=judgments, interactions=interactions, sizes=sizes)
-    return Evaluation(plan=plan, ranking=ranking)
+    settings, sizes = evaluation_settings(**options), PartSizes(smallest=1)
+    ranking = choose_ranking(data, settings, judgments=judgments, interactions=interactions, sizes=sizes)
+    return Evaluation(settings=settings, ranking=ranking)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +158,14 @@ class Case:
     """One evaluation to be run."""
 
     data: DataFrame | str
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     judgments: DataFrame | None = None
 
     def per_query(self) -> DataFrame:
         from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
         sizes = PartSizes(smallest=1)  # a small file, too, is read in several parts
-        return choose_ranking(self.data, self.plan, judgments=self.judgments, sizes=sizes).per_query()
+        return choose_ranking(self.data, self.settings, judgments=self.judgments, sizes=sizes).per_query()
 
 
 def every_strategy(
@@ -178,21 +178,23 @@ def every_strategy(
     run, judgments = (table.where(f"{name} is not null") for name in ("score", "relevance"))
     run = run.drop("relevance")
 
-    def plan(columns: Columns, **changes: object) -> EvaluationPlan:
+    def settings(columns: Columns, **changes: object) -> EvaluationSettings:
         chosen = {"columns": columns, "cutoffs": tuple(cutoffs), "convention": convention} | changes
-        return EvaluationPlan(**chosen)
+        return EvaluationSettings(**chosen)
 
     in_order = replace(convention, ties="item_asc")  # arrays have no ties, so no order column either
     cases = {
-        "numbers": Case(data=arrays, plan=plan(NUMBERS, convention=in_order)),
-        "structs": Case(data=arrays, plan=plan(STRUCTS, convention=in_order)),
+        "numbers": Case(data=arrays, settings=settings(NUMBERS, convention=in_order)),
+        "structs": Case(data=arrays, settings=settings(STRUCTS, convention=in_order)),
     }
     for strategy in ("engine", "window"):
         cases |= {
-            f"long {strategy}": Case(data=table, plan=plan(LONG, strategy=strategy, null_score=missing)),
-            f"judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(LONG, strategy=strategy)),
-            f"rank {strategy}": Case(data=table, plan=plan(RANKED, strategy=strategy, null_score=missing)),
-            f"rank judgments {strategy}": Case(data=run, judgments=judgments, plan=plan(RANKED, strategy=strategy)),
+            f"long {strategy}": Case(data=table, settings=settings(LONG, strategy=strategy, null_score=missing)),
+            f"judgments {strategy}": Case(data=run, judgments=judgments, settings=settings(LONG, strategy=strategy)),
+            f"rank {strategy}": Case(data=table, settings=settings(RANKED, strategy=strategy, null_score=missing)),
+            f"rank judgments {strategy}": Case(
+                data=run, judgments=judgments, settings=settings(RANKED, strategy=strategy)
+            ),
         }
     if choices.ties == "input_order":
         cases = {name: _with_order(case) for name, case in cases.items()}
@@ -201,9 +203,9 @@ def every_strategy(
 
 def _with_order(case: Case) -> Case:
     """Condensed ranks are ranked anew, for which ties by input order name the order column."""
-    if case.plan.columns.rank is None:
+    if case.settings.columns.rank is None:
         return case
-    return replace(case, plan=replace(case.plan, columns=replace(case.plan.columns, order="position")))
+    return replace(case, settings=replace(case.settings, columns=replace(case.settings.columns, order="position")))
 
 
 def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
@@ -215,7 +217,7 @@ def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
 
     frames = []
     for name, case in cases.items():
-        key = F.array(*[F.col(f"`{column}`").cast("string") for column in ("run", *case.plan.columns.query)])
+        key = F.array(*[F.col(f"`{column}`").cast("string") for column in ("run", *case.settings.columns.query)])
         frames.append(
             case.per_query().select(F.lit(name).alias("way"), key.alias("key"), "k", *VALUES, *EXACT_FIELDS)
         )

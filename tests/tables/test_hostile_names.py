@@ -26,17 +26,17 @@ from support.terminals import terminal
 
 from ndcg_spark import (
     Columns,
-    EvaluationPlan,
+    EvaluationSettings,
     EventColumns,
-    EventPlan,
+    EventSettings,
     ImpressionColumns,
     RatingColumns,
-    RatingPlan,
-    WeightPlan,
+    RatingSettings,
+    WeightSettings,
     changed_queries,
     compare,
     evaluate,
-    evaluation_plan,
+    evaluation_settings,
     explain_difference,
     judgments_from_events,
     judgments_from_impressions,
@@ -165,8 +165,8 @@ def test_evaluate_gives_the_numbers_of_the_definition(spark, strategy):
 def test_keys_that_cannot_be_handed_to_workers_are_refused(name, quoted):
     told = f"dot or backtick in its name; rename it where it is read: SELECT *, {quoted} AS a_b FROM ..."
     for make in (
-        lambda: evaluation_plan(query=name),
-        lambda: evaluation_plan(segments=[name]),
+        lambda: evaluation_settings(query=name),
+        lambda: evaluation_settings(segments=[name]),
         lambda: RatingColumns(query=(name,)),
         lambda: RatingColumns(item=name),
     ):
@@ -274,7 +274,7 @@ def two_runs(frame, name):
             frame, "linear;ties=item_asc", "mllib_binary", k=3, score=name("new"), query=name("query_id"),
             item=name("item_id"), relevance=name("relevance"),
         ).queries,
-        lambda frame, name: rank_rows(frame, EvaluationPlan(columns=Columns(
+        lambda frame, name: rank_rows(frame, EvaluationSettings(columns=Columns(
             query=(name("query_id"),), item=name("item_id"), score=(name("new"),), relevance=name("relevance"),
         ))),
         lambda frame, name: compare(two_runs(frame, name), baseline=name("old")).drop(
@@ -283,7 +283,7 @@ def two_runs(frame, name):
         lambda frame, name: changed_queries(two_runs(frame, name), baseline=name("old"), run=name("new")).drop(
             "run", "baseline"
         ),
-        lambda frame, name: score_losses(two_runs(frame, name).rankings, two_runs(frame, name).plan).drop("run"),
+        lambda frame, name: score_losses(two_runs(frame, name).rankings, two_runs(frame, name).settings).drop("run"),
     ],
     ids=["explain_difference", "rank_rows", "compare", "changed_queries", "score_losses"],
 )  # fmt: skip
@@ -308,7 +308,7 @@ OF_LOGS = {
     ("make", "rows", "schema"),
     [
         (
-            lambda frame, name: judgments_from_events(frame, EventPlan(
+            lambda frame, name: judgments_from_events(frame, EventSettings(
                 columns=EventColumns(
                     query=(name("query_id"),), item=name("item_id"), event=name("event"), ts=name("ts"),
                     user=name("user"),
@@ -318,14 +318,14 @@ OF_LOGS = {
             EVENTS, "query_id string, item_id string, event string, ts timestamp, user string",
         ),
         (
-            lambda frame, name: judgments_from_ratings(frame, RatingPlan(columns=RatingColumns(
+            lambda frame, name: judgments_from_ratings(frame, RatingSettings(columns=RatingColumns(
                 query=(name("query_id"),), item=name("item_id"), annotator=name("annotator"),
                 relevance=name("relevance"), weight=name("weight"),
             ))),
             RATINGS, "query_id string, item_id string, annotator string, relevance double, weight double",
         ),
         (
-            lambda frame, name: judgments_from_impressions(frame, WeightPlan(columns=ImpressionColumns(
+            lambda frame, name: judgments_from_impressions(frame, WeightSettings(columns=ImpressionColumns(
                 query=(name("query_id"),), item=name("item_id"), position=name("position"), click=name("click"),
                 propensity=name("propensity"),
             ))),

@@ -116,7 +116,7 @@ def test_a_table_of_the_catalog(spark, rankings):
             write_night({"night_of_notebook": result.summary}, night=NIGHT, dataset="shop", stamps=result.provenance)
         stored = spark.table("night_of_notebook")
         assert stored.count() == result.summary.count()
-        assert {row["config_hash"] for row in stored.collect()} == {result.plan.digest}
+        assert {row["config_hash"] for row in stored.collect()} == {result.settings.digest}
         (merged,) = (
             merge_summaries(stored).where("metric = 'ndcg' and k = 3 and run = 'a' and segment_by = ''").collect()
         )

@@ -17,7 +17,7 @@ from ndcg_spark.clicks.frames.labels import (
     total,
     weighted_rows,
 )
-from ndcg_spark.clicks.settings import PROPENSITIES_OF, WeightPlan
+from ndcg_spark.clicks.settings import PROPENSITIES_OF, WeightSettings
 from ndcg_spark.clicks.tasks.propensity_estimates import (
     ESTIMATES,
     GROUP_KEYS,
@@ -48,7 +48,7 @@ _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 @takes_tables
 def inverse_propensity_estimates(
     impressions: DataFrame,
-    plan: WeightPlan,
+    settings: WeightSettings,
     propensities: DataFrame | None = None,
     *,
     parse_text: bool = False,
@@ -57,9 +57,9 @@ def inverse_propensity_estimates(
 
     Parameters
     ----------
-    impressions, plan, propensities, parse_text
+    impressions, settings, propensities, parse_text
         As for `judgments_from_impressions`. With propensities of *showing* an item, as a randomised policy logs them
-        (`plan.propensity_of="action"`), the estimate is that of showing every item alike.
+        (`settings.propensity_of="action"`), the estimate is that of showing every item alike.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def inverse_propensity_estimates(
           B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
           (double; null where there is no such number, as the errors of a single query). Intervals are Student's,
         - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
-        - `propensity_of` (string): `position` or `action`, as in the plan,
+        - `propensity_of` (string): `position` or `action`, as in the settings,
         - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does
           not estimate the number of impressions,
         - `state`: the exact sums, for `merge_estimates`.
@@ -94,19 +94,19 @@ def inverse_propensity_estimates(
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
     require_scipy()
-    found = weighted_impressions(impressions, plan, propensities, parse_text=parse_text)
-    segments = list(dict.fromkeys(name for its in plan.segment_sets for name in its))
-    runs = [plan.run] if plan.run is not None else []
-    keys = list(dict.fromkeys([*runs, *segments, *plan.columns.query]))
-    rows = weighted_rows(found, plan, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
+    found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
+    segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
+    runs = [settings.run] if settings.run is not None else []
+    keys = list(dict.fromkeys([*runs, *segments, *settings.columns.query]))
+    rows = weighted_rows(found, settings, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
     aggregates = [F.count(F.lit(1)).alias(_N)]
     aggregates += [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
     queries = rows.groupBy(*columns_of(keys)).agg(*aggregates)
     sums = [total(name).alias(name) for name in _SUMS]
-    grouped = _by_segment(queries, plan) if segments else queries.select(*_overall(plan), *_limbs())
+    grouped = _by_segment(queries, settings) if segments else queries.select(*_overall(settings), *_limbs())
     values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
     partial = values.mapInArrow(as_shipped(make_partial_summer()), schema=_PARTIAL)
-    return _finished(partial.withColumn(OF, F.lit(plan.propensity_of)), plan.confidence)
+    return _finished(partial.withColumn(OF, F.lit(settings.propensity_of)), settings.confidence)
 
 
 @takes_tables
@@ -156,8 +156,8 @@ def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     )
 
 
-def _overall(plan: WeightPlan) -> list[Column]:
-    run = named(plan.run).cast("string") if plan.run is not None else F.lit("")
+def _overall(settings: WeightSettings) -> list[Column]:
+    run = named(settings.run).cast("string") if settings.run is not None else F.lit("")
     return [run.alias("run"), F.lit("").alias("segment_by"), F.lit("").alias("segment")]
 
 
@@ -166,12 +166,12 @@ def _limbs() -> list[Column]:
     return columns_of([_N, *names])
 
 
-def _by_segment(queries: DataFrame, plan: WeightPlan) -> DataFrame:
+def _by_segment(queries: DataFrame, settings: WeightSettings) -> DataFrame:
     """Add up the parts of each query for all impressions, and for each segment set."""
-    groups = F.array(*[_segment(names) for names in ((), *plan.segment_sets)])
+    groups = F.array(*[_segment(names) for names in ((), *settings.segment_sets)])
     # Queries as a struct under a name of our own: one of their columns may be called `segment`.
-    query = F.struct(*columns_of(plan.columns.query)).alias(_QUERY)
-    run = _overall(plan)[0]
+    query = F.struct(*columns_of(settings.columns.query)).alias(_QUERY)
+    run = _overall(settings)[0]
     parts = queries.select(run, query, F.explode(groups).alias("group"), *_limbs())
     keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), named(_QUERY)]
     added = [F.sum(named(name)).alias(name) for name in parts.columns[3:]]

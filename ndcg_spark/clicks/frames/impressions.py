@@ -12,8 +12,8 @@ from ndcg_spark.clicks.settings import (
     MAX_POSITION,
     MAX_WEIGHT,
     ImpressionColumns,
-    PropensityPlan,
-    WeightPlan,
+    PropensitySettings,
+    WeightSettings,
 )
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons
 from ndcg_spark.core.expressions import named, number, require_column
@@ -41,9 +41,9 @@ class Impressions:
     columns: list[str]
 
 
-def counted_impressions(impressions: DataFrame, plan: PropensityPlan, *, parse_text: bool) -> Impressions:
+def counted_impressions(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> Impressions:
     """Read impressions to fit propensities from: clicks are 0 or 1. Reads the schema, runs no action."""
-    columns = plan.columns
+    columns = settings.columns
     reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
     position, reasons_of_position = _position(impressions, columns, parse_text)
     click, reasons_of_click = _click(impressions, columns, parse_text)
@@ -53,21 +53,21 @@ def counted_impressions(impressions: DataFrame, plan: PropensityPlan, *, parse_t
 
 
 def weighted_impressions(
-    impressions: DataFrame, plan: WeightPlan, propensities: DataFrame | None, *, parse_text: bool
+    impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None, *, parse_text: bool
 ) -> Impressions:
     """Read impressions and their inverse propensities. Reads schemas, runs no action.
 
     `propensities` has `position` and `propensity`, and is broadcast. With `parse_text`, numbers of the impressions
     may be text.
     """
-    plan.check_source(table=propensities is not None)
-    columns = plan.columns
+    settings.check_source(table=propensities is not None)
+    columns = settings.columns
     reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
-    for name in (name for names in plan.segment_sets for name in names):
+    for name in (name for names in settings.segment_sets for name in names):
         require_column(impressions, name, option("segments"), TABLE)
-    if plan.run is not None:
-        require_column(impressions, plan.run, option("run"), TABLE)
-        reasons.append(("null_run", named(plan.run).isNull()))
+    if settings.run is not None:
+        require_column(impressions, settings.run, option("run"), TABLE)
+        reasons.append(("null_run", named(settings.run).isNull()))
     frame = impressions
     of_propensity: Reasons = []
     if columns.propensity is not None:
@@ -81,7 +81,7 @@ def weighted_impressions(
         position, of_position = _position(impressions, columns, parse_text)
         reasons += of_position
         if propensities is None:
-            power, there = float(plan.power or 0), F.when(position >= 1, position)
+            power, there = float(settings.power or 0), F.when(position >= 1, position)
             propensity = F.lit(1.0) / (there if power == 1 else F.pow(there, F.lit(power)))
         else:
             frame, propensity = _with_given(impressions, position, propensities), named(_GIVEN)
@@ -90,7 +90,7 @@ def weighted_impressions(
                 ("position_with_two_propensities", named(_TIMES) > 1),
                 *_range(propensity),
             ]
-    if plan.clip is None:
+    if settings.clip is None:
         of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_WEIGHT)))
     click, of_click = _click(impressions, columns, parse_text)
     reasons += [*of_click, *of_propensity]

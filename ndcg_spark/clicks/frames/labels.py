@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.clicks.frames.impressions import Impressions, weighted_impressions
-from ndcg_spark.clicks.settings import WeightPlan
+from ndcg_spark.clicks.settings import WeightSettings
 from ndcg_spark.core.bad_rows import without_bad_rows
 from ndcg_spark.core.exact_sums import from_limbs, limbs
 from ndcg_spark.core.expressions import columns_of, named
@@ -24,7 +24,7 @@ _CLIPPED = "was clipped"
 @takes_tables
 def judgments_from_impressions(
     impressions: DataFrame,
-    plan: WeightPlan,
+    settings: WeightSettings,
     propensities: DataFrame | None = None,
     *,
     parse_text: bool = False,
@@ -32,14 +32,14 @@ def judgments_from_impressions(
     """Make judgments from clicks, corrected for the position at which items were shown.
 
     The relevance of an item is the sum of weight times click over its impressions for the query, by their number,
-    where the weight of an impression is 1 / propensity, at most `plan.clip`. With propensities of examination it
+    where the weight of an impression is 1 / propensity, at most `settings.clip`. With propensities of examination it
     estimates without bias the rate at which the item would be clicked if it were always examined.
 
     Parameters
     ----------
     impressions : DataFrame
         One row per item shown: query, item, click, and the position or the propensity.
-    plan : WeightPlan
+    settings : WeightSettings
     propensities : DataFrame or None
         `position` and `propensity`, one row for each position, such as `propensity_table` makes.
     parse_text : bool
@@ -72,12 +72,12 @@ def judgments_from_impressions(
 
     Examples
     --------
-    >>> judgments_from_impressions(log, WeightPlan(power=1, clip=100))  # doctest: +SKIP
+    >>> judgments_from_impressions(log, WeightSettings(power=1, clip=100))  # doctest: +SKIP
     """
-    found = weighted_impressions(impressions, plan, propensities, parse_text=parse_text)
-    keys = [*plan.columns.query, plan.columns.item]
+    found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
+    keys = [*settings.columns.query, settings.columns.item]
     sums = {WEIGHTED: "weighted", CLICK: "clicks", WEIGHT: "weights"}
-    rows = weighted_rows(found, plan, keys)
+    rows = weighted_rows(found, settings, keys)
     counted = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
     counted.append(F.max(named(WEIGHT)).alias("largest_weight"))
     state = rows.groupBy(*columns_of(keys)).agg(*counted, *_summed(sums))
@@ -94,13 +94,13 @@ def judgments_from_impressions(
     )
 
 
-def weighted_rows(found: Impressions, plan: WeightPlan, kept: list[str]) -> DataFrame:
+def weighted_rows(found: Impressions, settings: WeightSettings, kept: list[str]) -> DataFrame:
     """Valid impressions with their click, weight, and the product; and whether the weight was clipped. Lazy."""
-    keys = [*plan.columns.query, plan.columns.item]
-    valid = without_bad_rows(found.frame, found.reasons, keys, plan.on_invalid)
+    keys = [*settings.columns.query, settings.columns.item]
+    valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
     weight, clipped = found.weight, F.lit(0)
-    if plan.clip is not None:
-        limit = F.lit(float(plan.clip))
+    if settings.clip is not None:
+        limit = F.lit(float(settings.clip))
         weight, clipped = F.least(found.weight, limit), (found.weight > limit).cast("int")
     rows = valid.select(
         *columns_of(kept), found.click.alias(CLICK), weight.alias(WEIGHT), clipped.cast("bigint").alias(_CLIPPED)

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.clicks.frames.impressions import counted_impressions
-from ndcg_spark.clicks.settings import PropensityPlan
+from ndcg_spark.clicks.settings import PropensitySettings
 from ndcg_spark.clicks.tasks.click_cells import (
     FIT_SCHEMA,
     HASH,
@@ -28,7 +28,7 @@ _SHOWN_AT, _CLICKED, _TIMES, _CLICKS = "shown at", "was clicked", "times shown",
 
 @takes_tables
 def fit_propensities(
-    impressions: DataFrame, plan: PropensityPlan | None = None, *, parse_text: bool = False
+    impressions: DataFrame, settings: PropensitySettings | None = None, *, parse_text: bool = False
 ) -> DataFrame:
     """Estimate the probability that each position is examined, relative to the first.
 
@@ -36,8 +36,8 @@ def fit_propensities(
     ----------
     impressions : DataFrame
         One row per item shown: query, item, position from 1, and whether it was clicked (0 or 1).
-    plan : PropensityPlan or None
-        None is `PropensityPlan()`: EM for a position-based click model.
+    settings : PropensitySettings or None
+        None is `PropensitySettings()`: EM for a position-based click model.
     parse_text : bool
         Whether numbers may be text.
 
@@ -71,12 +71,12 @@ def fit_propensities(
 
     Examples
     --------
-    >>> fitted = fit_propensities(log, PropensityPlan(method="pbm"))  # doctest: +SKIP
+    >>> fitted = fit_propensities(log, PropensitySettings(method="pbm"))  # doctest: +SKIP
     >>> propensity_table(fitted).show()  # doctest: +SKIP
     """
-    plan = PropensityPlan() if plan is None else plan
-    patterns = click_patterns(impressions, plan, parse_text=parse_text)
-    return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(plan)), schema=FIT)
+    settings = PropensitySettings() if settings is None else settings
+    patterns = click_patterns(impressions, settings, parse_text=parse_text)
+    return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(settings)), schema=FIT)
 
 
 def propensity_table(fitted: DataFrame) -> DataFrame:
@@ -99,16 +99,16 @@ def propensity_table(fitted: DataFrame) -> DataFrame:
     return fitted.select(F.explode("positions").alias("one"), "method").select("one.*", "method")
 
 
-def click_patterns(impressions: DataFrame, plan: PropensityPlan, *, parse_text: bool) -> DataFrame:
+def click_patterns(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> DataFrame:
     """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
     Gives `cells`, `pairs` and `hash`, see `clicks/tasks/click_cells.py`. With `method=randomized` all pairs are one,
     as it needs nothing but counts by position.
     """
-    found = counted_impressions(impressions, plan, parse_text=parse_text)
-    keys = [*plan.columns.query, plan.columns.item]
-    valid = without_bad_rows(found.frame, found.reasons, keys, plan.on_invalid)
-    if plan.method == "randomized":
+    found = counted_impressions(impressions, settings, parse_text=parse_text)
+    keys = [*settings.columns.query, settings.columns.item]
+    valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
+    if settings.method == "randomized":
         keys = []
     rows = valid.select(
         *columns_of(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)

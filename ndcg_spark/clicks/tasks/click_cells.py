@@ -19,7 +19,7 @@ from ndcg_spark.clicks.kernels.click_model import (
     randomized_propensities,
     totals_of,
 )
-from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensityPlan
+from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
 from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
@@ -57,7 +57,7 @@ class Counts(NamedTuple):
     positions: list[int]
 
 
-def make_fitter(plan: PropensityPlan, *, limit: int = MAX_CELLS) -> BatchFunction:
+def make_fitter(settings: PropensitySettings, *, limit: int = MAX_CELLS) -> BatchFunction:
     """Build the function from all patterns to one row of `FIT_SCHEMA`.
 
     EM takes many steps and holds its patterns: all, or a sample of them with `limit` counts at most. What the other
@@ -65,10 +65,10 @@ def make_fitter(plan: PropensityPlan, *, limit: int = MAX_CELLS) -> BatchFunctio
     """
 
     def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        patterns = _Patterns(plan.method, limit)
+        patterns = _Patterns(settings.method, limit)
         for batch in batches:
             patterns.add(batch)
-        yield pa.RecordBatch.from_pylist([patterns.fitted(plan)], schema=FIT_SCHEMA)
+        yield pa.RecordBatch.from_pylist([patterns.fitted(settings)], schema=FIT_SCHEMA)
 
     return batch_function(fit)
 
@@ -108,20 +108,20 @@ class _Patterns:
             self._level += 1
             self._hold(held)
 
-    def fitted(self, plan: PropensityPlan) -> dict[str, Any]:
+    def fitted(self, settings: PropensitySettings) -> dict[str, Any]:
         """Fit, and describe the result as a row of `FIT_SCHEMA`."""
         positions = known_positions(self._counts)
         shown, clicked = _at(self._counts, positions, (2,)).T
         totals, n_fitted = Totals(shown, clicked, np.arange(len(positions))), self.n_patterns
         model, sums = None, _at(self._sums, positions, (2, N_LIMBS))
-        if plan.method == "pbm":
+        if settings.method == "pbm":
             cells = counts_in(self._held, positions).cells
             n_fitted = len(cells.pairs)
             cells = cells._replace(pairs=np.maximum(cells.pairs, 2.0**self._level))
             its = totals_of(cells, len(positions))
             expectation = Expectation(cells, len(positions), int(its.shown.sum()))
-            model = fit_click_model(its, expectation.step, tolerance=plan.tolerance, max_iter=plan.max_iter)
-        return fit_row(plan.method, positions, totals, (self.n_patterns, n_fitted), model, sums)
+            model = fit_click_model(its, expectation.step, tolerance=settings.tolerance, max_iter=settings.max_iter)
+        return fit_row(settings.method, positions, totals, (self.n_patterns, n_fitted), model, sums)
 
 
 def _is_sampled(batch: pa.RecordBatch, level: int) -> BoolArray:

@@ -30,7 +30,7 @@ from ndcg_spark.comparison.kernels.replicates import (
     replicate_values,
     studentised_interval,
 )
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.replicating import add_replicates
 from ndcg_spark.comparison.tasks.totals import (
     BASE,
@@ -85,7 +85,7 @@ HELD_RESULTS = 64
 _SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
 
 
-def make_finisher(plan: ComparisonPlan) -> BatchFunction:
+def make_finisher(settings: ComparisonSettings) -> BatchFunction:
     """Build the function from merged rows, all of a group in one worker, to results without their family."""
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,9 +101,9 @@ def make_finisher(plan: ComparisonPlan) -> BatchFunction:
                 blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
         rows: list[dict[str, Any]] = []
         for key, base in bases.items():
-            totals = _gathered(base, blocks.pop(key, {}), plan)
-            add_replicates(totals, units.pop(key, []), plan)
-            rows.append(_result(key, totals, plan))
+            totals = _gathered(base, blocks.pop(key, {}), settings)
+            add_replicates(totals, units.pop(key, []), settings)
+            rows.append(_result(key, totals, settings))
             if len(rows) >= HELD_RESULTS:
                 yield _row_batch(rows)
                 rows = []
@@ -117,32 +117,33 @@ def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
 
 
-def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], plan: ComparisonPlan) -> Totals:
+def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], settings: ComparisonSettings) -> Totals:
     """Put blocks of replicates in their places."""
     totals = Totals(base)
     for (kind, block), sums in blocks.items():
-        whole, length = (totals.drawn, plan.replicates) if kind == DRAWS else (totals.flipped, plan.flips)
+        whole, length = (totals.drawn, settings.replicates) if kind == DRAWS else (totals.flipped, settings.flips)
         start = block * BLOCKS[kind]
         for place, its in sums.items():
             whole.setdefault(place, np.zeros(length, dtype=np.int64))[start : start + len(its)] = its
     return totals
 
 
-def _result(key: GroupKey, totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
+def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
     """Compute a row of a comparison. The columns that need its family of tests are added later."""
-    baseline, run = plan.pairs[key.pair]
-    names = ((), *plan.segment_sets)[key.segment_set]
+    baseline, run = settings.pairs[key.pair]
+    names = ((), *settings.segment_sets)[key.segment_set]
     stored = None
-    if plan.keep_replicates:
-        stored = stored_numbers([(plan.replicates, totals.drawn), (plan.flips, totals.flipped)])
-    metric = plan.metrics[key.metric]
+    if settings.keep_replicates:
+        stored = stored_numbers([(settings.replicates, totals.drawn), (settings.flips, totals.flipped)])
+    metric = settings.metrics[key.metric]
     row = {
-        "run": plan.runs[run], "baseline": plan.runs[baseline], "segment_by": "+".join(names), "segment": key.segment,
-        "metric": metric.name, "k": key.k, "seed": plan.seed, "cluster_by": plan.cluster or "",
-        "unpaired": plan.unpaired, "n_replicates": plan.replicates, "state": totals.base.state.tolist(),
-        "replicates": stored, **estimates_of(totals, plan),
+        "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(names),
+        "segment": key.segment,
+        "metric": metric.name, "k": key.k, "seed": settings.seed, "cluster_by": settings.cluster or "",
+        "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
+        "replicates": stored, **estimates_of(totals, settings),
     }  # fmt: skip
-    return settled(row, is_companion=plan.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
+    return settled(row, is_companion=settings.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
 
 
 def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:
@@ -153,19 +154,21 @@ def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) ->
     return row | {"p_value": None, "verdict": UNTESTED} if is_companion else row
 
 
-def estimates_of(totals: Totals, plan: ComparisonPlan) -> dict[str, Any]:
+def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
     """Counts of a group, and all that is estimated from its sums; what is not defined is left out or None."""
     base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
     sums, queries = sums_of(base.state), query_squares(base)
-    clustered = plan.cluster is not None
+    clustered = settings.cluster is not None
     squares = squares_of(base.squares, counts["n_clusters"]) if clustered else queries
     no_spread = has_no_spread(base)
-    found = paired_estimate(sums, squares, alpha=plan.alpha, lift=plan.lift, no_spread=no_spread)
+    found = paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
     row: dict[str, Any] = {**counts, "n_clusters": None}
     row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
-    row |= _flips(totals, sums, plan) | _bootstrap(totals, found, n, plan) | _power(found, squares, n, plan)
+    row |= (
+        _flips(totals, sums, settings) | _bootstrap(totals, found, n, settings) | _power(found, squares, n, settings)
+    )
     if clustered:
         row["n_clusters"] = counts["n_clusters"]
         if squares.ww:
@@ -185,33 +188,36 @@ def has_no_spread(base: Base) -> bool:
     return bool(base.counts[0] > 1 and base.low == base.high)
 
 
-def _flips(totals: Totals, sums: dict[str, Fraction], plan: ComparisonPlan) -> dict[str, Any]:
+def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettings) -> dict[str, Any]:
     base, slack = totals.base, sums["n_differ"] * Fraction(DELTA_UNIT)
     if not base.counts[0]:
         return {}
     if base.differences is not None:
         return {"p_sign_flip": exact_flip_p(base.differences, slack), "n_flips": 0}
-    if not plan.flips:
+    if not settings.flips:
         return {}
-    return {"p_sign_flip": hashed_flip_p(totals.flipped, sums["delta"], slack, plan.flips), "n_flips": plan.flips}
+    return {
+        "p_sign_flip": hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
+        "n_flips": settings.flips,
+    }
 
 
-def _bootstrap(totals: Totals, found: PairedEstimate, n: int, plan: ComparisonPlan) -> dict[str, Any]:
-    if not plan.replicates or n < FEW_QUERIES or found.difference is None or not found.std_error:
+def _bootstrap(totals: Totals, found: PairedEstimate, n: int, settings: ComparisonSettings) -> dict[str, Any]:
+    if not settings.replicates or n < FEW_QUERIES or found.difference is None or not found.std_error:
         return {}
     drawn = named_limbs(totals.drawn)
-    means, distances = replicate_values(drawn, found.difference, plan.replicates)
-    low, high = percentile_interval(means, alpha=plan.alpha)
-    t_low, t_high = studentised_interval(distances, found.difference, found.std_error, alpha=plan.alpha)
+    means, distances = replicate_values(drawn, found.difference, settings.replicates)
+    low, high = percentile_interval(means, alpha=settings.alpha)
+    t_low, t_high = studentised_interval(distances, found.difference, found.std_error, alpha=settings.alpha)
     return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
 
 
-def _power(found: PairedEstimate, squares: Squares, n: int, plan: ComparisonPlan) -> dict[str, Any]:
+def _power(found: PairedEstimate, squares: Squares, n: int, settings: ComparisonSettings) -> dict[str, Any]:
     if not found.std_error or found.df is None:
         return {}
-    row: dict[str, Any] = {"mde": detectable_effect(found.std_error, found.df, alpha=plan.alpha)}
-    if plan.effect is not None:
-        units = required_units(plan.effect, found.std_error, squares.n, alpha=plan.alpha)
+    row: dict[str, Any] = {"mde": detectable_effect(found.std_error, found.df, alpha=settings.alpha)}
+    if settings.effect is not None:
+        units = required_units(settings.effect, found.std_error, squares.n, alpha=settings.alpha)
         row["n_required"] = math.ceil(Fraction(units * n, squares.n))
     return row
 
@@ -237,20 +243,20 @@ def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
         yield "few_clusters"
 
 
-def make_family(plan: ComparisonPlan) -> BatchFunction:
+def make_family(settings: ComparisonSettings) -> BatchFunction:
     """Build the function that adjusts the p-values of all rows of a comparison, and decides on each."""
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], plan)
-        _refuse_empty_sides(tables, plan)
+        tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], settings)
+        _refuse_empty_sides(tables, settings)
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
-        for batch in decided(tables, p_values, alpha=plan.alpha, margin=plan.margin):
+        for batch in decided(tables, p_values, alpha=settings.alpha, margin=settings.margin):
             yield batch.cast(RESULT_SCHEMA)
 
     return batch_function(decide)
 
 
-def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], plan: ComparisonPlan) -> None:
+def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], settings: ComparisonSettings) -> None:
     """Refuse a run without rows: by `unpaired=zero` its queries would all count as zeros."""
     names = ("run", "baseline", "segment_by", "k", "note", "n_only_run")
     rows = [row for batch in tables for row in batch.select(names).to_pylist() if not row["segment_by"]]
@@ -269,11 +275,11 @@ def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], plan: ComparisonPlan) 
         raise InputRefusedError(
             f"run {lacks!r} has no query at k={k}, where {has!r} has some; choose cutoffs that both have (k)."
         )
-    known = ", ".join(repr(run) for run in plan.runs if run in there)
+    known = ", ".join(repr(run) for run in settings.runs if run in there)
     raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
 
 
-def _at_its_cutoffs(tables: list[pa.RecordBatch], plan: ComparisonPlan) -> list[pa.RecordBatch]:
+def _at_its_cutoffs(tables: list[pa.RecordBatch], settings: ComparisonSettings) -> list[pa.RecordBatch]:
     """Leave out rows of a metric at cutoffs at which no pair has a query with a value.
 
     Per-query tables have a row for each cutoff, and a metric is null where it was not asked for. Rows stay where the
@@ -284,7 +290,7 @@ def _at_its_cutoffs(tables: list[pa.RecordBatch], plan: ComparisonPlan) -> list[
         for row in batch.select(["segment_by", "metric", "k", "n_queries"]).to_pylist():
             if not row["segment_by"] and row["n_queries"]:
                 compared.setdefault(row["metric"], set()).add(row["k"])
-    everywhere = {one.name for one in plan.metrics if one.cutoffs is None} & compared.keys()
+    everywhere = {one.name for one in settings.metrics if one.cutoffs is None} & compared.keys()
     kept = []
     for batch in tables:
         at = zip(batch.column("metric").to_pylist(), batch.column("k").to_pylist(), strict=True)

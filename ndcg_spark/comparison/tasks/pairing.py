@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.comparison.kernels.resampling import WordArray
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core.batches import (
     BatchFunction,
     batch_function,
@@ -72,7 +72,7 @@ class Queries:
     rows: pa.RecordBatch
 
 
-def make_unifier(plan: ComparisonPlan, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
+def make_unifier(settings: ComparisonSettings, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
     """Build the function that checks the rows of each query and gives all of them its cluster, weight and segments.
 
     Rows must come sorted by query; the result is to be sorted by unit.
@@ -80,7 +80,7 @@ def make_unifier(plan: ComparisonPlan, *, chunk_rows: int = CHUNK_ROWS) -> Batch
 
     def unify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in whole_units(batches, QUERY, chunk_rows):
-            ids, chosen = _checked(rows, plan)
+            ids, chosen = _checked(rows, settings)
             columns = {name: rows.column(name) for name in rows.schema.names if name != CLUSTER}
             shared = [name for name in columns if name == WEIGHT or name.startswith("segment_")]
             from_row = pa.array(chosen[ids])
@@ -116,17 +116,17 @@ def whole_units(
         yield joined(held)
 
 
-def read_queries(rows: pa.RecordBatch, plan: ComparisonPlan) -> Queries:
+def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     """Put the rows of each query side by side; refuse what does not fit together.
 
     The rows are canonical and sorted by unit, and all rows of a query are there.
     """
-    ids, chosen = _checked(rows, plan)
+    ids, chosen = _checked(rows, settings)
     n = len(chosen)
     cutoffs, k_codes = np.unique(int_values(pc.fill_null(rows.column(K), _WHOLE_LIST)), return_inverse=True)
-    shape = (n, len(cutoffs), len(plan.runs))
+    shape = (n, len(cutoffs), len(settings.runs))
     cells = (ids * shape[1] + k_codes) * shape[2] + int_values(rows.column(RUN))
-    _refuse_repeats(rows, cells, plan)
+    _refuse_repeats(rows, cells, settings)
     present = np.zeros(n * shape[1] * shape[2], dtype=np.bool_)
     present[cells] = True
 
@@ -137,13 +137,13 @@ def read_queries(rows: pa.RecordBatch, plan: ComparisonPlan) -> Queries:
         return found.reshape(shape)
 
     if IDCG in rows.schema.names:
-        _refuse_ideals(rows, spread(IDCG), ids, plan)
+        _refuse_ideals(rows, spread(IDCG), ids, settings)
     from_row = pa.array(chosen)
-    values = tuple(spread(value_column(number)) for number in range(len(plan.metrics)))
+    values = tuple(spread(value_column(number)) for number in range(len(settings.metrics)))
     weights = None
     if WEIGHT in rows.schema.names:
         has_value = np.logical_or.reduce([~np.isnan(its).all(axis=(1, 2)) for its in values])
-        weights = _weights(rows, chosen, has_value, plan)
+        weights = _weights(rows, chosen, has_value, settings)
     return Queries(
         units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
         solo=flags_of(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
@@ -153,15 +153,15 @@ def read_queries(rows: pa.RecordBatch, plan: ComparisonPlan) -> Queries:
         weights=weights,
         segments={
             name: rows.column(segment_column(number)).take(from_row)
-            for number, name in enumerate(plan.segment_columns)
+            for number, name in enumerate(settings.segment_columns)
         },
-        rows=rows.select([key_column(number) for number in range(len(plan.query))]).take(from_row),
+        rows=rows.select([key_column(number) for number in range(len(settings.query))]).take(from_row),
     )
 
 
-def _checked(rows: pa.RecordBatch, plan: ComparisonPlan) -> tuple[IntArray, IntArray]:
+def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArray, IntArray]:
     """Number the query of each row, and choose a row of each query that speaks for it."""
-    ids = _query_ids(rows, plan)
+    ids = _query_ids(rows, settings)
     n_rows, missing = rows.num_rows, np.zeros(rows.num_rows, dtype=np.bool_)
     if MISSING in rows.schema.names:
         missing = flags_of(rows.column(MISSING))
@@ -170,18 +170,18 @@ def _checked(rows: pa.RecordBatch, plan: ComparisonPlan) -> tuple[IntArray, IntA
     chosen = np.full(int(ids[-1]) + 1 if n_rows else 0, 2 * n_rows, dtype=np.int64)
     np.minimum.at(chosen, ids, rank)
     chosen %= max(n_rows, 1)
-    names = {WEIGHT: plan.weight, CLUSTER: plan.cluster}
-    names |= {segment_column(number): name for number, name in enumerate(plan.segment_columns)}
+    names = {WEIGHT: settings.weight, CLUSTER: settings.cluster}
+    names |= {segment_column(number): name for number, name in enumerate(settings.segment_columns)}
     for column, name in names.items():
         if column in rows.schema.names:
-            _refuse_differing(rows, column, str(name), (ids, chosen, missing), plan)
+            _refuse_differing(rows, column, str(name), (ids, chosen, missing), settings)
     return ids, chosen
 
 
-def _query_ids(rows: pa.RecordBatch, plan: ComparisonPlan) -> IntArray:
+def _query_ids(rows: pa.RecordBatch, settings: ComparisonSettings) -> IntArray:
     """Number queries from 0 on, in the order of the rows; keys decide where hashes collide."""
-    keys = [rows.column(key_column(number)) for number in range(len(plan.query))]
-    for column, name in zip(keys, plan.query, strict=True):
+    keys = [rows.column(key_column(number)) for number in range(len(settings.query))]
+    for column, name in zip(keys, settings.query, strict=True):
         if column.null_count:
             raise InputRefusedError(f"a row has no query: column {name!r} is null; leave such rows out.")
     starts = np.ones(rows.num_rows, dtype=np.bool_)
@@ -203,7 +203,7 @@ def _refuse_differing(
     column: str,
     name: str,
     queries: tuple[IntArray, IntArray, BoolArray],
-    plan: ComparisonPlan,
+    settings: ComparisonSettings,
 ) -> None:
     ids, chosen, missing = queries
     encoded = rows.column(column).dictionary_encode()
@@ -215,22 +215,22 @@ def _refuse_differing(
         shown = "" if column == CLUSTER else f" ({seen[0]!r} and {seen[1]!r})"
         way_out = f" ({UNWEIGHTED})" if column == WEIGHT else ""
         what = f"has two values of column {name!r}{shown}; it must be the same in all runs{way_out}"
-        _refuse(rows, row, what, plan)
+        _refuse(rows, row, what, settings)
 
 
-def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, plan: ComparisonPlan) -> None:
+def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, settings: ComparisonSettings) -> None:
     if np.bincount(cells, minlength=1).max() <= 1:
         return
     order = np.argsort(cells, kind="stable")
     repeats = order[1:][cells[order][1:] == cells[order][:-1]]
     if len(repeats):
         row = int(repeats.min())
-        run, k = plan.runs[rows.column(RUN)[row].as_py()], rows.column(K)[row].as_py()
+        run, k = settings.runs[rows.column(RUN)[row].as_py()], rows.column(K)[row].as_py()
         where = f"run {run!r} at k={'all' if k is None else k}"
-        _refuse(rows, row, f"comes twice in {where}; choose the rows of one night and data set", plan)
+        _refuse(rows, row, f"comes twice in {where}; choose the rows of one night and data set", settings)
 
 
-def _refuse_ideals(rows: pa.RecordBatch, ideals: FloatArray, ids: IntArray, plan: ComparisonPlan) -> None:
+def _refuse_ideals(rows: pa.RecordBatch, ideals: FloatArray, ids: IntArray, settings: ComparisonSettings) -> None:
     low = np.where(np.isnan(ideals), np.inf, ideals).min(axis=2, initial=np.inf)
     high = np.where(np.isnan(ideals), -np.inf, ideals).max(axis=2, initial=-np.inf)
     differ = np.flatnonzero((low < high).any(axis=1))
@@ -240,10 +240,12 @@ def _refuse_ideals(rows: pa.RecordBatch, ideals: FloatArray, ids: IntArray, plan
         at = int(np.flatnonzero(low[query] < high[query])[0])
         ends = f"{low[query, at]:g} and {high[query, at]:g}"
         what = f"has two values of IDCG, {ends}: the runs were evaluated with different judgments"
-        _refuse(rows, row, f"{what} (a convention with ideal=retrieved allows that)", plan)
+        _refuse(rows, row, f"{what} (a convention with ideal=retrieved allows that)", settings)
 
 
-def _weights(rows: pa.RecordBatch, chosen: IntArray, has_value: BoolArray, plan: ComparisonPlan) -> FloatArray:
+def _weights(
+    rows: pa.RecordBatch, chosen: IntArray, has_value: BoolArray, settings: ComparisonSettings
+) -> FloatArray:
     """Weight of each query; 0 where it is unknown and no run has a value."""
     values, known = float_values(rows.column(WEIGHT))
     weights, known = values[chosen], known[chosen]
@@ -251,12 +253,12 @@ def _weights(rows: pa.RecordBatch, chosen: IntArray, has_value: BoolArray, plan:
     if bad.any():
         row = int(chosen[np.flatnonzero(bad)[0]])
         seen = rows.column(WEIGHT)[row].as_py()
-        _refuse(rows, row, f"has the weight {seen}; weights must be finite and not negative ({UNWEIGHTED})", plan)
+        _refuse(rows, row, f"has the weight {seen}; weights must be finite and not negative ({UNWEIGHTED})", settings)
     return weights
 
 
-def _refuse(rows: pa.RecordBatch, row: int, what: str, plan: ComparisonPlan) -> NoReturn:
-    raise InputRefusedError(f"query {query_text(rows, row, plan.query)} {what}.")
+def _refuse(rows: pa.RecordBatch, row: int, what: str, settings: ComparisonSettings) -> NoReturn:
+    raise InputRefusedError(f"query {query_text(rows, row, settings.query)} {what}.")
 
 
 def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ndcg_spark.comparison.kernels.replicates import DRAWN
 from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flipped_sums
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.totals import Totals, add_sums
 from ndcg_spark.core.exact import N_LIMBS, to_limbs
 from ndcg_spark.core.ragged import BoolArray, FloatArray
@@ -59,7 +59,7 @@ def units_from_bytes(payload: bytes) -> tuple[WordArray, Units]:
     return hashes.view(np.uint64), Units(np.ones(len(d), dtype=np.bool_), weights, d.view(np.float64))
 
 
-def add_replicates(totals: Totals, payloads: list[bytes], plan: ComparisonPlan) -> None:
+def add_replicates(totals: Totals, payloads: list[bytes], settings: ComparisonSettings) -> None:
     """Add the replicates of units that travelled as they are."""
     found = [units_from_bytes(payload) for payload in payloads]
     if not found:
@@ -68,13 +68,13 @@ def add_replicates(totals: Totals, payloads: list[bytes], plan: ComparisonPlan) 
     weights = [units.a for _, units in found if units.a is not None]
     d = np.concatenate([units.d for _, units in found])
     units = Units(np.ones(len(d), dtype=np.bool_), np.concatenate(weights) if weights else None, d)
-    if plan.replicates:
+    if settings.replicates:
         columns = drawn_columns(units)
-        sums = drawn_sums(hashes, _stacked(columns, len(d)), seed=plan.seed, n_replicates=plan.replicates)
+        sums = drawn_sums(hashes, _stacked(columns, len(d)), seed=settings.seed, n_replicates=settings.replicates)
         add_sums(totals.drawn, {place: its for (place, _), its in zip(columns, sums, strict=True)})
-    if plan.flips:
+    if settings.flips:
         columns = limb_columns(d)
-        sums = flipped_sums(hashes, _stacked(columns, len(d)), seed=plan.seed, n_flips=plan.flips)
+        sums = flipped_sums(hashes, _stacked(columns, len(d)), seed=settings.seed, n_flips=settings.flips)
         add_sums(totals.flipped, {place: its for (place, _), its in zip(columns, sums, strict=True)})
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ndcg_spark.comparison.kernels.paired import STATE_SIZE, cluster_squares, deltas, fill_unweighted, pair_states
 from ndcg_spark.comparison.kernels.replicates import MOST_EXACT
 from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flipped_sums
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
 from ndcg_spark.comparison.tasks.replicating import Units, drawn_columns, limb_columns, units_to_bytes
 from ndcg_spark.comparison.tasks.totals import SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
@@ -44,14 +44,14 @@ class SummingLimits:
 _LIMITS = SummingLimits()
 
 
-def make_summer(plan: ComparisonPlan, limits: SummingLimits = _LIMITS) -> BatchFunction:
+def make_summer(settings: ComparisonSettings, limits: SummingLimits = _LIMITS) -> BatchFunction:
     """Build the function from canonical rows, sorted by unit, to `PARTIAL_SCHEMA`."""
 
     def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[GroupKey, Totals] = {}
         for rows in whole_units(batches, UNIT, limits.chunk_rows):
-            _add_chunk(held, read_queries(rows, plan), plan, limits)
-            if _size(held, plan) > limits.held_bytes:
+            _add_chunk(held, read_queries(rows, settings), settings, limits)
+            if _size(held, settings) > limits.held_bytes:
                 yield from partial_batches(held)
                 held = {}
         yield from partial_batches(held)
@@ -59,9 +59,10 @@ def make_summer(plan: ComparisonPlan, limits: SummingLimits = _LIMITS) -> BatchF
     return batch_function(add_up)
 
 
-def _size(held: dict[GroupKey, Totals], plan: ComparisonPlan) -> int:
+def _size(held: dict[GroupKey, Totals], settings: ComparisonSettings) -> int:
     return sum(
-        8 * (STATE_SIZE + plan.replicates * len(one.drawn) + plan.flips * len(one.flipped)) + sum(map(len, one.units))
+        8 * (STATE_SIZE + settings.replicates * len(one.drawn) + settings.flips * len(one.flipped))
+        + sum(map(len, one.units))
         for one in held.values()
     )
 
@@ -140,10 +141,12 @@ def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping
     return Grouping(number, texts, order, starts, np.append(at, n), np.searchsorted(at, starts), units[at])
 
 
-def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonPlan, limits: SummingLimits) -> None:
-    sets = ((), *plan.segment_sets)
+def _add_chunk(
+    held: dict[GroupKey, Totals], queries: Queries, settings: ComparisonSettings, limits: SummingLimits
+) -> None:
+    sets = ((), *settings.segment_sets)
     groupings = [_grouping(queries, number, names) for number, names in enumerate(sets)]
-    compared = list(_pairs(queries, plan))
+    compared = list(_pairs(queries, settings))
     for one in compared:
         limbs = pair_states(one.x, one.y, one.w, one.delta)
         for grouping in groupings:
@@ -152,21 +155,21 @@ def _add_chunk(held: dict[GroupKey, Totals], queries: Queries, plan: ComparisonP
     adds_up = queries.solo is None and len(groupings) > 1 and groupings[1].least_units >= limits.few_units
     for grouping in groupings[1:] if adds_up else groupings:
         to_all = adds_up and grouping.number == 1
-        _add_units(held, compared, grouping, plan, limits, clustered=queries.solo is not None, to_all=to_all)
+        _add_units(held, compared, grouping, settings, limits, clustered=queries.solo is not None, to_all=to_all)
 
 
-def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
+def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
     weighted = np.ones(len(queries.units), dtype=np.bool_) if queries.weights is None else queries.weights > 0
-    for number, (baseline, run) in enumerate(plan.pairs):
+    for number, (baseline, run) in enumerate(settings.pairs):
         for at, k in enumerate(queries.cutoffs):
             has_x, has_y = queries.present[:, at, baseline], queries.present[:, at, run]
             only_run, only_baseline = has_y & ~has_x, has_x & ~has_y
-            if plan.unpaired == "error" and (only_run | only_baseline).any():
-                _refuse_unpaired(queries, only_run, only_baseline, plan, (baseline, run))
-            there = has_x & has_y if plan.unpaired == "drop" else has_x | has_y
+            if settings.unpaired == "error" and (only_run | only_baseline).any():
+                _refuse_unpaired(queries, only_run, only_baseline, settings, (baseline, run))
+            there = has_x & has_y if settings.unpaired == "drop" else has_x | has_y
             if not (has_x | has_y).any():
                 continue
-            for metric, its in enumerate(plan.metrics):
+            for metric, its in enumerate(settings.metrics):
                 if not its.is_at(k):
                     continue
                 x = np.where(has_x, queries.values[metric][:, at, baseline], 0.0)
@@ -181,11 +184,15 @@ def _pairs(queries: Queries, plan: ComparisonPlan) -> Iterator[Pairs]:
 
 
 def _refuse_unpaired(
-    queries: Queries, only_run: BoolArray, only_baseline: BoolArray, plan: ComparisonPlan, pair: tuple[int, int]
+    queries: Queries,
+    only_run: BoolArray,
+    only_baseline: BoolArray,
+    settings: ComparisonSettings,
+    pair: tuple[int, int],
 ) -> None:
     at = int(np.flatnonzero(only_run | only_baseline)[0])
-    there, lacking = plan.runs[pair[int(only_run[at])]], plan.runs[pair[int(only_baseline[at])]]
-    name = query_text(queries.rows, at, plan.query)
+    there, lacking = settings.runs[pair[int(only_run[at])]], settings.runs[pair[int(only_baseline[at])]]
+    name = query_text(queries.rows, at, settings.query)
     raise InputRefusedError(
         f"query {name} is in run {there!r} and not in {lacking!r}; choose {option('unpaired', 'zero')} or drop."
     )
@@ -221,7 +228,7 @@ def _add_units(
     held: dict[GroupKey, Totals],
     compared: list[Pairs],
     grouping: Grouping,
-    plan: ComparisonPlan,
+    settings: ComparisonSettings,
     limits: SummingLimits,
     *,
     clustered: bool,
@@ -245,14 +252,14 @@ def _add_units(
             )
         shared.append((one, units))
         _note_differences(held, one, units.d, grouping, ends, to_all=to_all)
-        drawn += [(number, place, limb) for place, limb in drawn_columns(units)] if plan.replicates else []
-        flipped += [(number, place, limb) for place, limb in limb_columns(units.d)] if plan.flips else []
+        drawn += [(number, place, limb) for place, limb in drawn_columns(units)] if settings.replicates else []
+        flipped += [(number, place, limb) for place, limb in limb_columns(units.d)] if settings.flips else []
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
         inside = slice(start, end)
         if grouping.number and end - start < limits.few_units:
             _keep_units(held, grouping, group, shared, inside)
             continue
-        _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, plan, to_all=to_all)
+        _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, settings, to_all=to_all)
 
 
 def _keys(one: Pairs, grouping: Grouping, group: int, *, to_all: bool) -> list[GroupKey]:
@@ -308,7 +315,7 @@ def _add_replicates(
     group: int,
     columns: tuple[list[tuple[int, int, FloatArray]], list[tuple[int, int, FloatArray]]],
     inside: slice,
-    plan: ComparisonPlan,
+    settings: ComparisonSettings,
     *,
     to_all: bool,
 ) -> None:
@@ -317,7 +324,7 @@ def _add_replicates(
     drawn, flipped = columns
     if drawn:
         taken = np.array([column[inside] for _, _, column in drawn])
-        sums = drawn_sums(hashes, taken, seed=plan.seed, n_replicates=plan.replicates)
+        sums = drawn_sums(hashes, taken, seed=settings.seed, n_replicates=settings.replicates)
         for (number, place, _), its in zip(drawn, sums, strict=True):
             for key in _keys(compared[number], grouping, group, to_all=to_all):
                 if key in held:
@@ -325,7 +332,7 @@ def _add_replicates(
     if flipped:
         taken = np.array([column[inside] for _, _, column in flipped])
         differ = taken.any(axis=0)
-        sums = flipped_sums(hashes[differ], taken[:, differ], seed=plan.seed, n_flips=plan.flips)
+        sums = flipped_sums(hashes[differ], taken[:, differ], seed=settings.seed, n_flips=settings.flips)
         for (number, place, _), its in zip(flipped, sums, strict=True):
             for key in _keys(compared[number], grouping, group, to_all=to_all):
                 if key in held:

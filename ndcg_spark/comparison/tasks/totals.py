@@ -44,7 +44,7 @@ HELD_ROWS = 4096
 
 
 class GroupKey(NamedTuple):
-    """Numbers of pair, segment set and metric in the plan; text of the segment; k."""
+    """Numbers of pair, segment set and metric in the settings; text of the segment; k."""
 
     pair: int
     segment_set: int

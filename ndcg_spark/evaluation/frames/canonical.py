@@ -1,4 +1,4 @@
-"""Any table to canonical columns: the columns that a plan needs, under the names that workers know.
+"""Any table to canonical columns: the columns that settings need, under the names that workers know.
 
 Which rows are bad is decided by workers (`tasks/valid_rows.py`). Only what Spark alone can see is decided here:
 text that is no number, and malformed lines. It rides along as the column `bad_row`; where several score columns are
@@ -24,7 +24,7 @@ from ndcg_spark.core.expressions import (
     same_names,
 )
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.settings import Columns, EvaluationPlan
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     IDEAL_ITEMS,
@@ -49,7 +49,7 @@ TOPICS_COLUMN = "topics"
 
 def run_rows(
     frame: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     *,
     judged: bool,
     parse_text: bool = False,
@@ -62,7 +62,7 @@ def run_rows(
     TREC). `original` adds `row`, the row as it came, as a struct or as JSON. `bad_row`, or that of each score column,
     is there only where Spark can see a bad row.
     """
-    columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
+    columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     reasons: Reasons = []
     of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
     selected: dict[str, Column] = {}
@@ -76,7 +76,7 @@ def run_rows(
     for name, column in names.scores.items():
         part = (option("score"), "input", "score")
         selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
-    _optional(frame, plan, selected, reasons, needs_item=item_needed(plan, judged), parse_text=parse_text)
+    _optional(frame, settings, selected, reasons, needs_item=item_needed(settings, judged), parse_text=parse_text)
     if columns.order is not None and columns.order in frame.columns:
         selected[ORDER] = _order(frame, columns.order, parse_text)
     if judged:
@@ -93,7 +93,7 @@ def run_rows(
 
 def judgment_rows(
     frame: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     *,
     parse_text: bool = False,
     original: bool = False,
@@ -103,54 +103,56 @@ def judgment_rows(
 
     Lazy; options as for `run_rows`.
     """
-    names, frame = canonical_names(plan), sampled(frame, plan)
+    names, frame = canonical_names(settings), sampled(frame, settings)
     reasons = _malformed(frame)
     selected = {name: key_column(frame, column, option("query"), "judgments") for name, column in names.query.items()}
     needs = "joining judgments"
-    _optional(frame, plan, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
-    order = plan.columns.order
-    if plan.convention.duplicates == "first" and order is not None and order in frame.columns:
+    _optional(frame, settings, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
+    order = settings.columns.order
+    if settings.convention.duplicates == "first" and order is not None and order in frame.columns:
         selected[ORDER] = _order(frame, order, parse_text)
     part = (option("relevance"), "judgments", "relevance")
-    selected[RELEVANCE] = _number(frame, plan.columns.relevance, *part, reasons, parse_text=parse_text)
+    selected[RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
     return select_canonical(frame, selected, {BAD_ROW: reasons}, original=original)
 
 
-def item_needed(plan: EvaluationPlan, judged: bool) -> str | None:
+def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
     """Say which rule needs items, if one does."""
-    convention = plan.convention
+    convention = settings.convention
     if not judged:
         return "joining judgments"
-    if plan.lists_items:
-        return f"metric {plan.metric_with(plan.needs[0])!r}"
-    ranks_anew = not plan.ranks_given
+    if settings.lists_items:
+        return f"metric {settings.metric_with(settings.needs[0])!r}"
+    ranks_anew = not settings.ranks_given
     if ranks_anew and convention.ties in ("item_asc", "item_desc"):
         return f"ties={convention.ties}"
-    if plan.resolves_duplicates:
+    if settings.resolves_duplicates:
         return f"duplicates={convention.duplicates}"
     return None
 
 
-def require_carried(plan: EvaluationPlan, *tables: DataFrame) -> None:
+def require_carried(settings: EvaluationSettings, *tables: DataFrame) -> None:
     """Raise unless each segment, weight and order column is in one of the tables. Reads schemas, runs no action."""
-    wanted = [(name, option("segments")) for name in plan.carried_segments]
-    wanted += [(name, part) for name, part in ((plan.columns.weight, option("weight")),) if name is not None]
-    if plan.columns.order is not None:
-        wanted.append((plan.columns.order, option("order")))
+    wanted = [(name, option("segments")) for name in settings.carried_segments]
+    wanted += [(name, part) for name, part in ((settings.columns.weight, option("weight")),) if name is not None]
+    if settings.columns.order is not None:
+        wanted.append((settings.columns.order, option("order")))
     for name, part in wanted:
         if not any(name in table.columns for table in tables):
             require_column(tables[0], name, part, "input")
 
 
-def with_common_keys(run: DataFrame, judgments: DataFrame, plan: EvaluationPlan) -> tuple[DataFrame, DataFrame]:
+def with_common_keys(
+    run: DataFrame, judgments: DataFrame, settings: EvaluationSettings
+) -> tuple[DataFrame, DataFrame]:
     """Give keys and segments that both tables have one type. Reads schemas, runs no action.
 
     Takes canonical rows. Text that meets numbers is refused: casts would be compared, not values.
     """
-    names = canonical_names(plan)
-    for name, label in {**names.query, ITEM: plan.columns.item, **names.segments}.items():
+    names = canonical_names(settings)
+    for name, label in {**names.query, ITEM: settings.columns.item, **names.segments}.items():
         if name not in run.columns or name not in judgments.columns:
             continue
         left, right = run.schema[name].dataType, judgments.schema[name].dataType
@@ -225,7 +227,7 @@ def _number(
 
 def _optional(
     frame: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     selected: dict[str, Column],
     reasons: Reasons,
     *,
@@ -234,14 +236,14 @@ def _optional(
     table: str = "input",
 ) -> None:
     """Add item, segments and weight where the table has them or a rule needs them."""
-    columns = plan.columns
+    columns = settings.columns
     if needs_item and columns.item is None:
         raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
     missing_by_default = columns.item == Columns().item and columns.item not in frame.columns
-    wanted = needs_item or (plan.checks_top_duplicates and not missing_by_default)
+    wanted = needs_item or (settings.checks_top_duplicates and not missing_by_default)
     if columns.item is not None and wanted:
         selected[ITEM] = key_column(frame, columns.item, option("item"), table)
-    for name, column in canonical_names(plan).segments.items():
+    for name, column in canonical_names(settings).segments.items():
         if column in frame.columns:
             selected[name] = key_column(frame, column, option("segments"), table)
     if columns.weight is not None and columns.weight in frame.columns:
@@ -253,30 +255,30 @@ def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
     return number(frame, order, option("order"), "input", parse_text=True) if is_text and parse_text else named(order)
 
 
-def sampled(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def sampled(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Take the rows of the queries that are in the sample; lazy, and the table itself where all is taken.
 
     Keys are hashed as text, so that an int and a bigint agree.
     """
-    names = plan.columns.query
-    if plan.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):
+    names = settings.columns.query
+    if settings.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):
         return frame  # what is missing, or there twice, is said where it is looked for
     key = F.xxhash64(F.lit("sample"), *[comparable(frame, name).cast("string") for name in names])
-    return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
+    return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < settings.sample)
 
 
-def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False) -> DataFrame:
+def array_rows(frame: DataFrame, settings: EvaluationSettings, *, original: bool = False) -> DataFrame:
     """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came. Lazy."""
-    columns, names, frame = plan.columns, canonical_names(plan), sampled(frame, plan)
+    columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     selected: dict[str, Column] = {}
     if columns.run is not None:
         require_column(frame, columns.run, option("run"), "input")
         selected[RUN] = named(columns.run).cast("string")
     for name, column in names.query.items():
         selected[name] = key_column(frame, column, option("query"), "input")
-    selected |= _lists(frame, columns.relevance, option("relevance"), plan, (RANKED_LIST, RANKED_ITEMS))
+    selected |= _lists(frame, columns.relevance, option("relevance"), settings, (RANKED_LIST, RANKED_ITEMS))
     if columns.ideal is not None:
-        selected |= _lists(frame, columns.ideal, option("ideal"), plan, (IDEAL_LIST, IDEAL_ITEMS))
+        selected |= _lists(frame, columns.ideal, option("ideal"), settings, (IDEAL_LIST, IDEAL_ITEMS))
     for name, column in names.segments.items():
         selected[name] = key_column(frame, column, option("segments"), "input")
     if columns.weight is not None:
@@ -285,26 +287,26 @@ def array_rows(frame: DataFrame, plan: EvaluationPlan, *, original: bool = False
 
 
 def _lists(
-    frame: DataFrame, column: str, part: str, plan: EvaluationPlan, names: tuple[str, str]
+    frame: DataFrame, column: str, part: str, settings: EvaluationSettings, names: tuple[str, str]
 ) -> dict[str, Column]:
     kind = require_column(frame, column, part, "input")
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     if (
         names[0] == RANKED_LIST
-        and plan.lists_items
+        and settings.lists_items
         and not (isinstance(element, T.StructType) and "item" in element.names)
     ):
         raise InvalidParameterError(
-            f"metric {plan.metric_with(plan.needs[0])!r} needs items: column {column!r} must be an array of structs "
-            "with fields item and relevance."
+            f"metric {settings.metric_with(settings.needs[0])!r} needs items: column {column!r} must be an array of "
+            "structs with fields item and relevance."
         )
     if isinstance(element, T.NumericType | T.BooleanType):
         return {names[0]: named(column).cast("array<double>")}
     if isinstance(element, T.StructType) and _are_numbers(element, "relevance"):
         found = {names[0]: named(column).getField("relevance").cast("array<double>")}
-        if "item" in element.names and plan.convention.duplicates != "error":
+        if "item" in element.names and settings.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
-        if "item" in element.names and (plan.check_duplicates != "none" or plan.lists_items):
+        if "item" in element.names and (settings.check_duplicates != "none" or settings.lists_items):
             its_type = element["item"].dataType
             if not is_key(its_type):
                 what = f"items of column {column!r} ({part}) are {its_type.simpleString()}"

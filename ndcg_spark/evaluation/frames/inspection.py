@@ -13,7 +13,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.canonical import run_rows
 from ndcg_spark.evaluation.frames.ranking import long_rows, resolve_duplicates, valid_only
 from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.row_view import make_row_viewer
@@ -23,14 +23,14 @@ SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount",
 
 
 @takes_tables
-def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Rank every row of a long table and show what it adds to DCG and to the ideal.
 
     Parameters
     ----------
     frame : DataFrame
         A long table with scores and relevances.
-    plan : EvaluationPlan
+    settings : EvaluationSettings
         All ranks are shown; those beyond the largest cutoff K weigh nothing.
 
     Returns
@@ -53,7 +53,7 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. It is
     meant for a few queries: filter first.
     """
-    columns, names = plan.columns, canonical_names(plan)
+    columns, names = settings.columns, canonical_names(settings)
     if columns.rank is not None:
         raise InvalidParameterError("rank_rows ranks by score: leave the rank column out.")
     if columns.item is None:
@@ -61,17 +61,17 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     taken = sorted({*SHOWN, RUN} & set(columns.query))
     if taken:
         raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column that rank_rows shows.")
-    rows = valid_only(long_rows(run_rows(frame, plan, judged=True), plan), RowRules(plan))
+    rows = valid_only(long_rows(run_rows(frame, settings, judged=True), settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
-        raise InvalidParameterError("rank_rows shows items, which no rule of this plan needs; use ties=item_asc.")
+        raise InvalidParameterError("items are shown, which no rule of these settings needs; use ties=item_asc.")
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
-    rows = _without_duplicates(rows, plan, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
-    placed = with_ranks(rows, plan)
-    if plan.convention.ties in ("best", "worst"):
-        placed = _by_gain(placed, plan, keys)
+    rows = _without_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
+    placed = with_ranks(rows, settings)
+    if settings.convention.ties in ("best", "worst"):
+        placed = _by_gain(placed, settings, keys)
     n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
-    ideal_rank = F.lit(None).cast("int") if plan.convention.ideal == "k_ones" else F.col("ideal_place")
+    ideal_rank = F.lit(None).cast("int") if settings.convention.ideal == "k_ones" else F.col("ideal_place")
     shown = placed.select(
         *[named(name).alias(names.query.get(name, name)) for name in keys],
         ITEM,
@@ -84,28 +84,28 @@ def rank_rows(frame: DataFrame, plan: EvaluationPlan) -> DataFrame:
     )
     kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
     added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
-    viewer = make_row_viewer(plan.convention, plan.max_k)
+    viewer = make_row_viewer(settings.convention, settings.max_k)
     return shown.mapInArrow(as_shipped(viewer), schema=T.StructType([*kept, *added]))
 
 
-def _without_duplicates(rows: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
-    """Keep the item that counts, or refuse a query that has one twice, as the plan says."""
-    if plan.convention.duplicates != "error":
-        return resolve_duplicates(rows, plan)
-    if plan.check_duplicates == "none":
+def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
+    """Keep the item that counts, or refuse a query that has one twice, as the settings say."""
+    if settings.convention.duplicates != "error":
+        return resolve_duplicates(rows, settings)
+    if settings.check_duplicates == "none":
         return rows
     twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
-    advice = advice_on_repeats("ranking", plan, ())
-    message = ("an item comes twice in query ", key_text(keys, canonical_names(plan).query), f". {advice}")
+    advice = advice_on_repeats("ranking", settings, ())
+    message = ("an item comes twice in query ", key_text(keys, canonical_names(settings).query), f". {advice}")
     return rows.withColumn("twice", twice).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )
 
 
-def _by_gain(placed: DataFrame, plan: EvaluationPlan, keys: list[str]) -> DataFrame:
+def _by_gain(placed: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
     """Place tied items in the best or the worst order. An unjudged item gains 0."""
-    gain: Column = F.coalesce(ideal_order(plan), F.lit(0.0))
-    order = gain.desc() if plan.convention.ties == "best" else gain.asc()
+    gain: Column = F.coalesce(ideal_order(settings), F.lit(0.0))
+    order = gain.desc() if settings.convention.ties == "best" else gain.asc()
     within = Window.partitionBy(*columns_of(keys), "place").orderBy(order, F.col(ITEM))
     number = F.row_number().over(within)
     return placed.withColumn("place", F.when(F.col("place").isNotNull(), F.col("place") + number - 1)).withColumn(

@@ -47,7 +47,7 @@ from ndcg_spark.evaluation.items.items import (
     topics_column,
     with_item_features,
 )
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.array_rankings import make_array_ranker
 from ndcg_spark.evaluation.tasks.complete_queries import make_complete_sender
 from ndcg_spark.evaluation.tasks.exchange import (
@@ -100,14 +100,14 @@ class Ranking:
 
     def costs(self, *, means_only: bool) -> list[str]:
         """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
-        plan = self.steps.plan
-        found = [self.steps.cost_of_means if means_only and not plan.needs else self.steps.cost]
-        if plan.resolves_duplicates and not isinstance(self.steps, Arrays):  # they tell their own cost
+        settings = self.steps.settings
+        found = [self.steps.cost_of_means if means_only and not settings.needs else self.steps.cost]
+        if settings.resolves_duplicates and not isinstance(self.steps, Arrays):  # they tell their own cost
             tables = "all rows" if self.tables.of_runs else "all rows, and of all judgments,"
             found.append(
                 f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
             )
-        return found + item_costs(plan, self.tables)
+        return found + item_costs(settings, self.tables)
 
     def rows(self) -> DataFrame:
         """Canonical rows of the main table, not checked yet; lazy."""
@@ -119,31 +119,31 @@ class Ranking:
         `rejected`: with `n_rejected`, and with rows for queries that lost all their rows, and for rejected rows that
         have no query. A summary needs them.
         """
-        found, plan = self.steps.rankings(), self.steps.plan
-        found = with_item_features(found, plan, self.tables) if plan.needs else found
+        found, settings = self.steps.rankings(), self.steps.settings
+        found = with_item_features(found, settings, self.tables) if settings.needs else found
         if rejected or N_REJECTED not in found.columns:
             return found
         return found.where("n_rows > 0 OR n_judged > 0").drop(N_REJECTED)
 
     def per_query(self, *, rejected: bool = False) -> DataFrame:
         """Metrics of every query; lazy. See `score_queries`; `rejected` as for `rankings`."""
-        return score_queries(self.rankings(rejected=rejected), self.steps.plan)
+        return score_queries(self.rankings(rejected=rejected), self.steps.settings)
 
     def summary(self, per_query: DataFrame | None = None) -> DataFrame:
         """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
-        plan = self.steps.plan
+        settings = self.steps.settings
         if per_query is not None:
-            return summarize(per_query, plan, items=self.tables.items, n_tasks=self.n_tasks)
-        if plan.needs:
+            return summarize(per_query, settings, items=self.tables.items, n_tasks=self.n_tasks)
+        if settings.needs:
             rankings = self.rankings(rejected=True)
-            return summarize_rankings(rankings, plan, items=self.tables.items, n_tasks=self.n_tasks)
+            return summarize_rankings(rankings, settings, items=self.tables.items, n_tasks=self.n_tasks)
         return self.steps.summary()
 
 
 @takes_tables
 def rank_queries(
     data: DataFrame | str | os.PathLike[str],
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     *,
     judgments: DataFrame | None = None,
     items: DataFrame | None = None,
@@ -157,7 +157,7 @@ def rank_queries(
     ----------
     data : DataFrame, str or path
         A long table, a run, or one row per query with arrays. A string is the path of Parquet files.
-    plan : EvaluationPlan
+    settings : EvaluationSettings
     judgments : DataFrame or None
         Query, item and relevance, if the main table has no relevances.
     items, interactions : DataFrame or None
@@ -192,7 +192,7 @@ def rank_queries(
     """
     return choose_ranking(
         data,
-        plan,
+        settings,
         judgments=judgments,
         items=items,
         interactions=interactions,
@@ -203,7 +203,7 @@ def rank_queries(
 
 def choose_ranking(
     data: DataFrame | str | os.PathLike[str],
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     *,
     judgments: DataFrame | None = None,
     items: DataFrame | None = None,
@@ -230,22 +230,24 @@ def choose_ranking(
         relevances=frame if judgments is None else judgments,
         of_runs=judgments is None,
     )
-    check_item_tables(plan, tables)
+    check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
     strategy, source, reason, steps = _chosen(
-        *(frame, plan, judgments, path, sizes, n_tasks),
+        *(frame, settings, judgments, path, sizes, n_tasks),
         parse_text=parse_text,
         parse_judgment_text=parse_judgment_text,
     )
-    if TOPICS in plan.needs:
-        judged = _rows_with_topics(plan, tables, parse_text=parse_text if judgments is None else parse_judgment_text)
+    if TOPICS in settings.needs:
+        judged = _rows_with_topics(
+            settings, tables, parse_text=parse_text if judgments is None else parse_judgment_text
+        )
         tables = replace(tables, rows_with_topics=judged)
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
 
 
 def _chosen(
     frame: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     judgments: DataFrame | None,
     path: str | None,
     sizes: PartSizes,
@@ -255,73 +257,74 @@ def _chosen(
     parse_judgment_text: bool,
 ) -> tuple[str, str, str, Engine | Windows | Arrays]:
     """Strategy, source, the reason, and the steps."""
-    relevance = plan.columns.relevance
+    relevance = settings.columns.relevance
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
-        _refuse_beside_arrays(plan, judgments)
-        require_carried(plan, frame)
-        require_spark_allowed(plan, f"column {relevance!r} is an array")
+        _refuse_beside_arrays(settings, judgments)
+        require_carried(settings, frame)
+        require_spark_allowed(settings, f"column {relevance!r} is an array")
         reason = f"column {relevance!r} is an array: each row is scored where it is"
-        return "arrays", "spark", reason, Arrays(plan=plan, rows=array_rows(frame, plan), n_tasks=n_tasks)
-    if plan.columns.ideal is not None:
+        return "arrays", "spark", reason, Arrays(settings=settings, rows=array_rows(frame, settings), n_tasks=n_tasks)
+    if settings.columns.ideal is not None:
         raise InvalidParameterError(
-            f"column {relevance!r} is no array of relevances, so nothing reads {plan.columns.ideal!r} "
+            f"column {relevance!r} is no array of relevances, so nothing reads {settings.columns.ideal!r} "
             f"({option('ideal')}); leave it out."
         )
-    if plan.convention.ideal == "unsorted":
+    if settings.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
-    require_carried(plan, frame, *([] if judgments is None else [judgments]))
-    rows = run_rows(frame, plan, judged=judgments is None, parse_text=parse_text)
-    judged, others = None, other_columns(frame, plan)
+    require_carried(settings, frame, *([] if judgments is None else [judgments]))
+    rows = run_rows(frame, settings, judged=judgments is None, parse_text=parse_text)
+    judged, others = None, other_columns(frame, settings)
     if judgments is not None:
-        judged = judgment_rows(judgments, plan, parse_text=parse_judgment_text)
-        rows, judged = with_common_keys(rows, judged, plan)
-    if plan.resolves_duplicates:
-        rows = resolve_duplicates(_checked(long_rows(rows, plan), plan), plan, n_tasks, others=others)
+        judged = judgment_rows(judgments, settings, parse_text=parse_judgment_text)
+        rows, judged = with_common_keys(rows, judged, settings)
+    if settings.resolves_duplicates:
+        rows = resolve_duplicates(_checked(long_rows(rows, settings), settings), settings, n_tasks, others=others)
         if judged is not None:
-            judged = resolve_duplicates(valid_only(judged, RowRules(plan, True)), plan, n_tasks).drop(COPIES, ORDER)
-    if plan.strategy == "window":
-        require_spark_allowed(plan, "strategy=window ranks in Spark")
-        rows = _checked(long_rows(rows, plan), plan)
-        judged = None if judged is None else valid_only(judged, RowRules(plan, True))
-        windows = Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, others=others)
+            judged = valid_only(judged, RowRules(settings, True))
+            judged = resolve_duplicates(judged, settings, n_tasks).drop(COPIES, ORDER)
+    if settings.strategy == "window":
+        require_spark_allowed(settings, "strategy=window ranks in Spark")
+        rows = _checked(long_rows(rows, settings), settings)
+        judged = None if judged is None else valid_only(judged, RowRules(settings, True))
+        windows = Windows(settings=settings, rows=rows, judgments=judged, n_tasks=n_tasks, others=others)
         return "window", "spark", "the reference was asked for", windows
-    source = choose_source(frame, plan, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
-    engine = Engine(plan=plan, source=source, judgments=judged, others=others)
+    source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
+    engine = Engine(settings=settings, source=source, judgments=judged, others=others)
     return "engine", source.name, source.reason, engine
 
 
-def _refuse_beside_arrays(plan: EvaluationPlan, judgments: DataFrame | None) -> None:
+def _refuse_beside_arrays(settings: EvaluationSettings, judgments: DataFrame | None) -> None:
     """Refuse what a table of arrays cannot be ranked with."""
     if judgments is not None:
         raise InvalidParameterError("arrays of relevances need no judgments table.")
-    if len(plan.columns.score) > 1:
+    if len(settings.columns.score) > 1:
         raise InvalidParameterError(
-            f"{option('score')} names {', '.join(plan.columns.score)}: arrays of relevances are in rank order "
+            f"{option('score')} names {', '.join(settings.columns.score)}: arrays of relevances are in rank order "
             "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
             f"({option('run')})."
         )
 
 
-def _rows_with_topics(plan: EvaluationPlan, tables: ItemTables, *, parse_text: bool) -> DataFrame:
+def _rows_with_topics(settings: EvaluationSettings, tables: ItemTables, *, parse_text: bool) -> DataFrame:
     """Rows of the table with the relevances, and topics: those rows that are ranked or judge, and no others.
 
     If nothing is left out, these are all rows, unchecked: ranking refuses bad ones anyway.
     """
-    frame, topics = tables.relevances, topics_column(plan, tables)
-    chooses = plan.convention.duplicates != "error"
+    frame, topics = tables.relevances, topics_column(settings, tables)
+    chooses = settings.convention.duplicates != "error"
     if tables.of_runs:
-        rows = run_rows(frame, plan, judged=True, parse_text=parse_text, topics=topics)
+        rows = run_rows(frame, settings, judged=True, parse_text=parse_text, topics=topics)
     else:
-        rows = judgment_rows(frame, plan, parse_text=parse_text, topics=topics)
-    if chooses or plan.on_invalid == "reject":
-        rows = long_rows(rows, plan) if tables.of_runs else rows
-        rows = valid_only(rows, RowRules(plan, judgments=not tables.of_runs))
-    return resolve_duplicates(rows, plan) if chooses else rows
+        rows = judgment_rows(frame, settings, parse_text=parse_text, topics=topics)
+    if chooses or settings.on_invalid == "reject":
+        rows = long_rows(rows, settings) if tables.of_runs else rows
+        rows = valid_only(rows, RowRules(settings, judgments=not tables.of_runs))
+    return resolve_duplicates(rows, settings) if chooses else rows
 
 
-def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def long_rows(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """One row for each score column, which is a run; any other table, and one that is long already, as it is."""
-    scores = canonical_names(plan).scores
+    scores = canonical_names(settings).scores
     if len(scores) < 2 or SCORE in rows.columns:
         return rows
     pairs = []
@@ -334,13 +337,13 @@ def long_rows(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
     return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
 
 
-def _checked(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def _checked(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Valid rows of the main table; rejected ones are marked, so that they are counted."""
-    if plan.on_invalid == "fail":
-        return valid_only(rows, RowRules(plan))
+    if settings.on_invalid == "fail":
+        return valid_only(rows, RowRules(settings))
     kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
     schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
-    return rows.mapInArrow(as_shipped(make_row_marker(RowRules(plan))), schema=schema)
+    return rows.mapInArrow(as_shipped(make_row_marker(RowRules(settings))), schema=schema)
 
 
 def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
@@ -353,10 +356,10 @@ def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
 class Engine:
     """A source, and the canonical judgments of its queries where they are a table of their own.
 
-    `others`: columns of the main table that the plan does not use, for messages.
+    `others`: columns of the main table that the settings do not use, for messages.
     """
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     source: Source
     judgments: DataFrame | None = None
     others: tuple[str, ...] = ()
@@ -378,13 +381,13 @@ class Engine:
         """
         task = self._task(counts_relevant=False)
         columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
-        scoring, summing = scoring_task(columns, self.plan), summing_task(self.plan)
+        scoring, summing = scoring_task(columns, self.settings), summing_task(self.settings)
         send = None
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
             send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
         merge = make_merging_summer(task, scoring, summing)
         partial = self._exchanged(task, send).mapInArrow(as_shipped(merge), schema=PARTIAL_SCHEMA)
-        return finished(partial, self.plan.confidence, n_tasks=self.source.n_tasks)
+        return finished(partial, self.settings.confidence, n_tasks=self.source.n_tasks)
 
     @property
     def cost(self) -> str:
@@ -404,16 +407,16 @@ class Engine:
 
     def schema(self) -> T.StructType:
         """Columns of rankings; see `ndcg_spark.evaluation.frames.ranking`."""
-        return rankings_schema(self.plan, self.source.rows, self.judgments)
+        return rankings_schema(self.settings, self.source.rows, self.judgments)
 
     def _task(self, *, counts_relevant: bool) -> RankingTask:
         rows, spark = self.source.rows.schema, self.source.rows.sparkSession
         return RankingTask(
-            plan=self.plan,
+            settings=self.settings,
             rows=arrow_schema(rows, spark),
             judgments=None if self.judgments is None else arrow_schema(self.judgments.schema, spark),
             n_partitions=self.source.n_partitions,
-            checks_duplicates=self.plan.checks_top_duplicates and ITEM in rows.names,
+            checks_duplicates=self.settings.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,
             others=self.others,
         )
@@ -457,7 +460,7 @@ _ONE_ROW = (
 class Arrays:
     """The strategy for tables of arrays, given their canonical rows: they are scored where they are."""
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     rows: DataFrame
     n_tasks: int | None = None
 
@@ -465,7 +468,7 @@ class Arrays:
     def cost(self) -> str:
         """What `rankings` cost, for a person."""
         shuffle = "no shuffle of rows"
-        if self.plan.check_duplicates == "all":
+        if self.settings.check_duplicates == "all":
             shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
         return f"{shuffle}; one pass through Python workers"
 
@@ -480,33 +483,35 @@ class Arrays:
         Only `check_duplicates=all` shuffles, the lists: queries that come twice lie in any two partitions.
         """
         task = RankingTask(
-            plan=self.plan,
+            settings=self.settings,
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
         found = self.rows.mapInArrow(
-            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.plan, self.rows, None)
+            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.settings, self.rows, None)
         )
-        if self.plan.check_duplicates != "all":
+        if self.settings.check_duplicates != "all":
             return found
-        return in_tasks(_refuse_repeats(found, self.plan), self.n_tasks)
+        return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
-        return summarize_rankings(self.rankings(), self.plan, n_tasks=self.n_tasks)
+        return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
 
-def _refuse_repeats(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Refuse a query that comes twice in a run; lazy."""
-    keys = ["run", *plan.columns.query]
+    keys = ["run", *settings.columns.query]
     n_rows = F.count(F.lit(1)).over(Window.partitionBy(*columns_of(keys)))
-    shown = key_text(keys if plan.columns.run is not None else plan.columns.query, {"run": str(plan.columns.run)})
+    shown = key_text(
+        keys if settings.columns.run is not None else settings.columns.query, {"run": str(settings.columns.run)}
+    )
     message = ("query ", shown, " comes in ", n_rows.cast("string"), " rows; ", _ONE_ROW)
     return rankings.withColumn("n_rows", raise_if(F.col("n_rows"), n_rows > 1, *message, kind="bigint"))
 
 
 def resolve_duplicates(
-    rows: DataFrame, plan: EvaluationPlan, n_tasks: int | None = None, *, others: Sequence[str] = ()
+    rows: DataFrame, settings: EvaluationSettings, n_tasks: int | None = None, *, others: Sequence[str] = ()
 ) -> DataFrame:
     """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
 
@@ -514,17 +519,17 @@ def resolve_duplicates(
     one for each query and segments. `best` keeps the best score (of
     judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
     ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
-    not depend on row order. `others`: columns of the table that the plan does not use, for messages. Spark cost: one
-    shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
+    not depend on row order. `others`: columns of the table that the settings do not use, for messages. Spark cost:
+    one shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
     """
-    policy = plan.convention.duplicates
+    policy = settings.convention.duplicates
     if ITEM not in rows.columns:
         return rows
     if policy == "first" and ORDER not in rows.columns:
         raise InvalidParameterError(
             f"duplicates=first needs the order column ({option('order')}) in the judgments too."
         )
-    names = canonical_names(plan)
+    names = canonical_names(settings)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
     kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
@@ -540,7 +545,7 @@ def resolve_duplicates(
         return flat
     message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
     text = key_text(keys, names.query)
-    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", plan, others)
+    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
     guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
     twice = F.col(COPIES) > 1
@@ -549,10 +554,10 @@ def resolve_duplicates(
     return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, f". {advice}", kind=kind))
 
 
-def other_columns(frame: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
-    """Columns that the plan does not use and that may name a ranker. Reads the schema, runs no action."""
-    columns = plan.columns
-    used = {*columns.query, *columns.score, *plan.segment_columns, columns.item, columns.rank, columns.relevance}
+def other_columns(frame: DataFrame, settings: EvaluationSettings) -> tuple[str, ...]:
+    """Columns that the settings do not use and that may name a ranker. Reads the schema, runs no action."""
+    columns = settings.columns
+    used = {*columns.query, *columns.score, *settings.segment_columns, columns.item, columns.rank, columns.relevance}
     used |= {columns.run, columns.weight, columns.order, MALFORMED}
     return tuple(
         one.name
@@ -562,7 +567,7 @@ def other_columns(frame: DataFrame, plan: EvaluationPlan) -> tuple[str, ...]:
     )
 
 
-def differing_columns(frame: DataFrame, plan: EvaluationPlan, query: str) -> list[str] | None:
+def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
     """Run an action: find columns of the main table in which rows of the same query and item differ.
 
     The query is given as a message names it: `query_id=7`. The result is those of `other_columns` that differ, for
@@ -570,14 +575,14 @@ def differing_columns(frame: DataFrame, plan: EvaluationPlan, query: str) -> lis
 
     Spark cost: one scan, one small shuffle of the rows of that query.
     """
-    others, item = other_columns(frame, plan), str(plan.columns.item)
+    others, item = other_columns(frame, settings), str(settings.columns.item)
 
     def differs(name: str) -> Column:
         """Whether the rows of an item have two values, of which one may be null."""
         column = named(name)
         return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
 
-    rows = frame.where(key_text(plan.columns.query, {}) == query)
+    rows = frame.where(key_text(settings.columns.query, {}) == query)
     flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
     columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
     items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)

@@ -10,20 +10,20 @@ from pyspark.sql import types as T
 from ndcg_spark.conventions.discounts import discount_table
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import MissingColumnError
-from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationPlan
+from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 
 
-def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Metrics of every query, one row per (run, query, k).
 
     Parameters
     ----------
     rankings : DataFrame
-        From `rank_queries` with the same plan.
-    plan : EvaluationPlan
+        From `rank_queries` with the same settings.
+    settings : EvaluationSettings
 
     Returns
     -------
@@ -38,70 +38,70 @@ def score_queries(rankings: DataFrame, plan: EvaluationPlan) -> DataFrame:
     Raises
     ------
     MissingColumnError
-        When the rankings were made without the metrics of the plan.
+        When the rankings were made without the metrics of the settings.
 
     Notes
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
     """
     return rankings.mapInArrow(
-        as_shipped(make_scorer(scoring_task(rankings.columns, plan))), schema=per_query_schema(rankings, plan)
+        as_shipped(make_scorer(scoring_task(rankings.columns, settings))), schema=per_query_schema(rankings, settings)
     )
 
 
-def scoring_task(columns: Sequence[str], plan: EvaluationPlan) -> ScoringTask:
-    """Build the task that is shipped to workers, from a plan and the columns of the rankings."""
-    if plan.levels and "n_at_least" not in columns:
+def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
+    """Build the task that is shipped to workers, from settings and the columns of the rankings."""
+    if settings.levels and "n_at_least" not in columns:
         raise MissingColumnError(
-            "the rankings lack column n_at_least, which the metrics need; rank with the plan that names them."
+            "the rankings lack column n_at_least, which the metrics need; rank with the settings that name them."
         )
-    if plan.needs and "items" not in columns:
+    if settings.needs and "items" not in columns:
         raise MissingColumnError(
-            f"the rankings lack column items, which metric {plan.metric_with(plan.needs[0])!r} needs; rank with the "
-            "plan that names it."
+            f"the rankings lack column items, which metric {settings.metric_with(settings.needs[0])!r} needs; rank "
+            "with the settings that name it."
         )
-    k = plan.max_k
+    k = settings.max_k
     return ScoringTask(
-        convention=plan.convention,
-        cutoffs=plan.cutoffs,
-        keys=("run", *plan.columns.query),
-        carried=_carried(columns, plan),
-        metrics=plan.scored,
-        needs=plan.needs,
-        item_column=plan.columns.item or "",
-        listed=frozenset(k for _, k in plan.catalogue_metrics),
-        levels=plan.levels,
-        discount=None if k is None else discount_table(plan.convention.discount, k),
+        convention=settings.convention,
+        cutoffs=settings.cutoffs,
+        keys=("run", *settings.columns.query),
+        carried=_carried(columns, settings),
+        metrics=settings.scored,
+        needs=settings.needs,
+        item_column=settings.columns.item or "",
+        listed=frozenset(k for _, k in settings.catalogue_metrics),
+        levels=settings.levels,
+        discount=None if k is None else discount_table(settings.convention.discount, k),
     )
 
 
-def _carried(columns: Sequence[str], plan: EvaluationPlan) -> tuple[str, ...]:
-    passed = {"run", *plan.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least"}
-    passed |= set(ITEM_RESERVED if plan.needs else ())
+def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
+    passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least"}
+    passed |= set(ITEM_RESERVED if settings.needs else ())
     return tuple(name for name in columns if name not in passed)
 
 
-def per_query_schema(rankings: DataFrame, plan: EvaluationPlan) -> T.StructType:
+def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Schema of `score_queries`. Reads a schema, runs no action."""
     known = rankings.schema
-    fields = [T.StructField(name, known[name].dataType) for name in ("run", *plan.columns.query)]
+    fields = [T.StructField(name, known[name].dataType) for name in ("run", *settings.columns.query)]
     fields.append(T.StructField("k", T.IntegerType()))
-    fields += [T.StructField(name, T.DoubleType()) for name in plan.metric_columns]
+    fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
     fields.append(T.StructField("status", T.StringType()))
-    fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, plan)]
-    if plan.catalogue_metrics:
+    fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, settings)]
+    if settings.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))
     return T.StructType(fields)
 
 
-def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
+def rankings_schema(settings: EvaluationSettings, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
     """Columns of rankings, from canonical rows and judgments. Reads schemas, runs no action."""
-    names, known = canonical_names(plan), rows.schema
+    names, known = canonical_names(settings), rows.schema
     fields = [T.StructField("run", T.StringType())]
     fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
-    rejected = [N_REJECTED] if plan.on_invalid == "reject" else []
+    rejected = [N_REJECTED] if settings.on_invalid == "reject" else []
     fields += [T.StructField(name, T.LongType()) for name in (*COUNTS, *rejected)]
-    if plan.levels:
+    if settings.levels:
         fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
     for name, label in names.carried.items():
         for table in (rows, judgments):
@@ -111,12 +111,12 @@ def rankings_schema(plan: EvaluationPlan, rows: DataFrame, judgments: DataFrame 
                 break
     fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
     from_rows = RANKED_LIST not in known.names
-    if from_rows and plan.ranks_given:
+    if from_rows and settings.ranks_given:
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
-    elif from_rows and plan.convention.groups_ties:
+    elif from_rows and settings.convention.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
         fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
-    if plan.lists_items:
+    if settings.lists_items:
         kind = T.ArrayType(known[ITEM].dataType) if from_rows else known[RANKED_ITEMS].dataType
         fields.append(T.StructField("items", kind))
     return T.StructType([*fields, T.StructField("ideal", T.ArrayType(T.DoubleType()))])

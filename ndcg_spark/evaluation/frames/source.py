@@ -22,7 +22,7 @@ from ndcg_spark.core.task_limit import BYTES_OF_A_PARTITION
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import item_needed
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
 from ndcg_spark.sources.folders import is_pattern
@@ -101,7 +101,7 @@ Source = SparkSource | ParquetSource
 
 def choose_source(
     frame: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     rows: DataFrame,
     *,
     path: str | None = None,
@@ -122,41 +122,43 @@ def choose_source(
     if path is None:
         obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
     else:
-        obstacle = "source=spark was asked for" if plan.source == "spark" else _plan_obstacle(plan)
-        obstacle = obstacle or _session_obstacle(spark, path, plan)
-    columns = obstacle or _columns(frame, plan, judged=judged)
+        obstacle = "source=spark was asked for" if settings.source == "spark" else _plan_obstacle(settings)
+        obstacle = obstacle or _session_obstacle(spark, path, settings)
+    columns = obstacle or _columns(frame, settings, judged=judged)
     if isinstance(columns, str):
         found: ParquetSource | str = columns
     else:
-        found = _parquet_source(frame, plan, rows, str(path), columns, judged=judged, n_tasks=n_tasks, sizes=sizes)
+        found = _parquet_source(
+            frame, settings, rows, str(path), columns, judged=judged, n_tasks=n_tasks, sizes=sizes
+        )
     if isinstance(found, ParquetSource):
         return found
-    require_spark_allowed(plan, found)
+    require_spark_allowed(settings, found)
     n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
     fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
 
 
-def require_spark_allowed(plan: EvaluationPlan, reason: str) -> None:
+def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
     """Raise where Spark has to read a table, for a reason, and workers were asked to."""
-    if plan.source == "parquet":
+    if settings.source == "parquet":
         raise InvalidParameterError(
             f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
             f"{option('source', 'auto')}."
         )
 
 
-def _plan_obstacle(plan: EvaluationPlan) -> str | None:
+def _plan_obstacle(settings: EvaluationSettings) -> str | None:
     found = {
-        "duplicates are resolved among all rows": plan.resolves_duplicates,
-        "a sample is taken": plan.sample < 1,
+        "duplicates are resolved among all rows": settings.resolves_duplicates,
+        "a sample is taken": settings.sample < 1,
     }
     return next((reason for reason, holds in found.items() if holds), None)
 
 
 def _parquet_source(
     frame: DataFrame,
-    plan: EvaluationPlan,
+    settings: EvaluationSettings,
     rows: DataFrame,
     path: str,
     columns: dict[str, str],
@@ -180,8 +182,8 @@ def _parquet_source(
         return read
     identities = [one.identity for one in read]
     parts = parts_of(identities, sizes)
-    single_key = len(plan.columns.query) == 1 and plan.columns.run is None
-    complete = judged and not plan.needs  # what else a query is scored by comes from another table
+    single_key = len(settings.columns.query) == 1 and settings.columns.run is None
+    complete = judged and not settings.needs  # what else a query is scored by comes from another table
     bounds = bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
@@ -228,7 +230,7 @@ def _footers_by_workers(
     return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
 
 
-def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> str | None:
+def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettings) -> str | None:
     if is_pattern(path):
         return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
@@ -238,7 +240,7 @@ def _session_obstacle(spark: SparkSession, path: str, plan: EvaluationPlan) -> s
             return f"{name} is set"
     here = runs_locally(spark)
     if address_of(path) is not None:
-        known = here or plan.source == "parquet"
+        known = here or settings.source == "parquet"
         return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"
     if path.startswith("file:"):
         return None
@@ -255,16 +257,16 @@ def local_path(path: str) -> str:
     return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
 
 
-def _columns(frame: DataFrame, plan: EvaluationPlan, *, judged: bool) -> dict[str, str] | str:
+def _columns(frame: DataFrame, settings: EvaluationSettings, *, judged: bool) -> dict[str, str] | str:
     """The columns that workers read, by canonical name; or why they cannot."""
-    columns, names = plan.columns, canonical_names(plan)
+    columns, names = settings.columns, canonical_names(settings)
     wanted: dict[str, tuple[str, _Kinds]] = {name: (column, _KEYS) for name, column in names.query.items()}
     if columns.run is not None:
         wanted[RUN] = (columns.run, {T.StringType(): pa.string()})
     if columns.rank is not None:
         wanted[RANK] = (columns.rank, _NUMBERS)
     wanted |= {name: (column, _NUMBERS) for name, column in names.scores.items()}
-    has_item = columns.item in frame.columns and (item_needed(plan, judged) or plan.checks_top_duplicates)
+    has_item = columns.item in frame.columns and (item_needed(settings, judged) or settings.checks_top_duplicates)
     optional: list[tuple[str, str | None, _Kinds]] = [
         (ITEM, columns.item if has_item else None, _KEYS),
         (WEIGHT, columns.weight, {T.DoubleType(): pa.float64()}),

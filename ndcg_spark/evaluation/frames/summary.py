@@ -16,7 +16,7 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.items.catalogue_task import make_catalogue_finisher
 from ndcg_spark.evaluation.items.items import catalogue_of, item_type
-from ndcg_spark.evaluation.settings import EvaluationPlan, SummedMetric
+from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
@@ -48,15 +48,15 @@ SUMMARY_SCHEMA = T.StructType(
 
 @takes_tables
 def summarize(
-    per_query: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
+    per_query: DataFrame, settings: EvaluationSettings, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
     """Means of metrics, one row per (run, segment, metric, k).
 
     Parameters
     ----------
     per_query : DataFrame
-        From `score_queries` with the same plan. It may be filtered by query.
-    plan : EvaluationPlan
+        From `score_queries` with the same settings. It may be filtered by query.
+    settings : EvaluationSettings
     items : DataFrame or None
         The item table, for metrics of the catalogue.
     n_tasks : int or None
@@ -89,20 +89,20 @@ def summarize(
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
-    return _summed(per_query, make_partial_summer(summing_task(plan, per_query)), plan, items, n_tasks)
+    return _summed(per_query, make_partial_summer(summing_task(settings, per_query)), settings, items, n_tasks)
 
 
 @takes_tables
 def summarize_rankings(
-    rankings: DataFrame, plan: EvaluationPlan, *, items: DataFrame | None = None, n_tasks: int | None = None
+    rankings: DataFrame, settings: EvaluationSettings, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
     """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
 
     Parameters
     ----------
     rankings : DataFrame
-        From `rank_queries` with the same plan.
-    plan : EvaluationPlan
+        From `rank_queries` with the same settings.
+    settings : EvaluationSettings
     items : DataFrame or None
         The item table, for metrics of the catalogue.
     n_tasks : int or None
@@ -118,26 +118,28 @@ def summarize_rankings(
     Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    scorer = make_scorer(scoring_task(rankings.columns, plan))
+    scorer = make_scorer(scoring_task(rankings.columns, settings))
     return _summed(
-        rankings, _chained(scorer, make_partial_summer(summing_task(plan, rankings))), plan, items, n_tasks
+        rankings, _chained(scorer, make_partial_summer(summing_task(settings, rankings))), settings, items, n_tasks
     )
 
 
 def _summed(
-    rows: DataFrame, add_up: BatchFunction, plan: EvaluationPlan, items: DataFrame | None, n_tasks: int | None
+    rows: DataFrame, add_up: BatchFunction, settings: EvaluationSettings, items: DataFrame | None, n_tasks: int | None
 ) -> DataFrame:
     """Add up rows, and finish the sums."""
-    if not plan.catalogue_metrics:
-        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), plan.confidence, n_tasks=n_tasks)
+    if not settings.catalogue_metrics:
+        return finished(
+            rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), settings.confidence, n_tasks=n_tasks
+        )
     if items is None:
         raise InvalidParameterError(
-            f"metric {plan.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
+            f"metric {settings.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
         )
     kind = item_type(rows)
     partial = rows.mapInArrow(as_shipped(add_up), schema=_with_items(kind))
-    catalogue = catalogue_of(items, plan, kind)
-    return _finished_with_catalogue(partial, catalogue, plan)
+    catalogue = catalogue_of(items, settings, kind)
+    return _finished_with_catalogue(partial, catalogue, settings)
 
 
 @takes_tables
@@ -169,23 +171,23 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     return finished(partial, confidence, n_tasks=task_limit(summaries))
 
 
-def summing_task(plan: EvaluationPlan, rows: DataFrame | None = None) -> SummingTask:
+def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> SummingTask:
     """Build the task that is shipped to workers to add up metrics.
 
     `rows` have `items`, for metrics of the catalogue; None for rankings of the engine.
     """
-    metrics = tuple(one for one in plan.summed_metrics if not one.of_catalogue)
+    metrics = tuple(one for one in settings.summed_metrics if not one.of_catalogue)
     listed = None
-    if plan.catalogue_metrics and rows is not None:
-        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in plan.catalogue_metrics)))
+    if settings.catalogue_metrics and rows is not None:
+        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in settings.catalogue_metrics)))
         listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
     return SummingTask(
-        segment_sets=plan.segment_sets,
-        weighted=plan.columns.weight is not None,
+        segment_sets=settings.segment_sets,
+        weighted=settings.columns.weight is not None,
         metrics=metrics,
-        convention=plan.convention,
+        convention=settings.convention,
         listed=listed,
-        knows_rejected=plan.on_invalid == "fail" or rows is None or N_REJECTED in rows.columns,
+        knows_rejected=settings.on_invalid == "fail" or rows is None or N_REJECTED in rows.columns,
     )
 
 
@@ -269,7 +271,7 @@ def _with_items(item: T.DataType) -> T.StructType:
     return T.StructType([*PARTIAL_SCHEMA.fields, T.StructField(ITEM, item), T.StructField(LISTED, T.LongType())])
 
 
-def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Merge partial sums and counts of items, and turn them into a summary. Lazy.
 
     `partial` is of `_with_items`; `catalogue` has `item` and `copies`, see
@@ -292,5 +294,5 @@ def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, plan: Eva
     merged = histogram.groupBy(*GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
     twice = F.max(F.when(F.col("copies") > 1, F.col(ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
-    finish = make_catalogue_finisher(plan.confidence, plan.catalogue_metrics, str(plan.columns.item))
+    finish = make_catalogue_finisher(settings.confidence, settings.catalogue_metrics, str(settings.columns.item))
     return merged.crossJoin(F.broadcast(size)).mapInArrow(as_shipped(finish), schema=SUMMARY_SCHEMA)

@@ -15,7 +15,7 @@ from ndcg_spark.core.expressions import columns_of, key_text, named, raise_if
 from ndcg_spark.core.task_limit import in_tasks
 from ndcg_spark.evaluation.frames.scoring import rankings_schema
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -49,10 +49,10 @@ class Windows:
     """The window strategy, given canonical rows with one score column, and valid canonical judgments.
 
     Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the plan does not use, for messages.
+    `others`: columns of the main table that the settings do not use, for messages.
     """
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     rows: DataFrame
     judgments: DataFrame | None = None
     n_tasks: int | None = None
@@ -77,15 +77,15 @@ class Windows:
         Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
         """
         rows = self._by_query(self._long_table())
-        ranked = with_ranks(rows, self.plan)
-        keys = _keys(ranked, self.plan)
-        found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.plan))
+        ranked = with_ranks(rows, self.settings)
+        keys = _keys(ranked, self.settings)
+        found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.settings))
         counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
         return self._finished(found.where(counted), keys)
 
     def summary(self) -> DataFrame:
         """Means of all metrics; lazy."""
-        return summarize_rankings(self.rankings(), self.plan, n_tasks=self.n_tasks)
+        return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
     def _long_table(self) -> DataFrame:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
@@ -93,13 +93,13 @@ class Windows:
         rows = self.rows.withColumn(IN_RUN, F.when(~rejected, True))
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
-        keys = _keys(rows, self.plan)
-        judgments = _numbered(self._by_query(self.judgments), self.plan)
-        for name in _carried(rows, self.plan):
+        keys = _keys(rows, self.settings)
+        judgments = _numbered(self._by_query(self.judgments), self.settings)
+        for name in _carried(rows, self.settings):
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if RUN in keys:
-            judgments = in_tasks(_runs(self.rows, self.plan), self.n_tasks).crossJoin(judgments)
+            judgments = in_tasks(_runs(self.rows, self.settings), self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
         # The column between them keeps Spark from putting the two changes of partitions together.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
@@ -109,18 +109,18 @@ class Windows:
 
     def _by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""
-        keys = columns_of(_keys(rows, self.plan))
+        keys = columns_of(_keys(rows, self.settings))
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
     def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse what is to be refused, and use the user's names."""
-        names = canonical_names(self.plan)
+        names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         rows_name = key_text(keys, labels)
-        for name in _carried(found, self.plan, "low:"):
+        for name in _carried(found, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
             its_type = found.schema[f"low:{name}"].dataType.simpleString()
-            shown = self.plan.columns.weight if name == "weight" else labels[name]
+            shown = self.settings.columns.weight if name == "weight" else labels[name]
             message = (f"column {shown!r} has more than one value in query ", rows_name, ".")
             found = found.withColumn(name, raise_if(low, low != high, *message, kind=its_type))
             if f"{LOST}:{name}" in found.columns:
@@ -130,57 +130,57 @@ class Windows:
         for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
-                advice = advice_on_repeats(kind, self.plan, self.others)
+                advice = advice_on_repeats(kind, self.settings, self.others)
                 message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
                 found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if RUN not in found.columns:
             found = found.withColumn(RUN, F.lit(""))
-        schema = rankings_schema(self.plan, self.rows, self.judgments)
+        schema = rankings_schema(self.settings, self.rows, self.judgments)
         canonical = {label: name for name, label in labels.items()}
         return found.select(
             *[named(canonical.get(one.name, one.name)).cast(one.dataType).alias(one.name) for one in schema]
         )
 
 
-def _numbered(judgments: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Judgments with `copy`: of an item that is judged twice, the lowest relevance is 1 and is looked up."""
-    of_item = Window.partitionBy(*columns_of([*canonical_names(plan).query, ITEM]))
+    of_item = Window.partitionBy(*columns_of([*canonical_names(settings).query, ITEM]))
     copy = F.row_number().over(of_item.orderBy(F.col(RELEVANCE).asc_nulls_first()))
     return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(of_item))
 
 
-def with_ranks(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
+def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Number the canonical rows of each query by score and by relevance, in a total order.
 
     Adds `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items of that
     score), null for rows that are not ranked; and `ideal_place`, null for rows that are not in the ideal list.
     """
-    keys = columns_of(_keys(rows, plan))
+    keys = columns_of(_keys(rows, settings))
     retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
-    ranks = retrieved & F.col(RELEVANCE).isNotNull() if plan.convention.unjudged == "condensed" else retrieved
-    value = _value(rows, plan)
+    ranks = retrieved & F.col(RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved
+    value = _value(rows, settings)
     within = Window.partitionBy(*keys, ranks)
-    if plan.ranks_given:
+    if settings.ranks_given:
         place, tied = F.col(RANK).cast("bigint"), F.lit(1)
-    elif plan.convention.groups_ties:
+    elif settings.convention.groups_ties:
         place = F.rank().over(within.orderBy(value.desc()))
         tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
     else:
-        order = [value.desc(), *_tie_rule(rows, plan), F.col(RELEVANCE).asc_nulls_first()]
+        order = [value.desc(), *_tie_rule(rows, settings), F.col(RELEVANCE).asc_nulls_first()]
         if ITEM in rows.columns:  # of equal rows: which are listed, and looked at for duplicates
             order.append(F.col(ITEM).asc())
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
-    listed = F.col(RELEVANCE).isNotNull() & ranks if plan.convention.ideal == "retrieved" else F.col(JUDGED)
+    listed = F.col(RELEVANCE).isNotNull() & ranks if settings.convention.ideal == "retrieved" else F.col(JUDGED)
     items = [F.col(ITEM)] if ITEM in rows.columns else []
-    by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(plan).desc(), *items)
+    by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(settings).desc(), *items)
     rows = rows.withColumn("value", value).withColumn("place", F.when(ranks, place))
     rows = rows.withColumn("tied", F.when(ranks, tied))
     return rows.withColumn("ideal_place", F.when(listed, F.row_number().over(by_gain)))
 
 
-def ideal_order(plan: EvaluationPlan) -> Column:
+def ideal_order(settings: EvaluationSettings) -> Column:
     """By what judged items are put in ideal order: relevance, or gain where a table need not rise with it."""
-    order, convention = F.col(RELEVANCE).cast("double"), plan.convention
+    order, convention = F.col(RELEVANCE).cast("double"), settings.convention
     if not convention.has_gain_table:
         return order
     level = F.greatest(order, F.lit(0.0)) if convention.negative == "clip" else order
@@ -190,8 +190,8 @@ def ideal_order(plan: EvaluationPlan) -> Column:
     return gain
 
 
-def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
-    k, in_run = plan.max_k or NO_CUTOFF, F.col(IN_RUN).isNotNull()
+def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
+    k, in_run = settings.max_k or NO_CUTOFF, F.col(IN_RUN).isNotNull()
     retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
     copies = F.coalesce(F.col(COPIES), F.lit(1)) if COPIES in rows.columns else F.lit(1)
     removed = F.sum(F.when(retrieved & F.col("place").isNull(), 1).otherwise(0))
@@ -202,24 +202,24 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
         "n_judged": F.count(F.when(F.col(JUDGED), 1)),
         "n_relevant": F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) > 0), 1)),
     }
-    if plan.levels:
-        reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in plan.levels]
+    if settings.levels:
+        reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in settings.levels]
         found["n_at_least"] = F.array(*reaching)
-    found |= _ranges(rows, plan)
+    found |= _ranges(rows, settings)
     if BAD_ROW in rows.columns:
         found[N_REJECTED] = F.sum(F.when(F.col(BAD_ROW).isNotNull(), copies).otherwise(0))
     relevance = F.col(RELEVANCE).cast("double").alias("relevance")
     parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
-    if plan.lists_items:
+    if settings.lists_items:
         parts.append(F.col(ITEM).alias("item"))
     entry = F.struct(*parts)
     entries = F.sort_array(F.collect_list(F.when(F.col("place") <= k, entry)))
     found["ranked"] = entries.getField("relevance")
-    if plan.lists_items:
+    if settings.lists_items:
         found["items"] = entries.getField("item")
-    if plan.ranks_given:
+    if settings.ranks_given:
         found["ranks"] = entries.getField("place")
-    elif plan.convention.groups_ties:
+    elif settings.convention.groups_ties:
         # One entry for all items of one score and relevance: equal structs next to each other.
         distinct = F.array_distinct(entries)
         found["ranked"] = distinct.getField("relevance")
@@ -228,17 +228,17 @@ def _aggregates(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
             distinct, lambda one: F.size(F.filter(entries, lambda other: other.eqNullSafe(one)))
         )
     best = F.struct(F.col("ideal_place"), relevance)
-    listed = F.lit(False) if plan.convention.ideal == "k_ones" else F.col("ideal_place") <= k
+    listed = F.lit(False) if settings.convention.ideal == "k_ones" else F.col("ideal_place") <= k
     found["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
-    if plan.checks_top_duplicates and ITEM in rows.columns:
-        found |= _checked_items(rows, plan)
+    if settings.checks_top_duplicates and ITEM in rows.columns:
+        found |= _checked_items(rows, settings)
     return [column.alias(name) for name, column in found.items()]
 
 
-def _ranges(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+def _ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     """The lowest and the highest value of each carried column, and the lowest one of segments in rejected rows."""
     found: dict[str, Column] = {}
-    for name in _carried(rows, plan):
+    for name in _carried(rows, settings):
         columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
         if BAD_ROW in rows.columns and name != WEIGHT:
             found[f"{LOST}:{name}"] = F.min(F.when(F.col(BAD_ROW).isNotNull(), named(name)))
@@ -248,31 +248,31 @@ def _ranges(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
     return found
 
 
-def _checked_items(rows: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+def _checked_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     """Items of both lists, of which none may come twice. Items tied at the end of a list are left out."""
-    k = plan.max_k or NO_CUTOFF
-    end = k if plan.ranks_given else k + 1
+    k = settings.max_k or NO_CUTOFF
+    end = k if settings.ranks_given else k + 1
     times = F.coalesce("judged_copies", F.lit(1)).cast("int") if "judged_copies" in rows.columns else F.lit(1)
     items = F.when(F.col("place") + F.col("tied") - 1 <= end, F.array_repeat(ITEM, times))
     checked = {"checked": F.flatten(F.collect_list(items))}
-    if plan.convention.ideal == "k_ones":
+    if settings.convention.ideal == "k_ones":
         return checked
-    order = F.struct(F.col("ideal_place"), ideal_order(plan).alias("gain"), F.col(ITEM).alias("item"))
+    order = F.struct(F.col("ideal_place"), ideal_order(settings).alias("gain"), F.col(ITEM).alias("item"))
     best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= k + 1, order)))
     certain = F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
     return {**checked, "checked_ideal": certain.getField("item")}
 
 
-def _value(rows: DataFrame, plan: EvaluationPlan) -> Column:
+def _value(rows: DataFrame, settings: EvaluationSettings) -> Column:
     """What rows are ranked by, the highest first."""
     if RANK in rows.columns:
         return -F.col(RANK).cast("double")
     score = F.col(SCORE).cast("double")
-    return score.cast("float").cast("double") if plan.convention.score_precision == "float32" else score
+    return score.cast("float").cast("double") if settings.convention.score_precision == "float32" else score
 
 
-def _tie_rule(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
-    ties = plan.convention.ties
+def _tie_rule(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
+    ties = settings.convention.ties
     if ties == "item_asc":
         return [F.col(ITEM).asc()]
     if ties == "item_desc":
@@ -280,16 +280,16 @@ def _tie_rule(rows: DataFrame, plan: EvaluationPlan) -> list[Column]:
     return [named(ORDER).asc()] if ORDER in rows.columns else []
 
 
-def _keys(rows: DataFrame, plan: EvaluationPlan) -> list[str]:
-    return ([RUN] if RUN in rows.columns else []) + list(canonical_names(plan).query)
+def _keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:
+    return ([RUN] if RUN in rows.columns else []) + list(canonical_names(settings).query)
 
 
-def _carried(rows: DataFrame, plan: EvaluationPlan, prefix: str = "") -> list[str]:
-    return [name for name in canonical_names(plan).carried if prefix + name in rows.columns]
+def _carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") -> list[str]:
+    return [name for name in canonical_names(settings).carried if prefix + name in rows.columns]
 
 
-def _runs(rows: DataFrame, plan: EvaluationPlan) -> DataFrame:
-    names = plan.columns.score
+def _runs(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    names = settings.columns.score
     if len(names) > 1:
         runs = F.explode(F.array(*[F.lit(name) for name in names])).alias(RUN)
         return rows.sparkSession.range(1).select(runs)

@@ -12,7 +12,7 @@ from ndcg_spark.core.expressions import columns_of, named, require_column, vecto
 from ndcg_spark.core.timestamps import utc_date
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import TOPICS_COLUMN
-from ndcg_spark.evaluation.settings import EvaluationPlan, ItemColumns
+from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, canonical_names
 from ndcg_spark.metrics.base import (
@@ -50,43 +50,43 @@ class ItemTables:
     rows_with_topics: DataFrame | None = None
 
 
-def check_item_tables(plan: EvaluationPlan, tables: ItemTables) -> None:
+def check_item_tables(settings: EvaluationSettings, tables: ItemTables) -> None:
     """Raise unless the tables and columns that metrics need are there. Reads schemas, runs no action."""
     given = {ITEMS: tables.items, INTERACTIONS: tables.interactions}
     for table, (name, how) in _TABLES.items():
-        needs = [need for need in plan.needs if need.table == table]
+        needs = [need for need in settings.needs if need.table == table]
         if needs and given[table] is None:
-            raise InvalidParameterError(f"metric {plan.metric_with(needs[0])!r} needs the {name} ({how}).")
+            raise InvalidParameterError(f"metric {settings.metric_with(needs[0])!r} needs the {name} ({how}).")
         if given[table] is not None and not needs:
             example = "ild@10" if table == ITEMS else "novelty@10"
             raise InvalidParameterError(f"no metric reads the {name}; name one, such as {example}, or leave it out.")
-    item = str(plan.columns.item)
+    item = str(settings.columns.item)
     for table, frame in given.items():
         if frame is not None:
             require_column(frame, item, option("item"), _TABLES[table][0])
-    _require_named(plan, tables)
+    _require_named(settings, tables)
     if tables.items is not None:
-        _attributes(tables.items, plan)
+        _attributes(tables.items, settings)
     if tables.interactions is not None:
-        require_column(tables.interactions, user_column(plan), option("user"), "interactions table")
-    if TOPICS in plan.needs:
-        topics_column(plan, tables)
-    known = {*plan.columns.query, *plan.segment_columns}
-    if SEEN in plan.needs and user_column(plan) not in known:
+        require_column(tables.interactions, user_column(settings), option("user"), "interactions table")
+    if TOPICS in settings.needs:
+        topics_column(settings, tables)
+    known = {*settings.columns.query, *settings.segment_columns}
+    if SEEN in settings.needs and user_column(settings) not in known:
         raise InvalidParameterError(
-            f"metric {plan.metric_with(SEEN)!r} needs the user of each query: {user_column(plan)!r} "
+            f"metric {settings.metric_with(SEEN)!r} needs the user of each query: {user_column(settings)!r} "
             f"({option('user')}) must be a query or segment column."
         )
 
 
-def _require_named(plan: EvaluationPlan, tables: ItemTables) -> None:
+def _require_named(settings: EvaluationSettings, tables: ItemTables) -> None:
     """Raise unless a column that was named is there, also where no metric reads it: a name may be misspelt."""
     frames = {
         **dict.fromkeys(("vector", "categories", "first_seen"), (tables.items, *_TABLES[ITEMS])),
         "user": (tables.interactions, *_TABLES[INTERACTIONS]),
     }
     for name, (frame, table, how) in frames.items():
-        column = getattr(plan.item_columns, name)
+        column = getattr(settings.item_columns, name)
         if column == getattr(ItemColumns(), name):
             continue
         if frame is None:
@@ -94,29 +94,29 @@ def _require_named(plan: EvaluationPlan, tables: ItemTables) -> None:
                 f"{option(name)} names {column!r}, a column of the {table}, which is not there ({how})."
             )
         require_column(frame, column, option(name), table)
-    if plan.item_columns.topics != ItemColumns().topics:
-        require_column(tables.relevances, plan.item_columns.topics, option("topics"), "table with the relevances")
+    if settings.item_columns.topics != ItemColumns().topics:
+        require_column(tables.relevances, settings.item_columns.topics, option("topics"), "table with the relevances")
 
 
-def user_column(plan: EvaluationPlan) -> str:
+def user_column(settings: EvaluationSettings) -> str:
     """Name of the column with users."""
-    return plan.item_columns.user or plan.columns.query[0]
+    return settings.item_columns.user or settings.columns.query[0]
 
 
-def topics_column(plan: EvaluationPlan, tables: ItemTables) -> Column:
+def topics_column(settings: EvaluationSettings, tables: ItemTables) -> Column:
     """Topics of each row of the table with the relevances, as an array of text. Reads schemas, runs no action."""
-    frame, column = tables.relevances, plan.item_columns.topics
-    relevance = plan.columns.relevance
+    frame, column = tables.relevances, settings.item_columns.topics
+    relevance = settings.columns.relevance
     if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
         raise InvalidParameterError(
-            f"metric {plan.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; arrays of "
+            f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; arrays of "
             "relevances have none."
         )
     require_column(frame, column, option("topics"), "input" if tables.of_runs else "judgments")
     return _texts(frame, column, option("topics"), "table with the relevances")
 
 
-def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
+def with_item_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     """Add to rankings with `items` what metrics read of these. Lazy.
 
     The further columns, as far as metrics need them:
@@ -133,22 +133,22 @@ def with_item_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTa
     one more pass through Python workers, and of copies one more shuffle. Nothing where metrics need items alone.
     """
     found = rankings
-    if TOPICS in plan.needs and tables.rows_with_topics is not None:
-        found = _with_topics(found, plan, tables.rows_with_topics)
-    if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(plan.needs):
-        found = _with_features(found, plan, tables)
-    if POPULARITY in plan.needs and tables.interactions is not None:
-        user = named(user_column(plan))
-        met = tables.interactions.where(named(str(plan.columns.item)).isNotNull())
+    if TOPICS in settings.needs and tables.rows_with_topics is not None:
+        found = _with_topics(found, settings, tables.rows_with_topics)
+    if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(settings.needs):
+        found = _with_features(found, settings, tables)
+    if POPULARITY in settings.needs and tables.interactions is not None:
+        user = named(user_column(settings))
+        met = tables.interactions.where(named(str(settings.columns.item)).isNotNull())
         totals = met.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
         found = found.crossJoin(F.broadcast(totals))
     return found
 
 
-def item_costs(plan: EvaluationPlan, tables: ItemTables) -> list[str]:
+def item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
     """What metrics of items cost beside ranking, in clauses for a person. Runs no action."""
-    found, needs = [], set(plan.needs)
-    joined = [need for need in plan.needs if need in (VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN)]
+    found, needs = [], set(settings.needs)
+    joined = [need for need in settings.needs if need in (VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN)]
     if joined:
         read = ", ".join(map(str, joined))
         found.append(
@@ -163,9 +163,9 @@ def item_costs(plan: EvaluationPlan, tables: ItemTables) -> list[str]:
     if TOPICS in needs:
         table = "input" if tables.of_runs else "judgments"
         chosen = ""
-        if plan.convention.duplicates != "error":
+        if settings.convention.duplicates != "error":
             chosen = " through Python workers, a shuffle of all of them by (query, item) for duplicates"
-        elif plan.on_invalid == "reject":
+        elif settings.on_invalid == "reject":
             chosen = " through Python workers"
         found.append(
             f"a second scan of the {table} for topics{chosen}, a shuffle of the relevant rows and a join, both by "
@@ -180,26 +180,26 @@ def item_type(rows: DataFrame) -> T.DataType:
     return found.elementType if isinstance(found, T.ArrayType) else found
 
 
-def catalogue_of(items: DataFrame, plan: EvaluationPlan, kind: T.DataType) -> DataFrame:
+def catalogue_of(items: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
     """Items of the catalogue and how often each is there: `item` in the type of the rankings, `copies`. Lazy."""
-    item = str(plan.columns.item)
+    item = str(settings.columns.item)
     found = items.where(named(item).isNotNull()).select(_item_key(items, item, kind, ITEMS).alias("item"))
     return found.groupBy("item").agg(F.count(F.lit(1)).alias("copies"))
 
 
-def _with_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables) -> DataFrame:
+def _with_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     kind = item_type(rankings)
     rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))  # names of users stay inside
     row = F.col("row")
-    keys = [row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *plan.columns.query))]
+    keys = [row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *settings.columns.query))]
     if (
         N_REJECTED in rankings.columns
     ):  # what stands for rejected rows only stays apart, also where they have no query
         only_rejected = (row.getField("n_rows") == 0) & (row.getField("n_judged") == 0)
         keys.append(F.when(only_rejected, F.monotonically_increasing_id()).alias("rejected"))
     chosen = [F.struct(*keys).alias("key")]
-    if SEEN in plan.needs:
-        chosen.append(row.getField(user_column(plan)).alias("user"))
+    if SEEN in settings.needs:
+        chosen.append(row.getField(user_column(settings)).alias("user"))
 
     def place(item: Column, at: Column) -> Column:
         """One place of a list; the first carries the ranking."""
@@ -211,19 +211,19 @@ def _with_features(rankings: DataFrame, plan: EvaluationPlan, tables: ItemTables
     listed = F.when(F.size(items) > 0, F.transform(items, place)).otherwise(F.array(none))
     places = rows.select(*chosen, F.inline(listed))
     names = ["place"]
-    if tables.items is not None and {VECTOR, CATEGORIES, FIRST_SEEN} & set(plan.needs):
-        attributes = _attributes(tables.items, plan)
-        item = _item_key(tables.items, str(plan.columns.item), kind, ITEMS)
+    if tables.items is not None and {VECTOR, CATEGORIES, FIRST_SEEN} & set(settings.needs):
+        attributes = _attributes(tables.items, settings)
+        item = _item_key(tables.items, str(settings.columns.item), kind, ITEMS)
         of_items = tables.items.select(item.alias("item"), *[one.alias(name) for name, one in attributes.items()])
         places, names = places.join(of_items, "item", "left"), [*names, *attributes]
     if tables.interactions is not None:
-        met = _interactions(tables.interactions, plan, kind)
-        if POPULARITY in plan.needs:
+        met = _interactions(tables.interactions, settings, kind)
+        if POPULARITY in settings.needs:
             counts = met.groupBy("item").agg(
                 F.count(F.lit(1)).alias("interactions"), F.countDistinct("user").alias("users")
             )
             places, names = places.join(counts, "item", "left"), [*names, "interactions", "users"]
-        if SEEN in plan.needs:
+        if SEEN in settings.needs:
             seen = _same_type(met, places, "user").select("user", "item").distinct().withColumn("seen", F.lit(True))
             places, names = places.join(seen, ["user", "item"], "left"), [*names, "seen"]
     entry = F.when(F.col("place").isNotNull(), F.struct(*map(_or_nothing, names)))
@@ -239,10 +239,10 @@ def _or_nothing(name: str) -> Column:
     return F.coalesce(F.col(name), missing[name]).alias(name) if name in missing else F.col(name)
 
 
-def _attributes(items: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
+def _attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     """Columns of the item table that metrics read, by the names of features."""
-    found, columns, table = {}, plan.item_columns, "item table"
-    if VECTOR in plan.needs:
+    found, columns, table = {}, settings.item_columns, "item table"
+    if VECTOR in settings.needs:
         require_column(items, columns.vector, option("vector"), table)
         vector = vector_column(items, columns.vector)
         if vector is None:
@@ -252,16 +252,16 @@ def _attributes(items: DataFrame, plan: EvaluationPlan) -> dict[str, Column]:
                 "numbers or a vector of pyspark.ml."
             )
         found[VECTOR.what] = vector
-    if CATEGORIES in plan.needs:
+    if CATEGORIES in settings.needs:
         found[CATEGORIES.what] = _texts(items, columns.categories, option("categories"), table)
-    if FIRST_SEEN in plan.needs:
+    if FIRST_SEEN in settings.needs:
         seen = require_column(items, columns.first_seen, option("first_seen"), table)
         if not isinstance(seen, T.DateType | T.TimestampType | T.TimestampNTZType):
             raise InputRefusedError(
                 f"column {columns.first_seen!r} ({option('first_seen')}) of the {table} is {seen.simpleString()}, "
                 "not a date; cast it first."
             )
-        days = F.datediff(F.lit(plan.as_of), utc_date(named(columns.first_seen), seen))
+        days = F.datediff(F.lit(settings.as_of), utc_date(named(columns.first_seen), seen))
         found["days"] = F.greatest(days, F.lit(0)).cast("double")
     return found
 
@@ -279,11 +279,11 @@ def _texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
     return values.cast("array<string>")
 
 
-def _interactions(frame: DataFrame, plan: EvaluationPlan, kind: T.DataType) -> DataFrame:
-    item = str(plan.columns.item)
+def _interactions(frame: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
+    item = str(settings.columns.item)
     there = frame.where(named(item).isNotNull())
     return there.select(
-        named(user_column(plan)).alias("user"), _item_key(frame, item, kind, INTERACTIONS).alias("item")
+        named(user_column(settings)).alias("user"), _item_key(frame, item, kind, INTERACTIONS).alias("item")
     )
 
 
@@ -311,12 +311,12 @@ def _same_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
     return met
 
 
-def _with_topics(rankings: DataFrame, plan: EvaluationPlan, rows: DataFrame) -> DataFrame:
+def _with_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFrame) -> DataFrame:
     """Add the judged items of each query that reach the lowest relevance asked for, and their topics."""
-    keys = dict(canonical_names(plan).query)
+    keys = dict(canonical_names(settings).query)
     if RUN in rows.columns:  # rows of one run may be left out where those of another are not
         keys[RUN] = RUN
-    of_topics = [one.metric for one in plan.reported if TOPICS in one.metric.needs]
+    of_topics = [one.metric for one in settings.reported if TOPICS in one.metric.needs]
     level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
     relevance, topics = F.col(RELEVANCE).cast("double"), F.col(TOPICS_COLUMN)
     entry = F.struct(

@@ -35,7 +35,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_q
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
     """Build the function from batches of canonical arrays to rankings, under the user's names."""
-    rules = RowRules(task.plan)
+    rules = RowRules(task.settings)
 
     def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -63,7 +63,7 @@ def _counted(rejected: pa.RecordBatch, task: RankingTask) -> PartialRankings:
 
 def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Both lists of each query, not cut yet, and what is counted of them."""
-    there, convention = batch.schema.names, task.plan.convention
+    there, convention = batch.schema.names, task.settings.convention
     keys = batch.select(list(keys_in(batch, task.names)))
     retrieved = _entries(batch, RANKED_LIST, RANKED_ITEMS, keys, task)
     own = _judged(retrieved)
@@ -77,7 +77,7 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {name: pa.array(values) for name, values in counts.items()}
-    for at, level in enumerate(task.plan.levels):
+    for at, level in enumerate(task.settings.levels):
         reaching = lengths_of(chosen_offsets(truth.numbers(RELEVANCE) >= level, truth.offsets))
         head[f"{AT_LEAST}{at}"] = pa.array(reaching)
     for name in task.names.carried:
@@ -99,9 +99,9 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
         of_items = one_zero(batch.column(items).flatten())
         if pa.types.is_floating(of_items.type):  # NaN is no item, as null is none
             of_items = pc.if_else(pc.is_nan(of_items), None, of_items)
-        if task.plan.check_duplicates != "none":
+        if task.settings.check_duplicates != "none":
             refuse_repeats(keys, Entries({ITEM: of_items}, entries.offsets), "list", task)
-        if task.plan.lists_items and lists == RANKED_LIST:
+        if task.settings.lists_items and lists == RANKED_LIST:
             return Entries({**entries.columns, ITEM: of_items}, entries.offsets)
     return entries
 

@@ -97,7 +97,7 @@ def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
 
 
 def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    outbox, rules = Outbox(task, kind=JUDGMENTS), RowRules(task.plan, judgments=True)
+    outbox, rules = Outbox(task, kind=JUDGMENTS), RowRules(task.settings, judgments=True)
     for chunk in chunks(batches, task):
         outbox.rows.append(valid_rows(chunk, rules))
         yield from outbox.flushed(at_end=False)
@@ -124,7 +124,7 @@ def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
     With several score columns, a row can be valid for some runs only: none is marked, and `partials_of` decides for
     each run.
     """
-    names, rules = outbox.task.names, RowRules(outbox.task.plan)
+    names, rules = outbox.task.names, RowRules(outbox.task.settings)
     if is_wide(chunk, names):
         if not outbox.task.counts_rejected:
             for run in runs_of(chunk, names):
@@ -172,16 +172,18 @@ def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
 def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
     """Rank stretches of checked rows, each run by itself; count rejected rows by query."""
     found: list[PartialRankings] = []
-    plan, shared = task.plan, None
+    settings, shared = task.settings, None
     for run in runs_of(rows, task.names):
-        valid, rejected = divided_rows(marked_rows(run, RowRules(plan)) if is_wide(rows, task.names) else run)
+        valid, rejected = divided_rows(marked_rows(run, RowRules(settings)) if is_wide(rows, task.names) else run)
         if rejected is not None:
             found.append(rejected_partials(rejected, task))
         if not valid.num_rows:
             continue
         all_valid = valid.num_rows == rows.num_rows
-        of_run = query_rows(valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), plan)
-        shares = all_valid and plan.convention.ideal != "retrieved"  # then runs have their ideal lists in common
+        of_run = query_rows(
+            valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), settings
+        )
+        shares = all_valid and settings.convention.ideal != "retrieved"  # then runs have their ideal lists in common
         found.append(rank_partially(of_run, task, ideal=shared if shares else None))
         shared = found[-1].ideal if shares else shared
     return found

@@ -67,7 +67,7 @@ def judged_partials(
 def _run_names(runs: set[str], task: RankingTask) -> list[str]:
     if task.names.has_runs:
         return sorted(runs)
-    return list(task.plan.columns.score) if len(task.names.scores) > 1 else [""]
+    return list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
 
 
 class _Truth:
@@ -77,7 +77,7 @@ class _Truth:
         batch, offsets = grouped_rows(judgments, task.names, completely=False)
         relevance, judged = number_values(batch.column(RELEVANCE))
         rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
-        has_ideal = needs_ideal(task) and task.plan.convention.ideal != "retrieved"
+        has_ideal = needs_ideal(task) and task.settings.convention.ideal != "retrieved"
         stretches = PartialRankings(describe(rows, task), None, ideal_entries(rows, task) if has_ideal else None)
         complete = joined_partials(merged([stretches], task)) if batch.num_rows else stretches
         self.head, self.ideal = complete.head, complete.ideal
@@ -119,10 +119,10 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
     head = dict(partial.head)
     unjudged = np.isnan(relevance)
     ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
-    if task.plan.convention.ideal == "retrieved":
+    if task.settings.convention.ideal == "retrieved":
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
         ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
-    if task.plan.convention.unjudged == "condensed":
+    if task.settings.convention.unjudged == "condensed":
         removed = lengths_of(chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
@@ -157,7 +157,7 @@ def _agreeing(
         return of_truth
     other = differs(head[low], of_truth[low]) | differs(head[high], of_truth[high])
     if other.any():
-        shown = task.plan.columns.weight if name == WEIGHT else task.names.segments[name]
+        shown = task.settings.columns.weight if name == WEIGHT else task.names.segments[name]
         key = key_text(_query_keys(partial, task), task.names, int(other.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
     return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
@@ -181,7 +181,7 @@ def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> Partia
 def _empty_lists(n: int, task: RankingTask) -> Entries:
     """Lists without entries, with the columns that those of a run have."""
     nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
-    found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
     return Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
 
 

@@ -56,7 +56,7 @@ N_REJECTED = "n_rejected"
 LOST = "lost"
 """Before the name of a segment column: the lowest value in rejected rows, for a query that has no others."""
 AT_LEAST = "at_least:"
-"""Before the number of a relevance in `EvaluationPlan.levels`: how many judged items reach it."""
+"""Before the number of a relevance in `EvaluationSettings.levels`: how many judged items reach it."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None 
 
 def needs_ideal(task: RankingTask) -> bool:
     """Whether the ideal list is made of judged items."""
-    return task.plan.convention.ideal != "k_ones"
+    return task.settings.convention.ideal != "k_ones"
 
 
 def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
@@ -119,7 +119,7 @@ def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRanking
 
 def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Partial rankings of some queries, with all that those of rows like `nothing` have, but without entries."""
-    found = rank_partially(query_rows(nothing, np.zeros(1, dtype=np.int64), task.plan), task)
+    found = rank_partially(query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
     n = len(next(iter(keys.values())))
     head = dict(keys)
     for name, column in found.head.items():
@@ -145,7 +145,7 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
         "n_items": n_items,
         "n_judged": nothing if rows.relevance is None else _n_where(rows.judged, rows.offsets),
         "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
-        **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.plan.levels)},
+        **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.settings.levels)},
     }
 
 
@@ -218,12 +218,12 @@ def n_entries(task: RankingTask) -> int | None:
 
     One more than the largest cutoff: with a rank or an item twice across the cutoff, both entries are seen.
     """
-    k = task.plan.max_k
+    k = task.settings.max_k
     return k + 1 if k is not None and task.cuts_early else None
 
 
 def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
-    batch, convention, ranks_anew = rows.batch, task.plan.convention, not task.ranks_given
+    batch, convention, ranks_anew = rows.batch, task.settings.convention, not task.ranks_given
     by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
         {SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {RANK: rows.value[at].astype(np.int64)}
@@ -231,7 +231,7 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     if rows.relevance is not None:
         relevance = rows.relevance[at].astype(np.float64)
         columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
-    needs_item = by_item or task.checks_duplicates or task.plan.lists_items or task.judgments is not None
+    needs_item = by_item or task.checks_duplicates or task.settings.lists_items or task.judgments is not None
     if ITEM in batch.schema.names and needs_item:
         columns[ITEM] = take_values(batch.column(ITEM), at)
     if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
@@ -292,7 +292,7 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
         return order, None
     places = _tie_places(entries, task)
     keys = [_relevance_key(entries), places, -score, query_of_rows(offsets)]
-    if task.plan.convention.ties == "input_order" and ITEM in entries.columns:
+    if task.settings.convention.ties == "input_order" and ITEM in entries.columns:
         keys.insert(0, places_of(entries.columns[ITEM]))
     order = np.lexsort(keys)
     if RELEVANCE in entries.columns:
@@ -304,8 +304,8 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
 def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
     """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
     name = next((one for one in (ORDER, ITEM) if one in entries.columns), None)
-    ties = task.plan.convention.ties
-    if name is None or task.plan.convention.groups_ties or (ties == "input_order" and name == ITEM):
+    ties = task.settings.convention.ties
+    if name is None or task.settings.convention.groups_ties or (ties == "input_order" and name == ITEM):
         return np.zeros(len(entries.numbers(SCORE)), dtype=np.int64)
     place = places_of(entries.columns[name])
     return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
@@ -369,14 +369,14 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
 
 def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
     """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for."""
-    plan, offsets = task.plan, rows.offsets
-    listed = both(rows.judged, rows.ranked) if plan.convention.ideal == "retrieved" else rows.judged
+    settings, offsets = task.settings, rows.offsets
+    listed = both(rows.judged, rows.ranked) if settings.convention.ideal == "retrieved" else rows.judged
     relevance = rows.relevance
     if relevance is None:
         raise ValueError("rows have no relevances")
     with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
     k = n_ideal(task)
-    if k is None or plan.convention.has_gain_table:
+    if k is None or settings.convention.has_gain_table:
         at = _numbers(listed, len(relevance))
         columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
@@ -392,7 +392,7 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
 
 def n_ideal(task: RankingTask) -> int | None:
     """How many entries of an ideal list are kept before it is complete; None keeps all."""
-    k = task.plan.max_k
+    k = task.settings.max_k
     return None if k is None else k + int(task.checks_duplicates)
 
 
@@ -408,7 +408,7 @@ def best_entries(entries: Entries, task: RankingTask) -> Entries:
 
 def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
     """By what judged items are put in ideal order: their relevance, or their gain by a table."""
-    convention = task.plan.convention
+    convention = task.settings.convention
     if not convention.has_gain_table or not len(relevance):
         return relevance
     levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance

@@ -15,7 +15,7 @@ from ndcg_spark.core.batches import number_values, taken
 from ndcg_spark.core.hashing import HashArray, key_hashes, sorted_by_hash
 from ndcg_spark.core.ragged import BoolArray, IntArray, rows_of
 from ndcg_spark.core.top_k import NumberArray
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 
 RUN, ITEM, SCORE, RANK, RELEVANCE = "run", "item", "score", "rank", "relevance"
 ORDER, WEIGHT, COPIES, BAD_ROW = "order", "weight", "copies", "bad_row"
@@ -27,7 +27,7 @@ RANKED_LIST, RANKED_ITEMS, IDEAL_LIST, IDEAL_ITEMS = "ranked_list", "ranked_item
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The canonical names of a plan's columns, and what the user calls them."""
+    """The canonical names of the columns in use, and what the user calls them."""
 
     query: dict[str, str]
     segments: dict[str, str]
@@ -50,15 +50,15 @@ def bad_row_of(score: str) -> str:
     return f"{BAD_ROW}:{score}"
 
 
-def canonical_names(plan: EvaluationPlan) -> Names:
-    """Name the columns of a plan."""
-    scores = plan.columns.score if plan.columns.rank is None else ()
+def canonical_names(settings: EvaluationSettings) -> Names:
+    """Name the columns that settings name."""
+    scores = settings.columns.score if settings.columns.rank is None else ()
     several = len(scores) > 1
     return Names(
-        query={f"query_{at}": name for at, name in enumerate(plan.columns.query)},
-        segments={f"segment_{at}": name for at, name in enumerate(plan.carried_segments)},
+        query={f"query_{at}": name for at, name in enumerate(settings.columns.query)},
+        segments={f"segment_{at}": name for at, name in enumerate(settings.carried_segments)},
         scores={(f"{SCORE}_{at}" if several else SCORE): name for at, name in enumerate(scores)},
-        has_runs=plan.columns.run is not None,
+        has_runs=settings.columns.run is not None,
     )
 
 
@@ -70,13 +70,13 @@ MOST_STRETCHES = 0.25
 class RankingTask:
     """What workers must know to rank; small, and the same on every worker."""
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     rows: pa.Schema  # canonical columns
     judgments: pa.Schema | None = None
     n_partitions: int = 1  # ids of the exchange
     checks_duplicates: bool = False  # lists carry items, so that duplicates among them are found
     counts_relevant: bool = True  # `n_relevant` is wanted
-    others: tuple[str, ...] = ()  # columns of the table that the plan does not use, for messages
+    others: tuple[str, ...] = ()  # columns of the table that the settings do not use, for messages
     chunk_rows: int = 131_072  # grouped at once; fewer cost more calls, half as many again gain nothing
     held_rows: int = 2**19  # until they are passed on
     held_bytes: int = 2**27
@@ -85,24 +85,24 @@ class RankingTask:
     names: Names = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", canonical_names(self.plan))
+        object.__setattr__(self, "names", canonical_names(self.settings))
 
     @property
     def ranks_given(self) -> bool:
         """Whether ranks are taken as they are."""
-        return self.plan.ranks_given
+        return self.settings.ranks_given
 
     @property
     def counts_rejected(self) -> bool:
         """Whether rows may be rejected, so that queries are told from which rows were."""
-        return self.plan.on_invalid == "reject"
+        return self.settings.on_invalid == "reject"
 
     @property
     def cuts_early(self) -> bool:
         """Whether the first K rows are known before judgments are looked up."""
-        convention = self.plan.convention
+        convention = self.settings.convention
         needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
-        return self.plan.max_k is not None and not (self.judgments is not None and needs_labels)
+        return self.settings.max_k is not None and not (self.judgments is not None and needs_labels)
 
 
 @dataclass(slots=True)
@@ -121,17 +121,17 @@ class QueryRows:
     judged: BoolArray | None
 
 
-def query_rows(batch: pa.RecordBatch, offsets: IntArray, plan: EvaluationPlan) -> QueryRows:
+def query_rows(batch: pa.RecordBatch, offsets: IntArray, settings: EvaluationSettings) -> QueryRows:
     """Read what rankings are made of from valid rows, with one score column or ranks."""
     relevance: NumberArray | None = None
     judged: BoolArray | None = None
     if RELEVANCE in batch.schema.names:
         relevance, judged = number_values(batch.column(RELEVANCE))
     value, retrieved = number_values(batch.column(SCORE if SCORE in batch.schema.names else RANK))
-    condensed = plan.convention.unjudged == "condensed"
+    condensed = settings.convention.unjudged == "condensed"
     if SCORE not in batch.schema.names and condensed:
         value = -value.astype(np.float64)  # ranks close up over the removed items
-    elif SCORE in batch.schema.names and plan.convention.score_precision == "float32":
+    elif SCORE in batch.schema.names and settings.convention.score_precision == "float32":
         with np.errstate(over="ignore"):  # too large a score becomes infinite, as in Spark
             value = value.astype(np.float32).astype(np.float64)
     ranked = both(retrieved, judged) if condensed and relevance is not None else retrieved

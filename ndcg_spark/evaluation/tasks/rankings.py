@@ -13,7 +13,7 @@ from ndcg_spark.core.entries import Entries, Values, list_column, lists_of_count
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.core.top_k import repeats
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import EvaluationPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     COUNT,
@@ -58,14 +58,14 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     columns |= {name: head[name] for name in COUNTS}
     if task.counts_rejected:
         columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
-    if task.plan.levels:
+    if task.settings.levels:
         columns["n_at_least"] = lists_of_counts(
-            [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.plan.levels))]
+            [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.settings.levels))]
         )
     keys = complete.keys(names)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
-            shown = str(task.plan.columns.weight) if name == WEIGHT else label
+            shown = str(task.settings.columns.weight) if name == WEIGHT else label
             columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
             if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
                 lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
@@ -73,14 +73,14 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
 
 
-def advice_on_repeats(kind: str, plan: EvaluationPlan, others: Sequence[str]) -> str:
+def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
     """Say what can be done about an item that comes twice in a list of some kind.
 
-    `others` are the columns of the table that the plan does not use: one of them may name the ranker.
+    `others` are the columns of the table that the settings do not use: one of them may name the ranker.
     """
     if kind == "list":  # of arrays, of which no entry is left out
         return "Remove it."
-    if plan.columns.run is not None or len(plan.columns.score) > 1 or kind == "judgments":
+    if settings.columns.run is not None or len(settings.columns.score) > 1 or kind == "judgments":
         return f"Remove it, or say which counts ({WHICH_COUNTS})."
     found = f" (columns that are not used: {', '.join(others)})" if others else ""
     run = f"Then name the column that tells them apart: run=...{found}."
@@ -115,7 +115,7 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     if task.checks_duplicates and ITEM in ranked.columns:
         kind = "ranking" if task.judgments is None else "ranking or its judgments"
         refuse_repeats(keys, ranked, kind, task)
-    k = task.plan.max_k
+    k = task.settings.max_k
     others: dict[str, Values] = {}
     if COUNT in ranked.columns:
         ranked = first_tie_groups(ranked.only(SCORE, RELEVANCE, COUNT), k, everywhere=True)
@@ -128,7 +128,7 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     if ideal is None:
         ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
     ideal = _certain_ideal(keys, ideal, k, task)
-    if task.plan.lists_items:
+    if task.settings.lists_items:
         kind = (
             task.rows.field(ITEM).type if ITEM in task.rows.names else task.rows.field(RANKED_ITEMS).type.value_type
         )
@@ -172,5 +172,5 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
     twice = repeats(codes, entries.offsets)
     if TWICE in entries.columns:
         twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
-    advice = advice_on_repeats(kind, task.plan, task.others)
+    advice = advice_on_repeats(kind, task.settings, task.others)
     refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)

@@ -24,7 +24,7 @@ from ndcg_spark.core.batches import (
 )
 from ndcg_spark.core.ragged import BoolArray, chosen_offsets, lengths_of
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationPlan
+from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -51,7 +51,7 @@ Reason = tuple[str, BoolArray | None]
 class RowRules:
     """What makes a row of one table bad. In a judgments table an order column may be null."""
 
-    plan: EvaluationPlan
+    settings: EvaluationSettings
     judgments: bool = False
 
 
@@ -68,9 +68,9 @@ def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
     """
     bad: BoolArray | None = None
     for reason, at in bad_rows(batch, rules):
-        if rules.plan.on_invalid == "fail":
+        if rules.settings.on_invalid == "fail":
             row = int(np.flatnonzero(at)[0])
-            raise InputRefusedError(f"bad row: {reason} at {key_text(batch, canonical_names(rules.plan), row)}")
+            raise InputRefusedError(f"bad row: {reason} at {key_text(batch, canonical_names(rules.settings), row)}")
         bad = at if bad is None else bad | at
     if BAD_ROW in batch.schema.names:
         batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
@@ -133,7 +133,7 @@ def make_row_marker(rules: RowRules) -> BatchFunction:
 
 
 def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    batch, names = with_marks(batch), canonical_names(rules.plan)
+    batch, names = with_marks(batch), canonical_names(rules.settings)
     rejected, nameless = batch.column(BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, column in columns.items() if rejected.true_count else ():
@@ -148,7 +148,7 @@ def make_row_checker(rules: RowRules) -> BatchFunction:
 
     Each bad row is one (`n` is 1); the valid ones of a batch are one together, and all but their number `n` is null.
     """
-    names = canonical_names(rules.plan)
+    names = canonical_names(rules.settings)
     return batch_function(
         lambda batches: (
             _checked(of_run, rules, names) for batch in batches for of_run in runs_of(plain_texts(batch), names)
@@ -203,23 +203,23 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
 
 
 def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
-    plan, there = rules.plan, set(batch.schema.names)
+    settings, there = rules.settings, set(batch.schema.names)
     if BAD_ROW in there:
         yield from _reasons_from_spark(batch.column(BAD_ROW))
     if RUN in there:
         yield "null_run", _null(batch, RUN)
-    for name in canonical_names(plan).query:
+    for name in canonical_names(settings).query:
         yield from _key_reasons(batch, name, "null_query")
     for name in (RANKED_LIST, IDEAL_LIST):
         if name in there:
-            yield from _list_reasons(batch.column(name), plan)
+            yield from _list_reasons(batch.column(name), settings)
     if RANK in there:
-        yield from _rank_reasons(batch, plan)
+        yield from _rank_reasons(batch, settings)
     if SCORE in there:
-        yield from _score_reasons(batch, plan)
+        yield from _score_reasons(batch, settings)
     yield from _other_reasons(batch, rules)
     if RELEVANCE in there:
-        yield from relevance_reasons(batch.column(RELEVANCE), plan)
+        yield from relevance_reasons(batch.column(RELEVANCE), settings)
 
 
 def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
@@ -240,11 +240,11 @@ def _key_reasons(batch: pa.RecordBatch, name: str, reason: str) -> Iterator[Reas
         yield reason, np.isnan(float_values(batch.column(name))[0])
 
 
-def _list_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
+def _list_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     """Reasons of the relevances in each list."""
     yield "null_list", flags_of(column.is_null())
     offsets = list_offsets(column)
-    for reason, at in relevance_reasons(column.flatten(), plan):
+    for reason, at in relevance_reasons(column.flatten(), settings):
         if at is not None:
             yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
 
@@ -255,9 +255,9 @@ def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
             yield reason, flags_of(pc.equal(column, reason))
 
 
-def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
+def _rank_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
     column = batch.column(RANK)
-    if plan.null_score == "bad":
+    if settings.null_score == "bad":
         yield "null_rank", _null(batch, RANK)
     whole = pa.types.is_integer(column.type)
     if whole and _within(column, 1, MAX_RANK):
@@ -271,8 +271,8 @@ def _rank_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reaso
         yield "rank_not_whole", known & (np.floor(rank) != rank)
 
 
-def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reason]:
-    if plan.null_score == "bad":
+def _score_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
+    if settings.null_score == "bad":
         yield "null_score", _null(batch, SCORE)
     if not _within(batch.column(SCORE), -LARGEST_DOUBLE, LARGEST_DOUBLE):
         score = float_values(batch.column(SCORE))[0]
@@ -280,9 +280,9 @@ def _score_reasons(batch: pa.RecordBatch, plan: EvaluationPlan) -> Iterator[Reas
         yield "infinite_score", np.isinf(score)
 
 
-def relevance_reasons(column: pa.Array, plan: EvaluationPlan) -> Iterator[Reason]:
+def relevance_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     """Yield each reason a relevance can be bad for, and where it holds. A null is an unjudged item, not a bad one."""
-    convention = plan.convention
+    convention = settings.convention
     lowest, highest = relevance_range(convention.gain)
     least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(convention.negative, lowest)
     good = _within(column, max(least, -LARGEST_DOUBLE), min(highest, LARGEST_DOUBLE))

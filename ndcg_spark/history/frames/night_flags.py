@@ -16,7 +16,7 @@ from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.history.frames.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
 from ndcg_spark.history.frames.paired_nights import with_pairs
-from ndcg_spark.history.settings import FlagPlan
+from ndcg_spark.history.settings import FlagSettings
 from ndcg_spark.history.tasks.night_flags import (
     FLAG_COLUMNS,
     LATEST_DAYS,
@@ -35,7 +35,7 @@ _OF_RUN = ("run", "metric", "k")
 @takes_tables
 def flag_changes(
     metrics: DataFrame,
-    plan: FlagPlan | None = None,
+    settings: FlagSettings | None = None,
     *,
     per_query: DataFrame | None = None,
     query: str | Sequence[str] = "query_id",
@@ -48,8 +48,8 @@ def flag_changes(
     metrics : DataFrame
         Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
         and `std_error` and `config_hash`, if they are there. Nights of another `config_hash` are no history.
-    plan : FlagPlan or None
-        None is `FlagPlan()`: all nights are judged, each by the nights before it.
+    settings : FlagSettings or None
+        None is `FlagSettings()`: all nights are judged, each by the nights before it.
     per_query : DataFrame or None
         Metrics of every query of the same data set, with `run_date`, as `--per-query-output` of `mean-ndcg` stores
         them. A night that is held against the night before it is then compared query by query, where the table has
@@ -99,41 +99,41 @@ def flag_changes(
     lists segment sets, metrics and cutoffs, and one shuffle of the queries of the nights that are paired, two where
     they have weights or segments.
     """
-    plan = FlagPlan() if plan is None else plan
+    settings = FlagSettings() if settings is None else settings
     rows = series_rows(metrics, parse_text=parse_text)
-    inside = rows.where(between(F.col(NIGHT), _first(plan), plan.end))
-    series = _series(rows, plan, parse_text=parse_text)
+    inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
+    series = _series(rows, settings, parse_text=parse_text)
     if per_query is None:
-        return series.mapInArrow(as_shipped(make_flagger(plan)), schema=_ddl(FLAG_COLUMNS))
+        return series.mapInArrow(as_shipped(make_flagger(settings)), schema=_ddl(FLAG_COLUMNS))
     require_scipy()
-    judged = series.mapInArrow(as_shipped(make_flagger(plan, TO_PAIR_COLUMNS)), schema=_ddl(TO_PAIR_COLUMNS))
+    judged = series.mapInArrow(as_shipped(make_flagger(settings, TO_PAIR_COLUMNS)), schema=_ddl(TO_PAIR_COLUMNS))
     paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
-    return paired.mapInArrow(as_shipped(make_pairer(plan)), schema=_ddl(FLAG_COLUMNS))
+    return paired.mapInArrow(as_shipped(make_pairer(settings)), schema=_ddl(FLAG_COLUMNS))
 
 
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
     """Series that `flag_changes` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
-    plan = FlagPlan(start=night, end=night, lookback=LATEST_DAYS)
-    series = _series(series_rows(metrics), plan, parse_text=False)
-    judged = series.mapInArrow(as_shipped(make_flagger(plan, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))
+    settings = FlagSettings(start=night, end=night, lookback=LATEST_DAYS)
+    series = _series(series_rows(metrics), settings, parse_text=False)
+    judged = series.mapInArrow(as_shipped(make_flagger(settings, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))
     return judged.where(F.col("status") == MISSING)
 
 
-def _first(plan: FlagPlan) -> date | None:
+def _first(settings: FlagSettings) -> date | None:
     """First night that is needed; None: all are."""
-    if plan.start is None or plan.lookback is None:
+    if settings.start is None or settings.lookback is None:
         return None
-    return plan.start - timedelta(days=max(plan.lookback, LATEST_DAYS))
+    return settings.start - timedelta(days=max(settings.lookback, LATEST_DAYS))
 
 
-def _series(rows: DataFrame, plan: FlagPlan, *, parse_text: bool) -> DataFrame:
+def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> DataFrame:
     """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
     numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
     night = F.struct(day, by_hash, *numbers)
-    series = rows.where(between(F.col(NIGHT), _first(plan), plan.end)).groupBy(*SERIES)
-    first = None if plan.start is None else plan.start - timedelta(days=LATEST_DAYS)
-    latest = rows.where(between(F.col(NIGHT), first, plan.end))
+    series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*SERIES)
+    first = None if settings.start is None else settings.start - timedelta(days=LATEST_DAYS)
+    latest = rows.where(between(F.col(NIGHT), first, settings.end))
     overall = latest.where(F.col("segment_by") == "").withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
     runs = overall.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(
         F.collect_list(F.struct(day, by_hash)).alias("run_nights")

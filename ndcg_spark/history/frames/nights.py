@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from ndcg_spark.core.expressions import MALFORMED, columns_of, named, number, raise_if, require_column
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION
-from ndcg_spark.history.settings import RollUpPlan
+from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.history.tasks.nights import SERIES
 
 METRIC_TABLE = "metric table"
@@ -124,8 +124,8 @@ def config_hash(rows: DataFrame) -> Column:
     return F.lit(None).cast("string")
 
 
-def nights_to_add(rows: DataFrame, columns: Sequence[str], plan: RollUpPlan) -> DataFrame:
-    """Select the nights, of rows from `series_rows`, that the periods of a plan need. Lazy.
+def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
+    """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
 
     Gives the night and the columns that are asked for; `convention` and `config_hash`, null where the table lacks
     them; `as_of`, the last night that is known; and `held`, an array of (`period`, `period_start`, `period_end`),
@@ -138,15 +138,15 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], plan: RollUpPlan) -> 
         for name in (CONVENTION, CONFIG_HASH)
     ]
     kept = rows.select(*columns_of([NIGHT, *columns]), *provenance)
-    if plan.as_of is None:
+    if settings.as_of is None:
         kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
-        kept = kept.withColumn("as_of", F.lit(plan.as_of)).where(F.col(NIGHT) <= F.col("as_of"))
-    held = kept.where(between(F.col(NIGHT), *plan.read)).withColumn(HELD, _periods(plan))
+        kept = kept.withColumn("as_of", F.lit(settings.as_of)).where(F.col(NIGHT) <= F.col("as_of"))
+    held = kept.where(between(F.col(NIGHT), *settings.read)).withColumn(HELD, _periods(settings))
     return held.where(F.size(HELD) > 0)
 
 
-def _periods(plan: RollUpPlan) -> Column:
+def _periods(settings: RollUpSettings) -> Column:
     night = F.col(NIGHT)
     month = F.trunc(night, "month")
     periods: dict[str, list[tuple[Column, Column]]] = {
@@ -156,14 +156,14 @@ def _periods(plan: RollUpPlan) -> Column:
     }
     every = [
         F.struct(F.lit(name).alias("period"), start.alias("period_start"), end.alias("period_end"))
-        for name in dict.fromkeys(plan.periods)
+        for name in dict.fromkeys(settings.periods)
         for start, end in periods[name]
     ]
 
     def wanted(one: Column) -> Column:
         found = (one["period"] != "rolling_7") | (one["period_end"] <= F.col("as_of"))
-        if plan.start is not None:
-            found = found & (one["period_end"] >= F.lit(plan.start))
-        return found if plan.end is None else found & (one["period_start"] <= F.lit(plan.end))
+        if settings.start is not None:
+            found = found & (one["period_end"] >= F.lit(settings.start))
+        return found if settings.end is None else found & (one["period_start"] <= F.lit(settings.end))
 
     return F.filter(F.array(*every), wanted)

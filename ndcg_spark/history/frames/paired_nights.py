@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
@@ -39,10 +39,10 @@ def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: S
     Spark cost: the action lists segment sets, metrics and cutoffs of the metric table. The result is lazy: one
     shuffle of the queries of both nights, a second one where they have weights or segments, and small ones of sums.
     """
-    plan = _plan(rows, per_query, query)
+    settings = _settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
     pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
-    found = _by_key(estimated_groups([(_as_runs(per_query, pairs, plan), None)], plan))
+    found = _by_key(estimated_groups([(_as_runs(per_query, pairs, settings), None)], settings))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
     return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
 
@@ -65,8 +65,8 @@ def _by_key(found: DataFrame) -> DataFrame:
     return found.where(F.col("segment_by") != "").select(*chosen, F.struct(*PAIRED_COLUMNS).alias("paired"))
 
 
-def _plan(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonPlan:
-    """Run an action: plan to compare what the metric table has and the per-query table has columns for."""
+def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonSettings:
+    """Run an action: settings to compare what the metric table has and the per-query table has columns for."""
     for name in (*query, "k"):
         require_column(per_query, name, option("query") if name in query else "k", _TABLE)
     listed = rows.select("segment_by", "metric", "k").distinct().collect()
@@ -85,7 +85,7 @@ def _plan(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Compar
             f"{', '.join(per_query.columns)}."
         )
     sets = [tuple(by.split("+")) for by in sorted({row["segment_by"] for row in listed} - {""})]
-    return ComparisonPlan(
+    return ComparisonSettings(
         runs=(_BASELINE, _JUDGED),
         baseline=_BASELINE,
         metrics=metrics,
@@ -107,7 +107,7 @@ def _column(metric: str) -> str | None:
         return None
 
 
-def _as_runs(per_query: DataFrame, pairs: DataFrame, plan: ComparisonPlan) -> DataFrame:
+def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Rows of both nights of each pair, the pair in a column, the night as the run."""
     run = F.coalesce(named("run").cast("string"), F.lit("")) if "run" in per_query.columns else F.lit("")
     rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
@@ -117,20 +117,20 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, plan: ComparisonPlan) -> Da
     on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
     if "config_hash" in per_query.columns:
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
-    return _one_weight(rows.join(F.broadcast(of), on).withColumn("run", F.col(_SIDE)["as"]), plan)
+    return _one_weight(rows.join(F.broadcast(of), on).withColumn("run", F.col(_SIDE)["as"]), settings)
 
 
-def _one_weight(rows: DataFrame, plan: ComparisonPlan) -> DataFrame:
+def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Give a query the weight and the segments of the later night that has it; they may differ by night."""
-    its = {name: named(name) for name in plan.segment_columns if name != PAIR}
-    if plan.weight is not None:
-        its[plan.weight] = F.coalesce(named(plan.weight), F.lit(1.0))  # null in runs without weights
+    its = {name: named(name) for name in settings.segment_columns if name != PAIR}
+    if settings.weight is not None:
+        its[settings.weight] = F.coalesce(named(settings.weight), F.lit(1.0))  # null in runs without weights
     if not its:
         return rows
     missing = F.coalesce(named("status") == "missing", F.lit(False)) if "status" in rows.columns else F.lit(False)
     voice = F.when(missing, 0).otherwise(2) + F.when(F.col("run") == _JUDGED, 1).otherwise(0)
     rows = rows.withColumns({_OWN: F.struct(*[one.alias(name) for name, one in its.items()]), _VOICE: voice})
-    query = Window.partitionBy(*columns_of(plan.query))
+    query = Window.partitionBy(*columns_of(settings.query))
     speaks = F.col(_VOICE) == F.max(_VOICE).over(query)  # such a row keeps its own: what differs by k is refused
     chosen = F.when(speaks, F.col(_OWN)).otherwise(F.max_by(_OWN, _VOICE).over(query))
     rows = rows.withColumn(_OWN, chosen)

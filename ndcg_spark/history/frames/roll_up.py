@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.frames.summary import (
 )
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
 from ndcg_spark.history.frames.nights import HELD, METRIC_TABLE, NIGHT, PERIOD, nights_to_add, series_rows
-from ndcg_spark.history.settings import LONGEST_PERIOD, RollUpPlan
+from ndcg_spark.history.settings import LONGEST_PERIOD, RollUpSettings
 from ndcg_spark.history.tasks.nights import SERIES
 from ndcg_spark.history.tasks.periods import FAMILY, PERIOD_SCHEMA, SERIES_OF_PAIRS, make_decider, make_roller
 
@@ -56,7 +56,7 @@ _STORED = (
 
 
 @takes_tables
-def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
+def roll_up(metrics: DataFrame, settings: RollUpSettings | None = None) -> DataFrame:
     """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
 
     Parameters
@@ -64,8 +64,8 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     metrics : DataFrame
         Rows of one data set with their `state`: of a metric table, or, with a column `baseline`, of a comparison
         table.
-    plan : RollUpPlan or None
-        None is `RollUpPlan()`: all periods of all nights.
+    settings : RollUpSettings or None
+        None is `RollUpSettings()`: all periods of all nights.
 
     Returns
     -------
@@ -97,10 +97,10 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     through Python workers; without `as_of` the dates are read once more. Comparisons: two shuffles, the first of the
     stored replicates (once per night), and two passes.
     """
-    plan = RollUpPlan() if plan is None else plan
+    settings = RollUpSettings() if settings is None else settings
     if is_comparison(metrics):
-        return _roll_up_comparisons(metrics, plan)
-    independence = plan.independence or "query_day"
+        return _roll_up_comparisons(metrics, settings)
+    independence = settings.independence or "query_day"
     if independence == "query":
         raise InvalidParameterError(
             f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
@@ -108,11 +108,11 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
         )
     quantiles = None
     if independence == "day":
-        quantiles = [t_quantile((1 + plan.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
+        quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
     metrics = with_counts(metrics)
     for name in (*COUNTS, "state"):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
-    held = nights_to_add(series_rows(metrics), [*SERIES, *COUNTS, "state"], plan)
+    held = nights_to_add(series_rows(metrics), [*SERIES, *COUNTS, "state"], settings)
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
     keys = [*PERIOD, *SERIES]
     until = F.least("period_end", F.max("as_of"))
@@ -133,7 +133,7 @@ def roll_up(metrics: DataFrame, plan: RollUpPlan | None = None) -> DataFrame:
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
-    finisher = make_finisher(plan.confidence, day_quantiles=quantiles)
+    finisher = make_finisher(settings.confidence, day_quantiles=quantiles)
     schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
     return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(as_shipped(finisher), schema=schema)
 
@@ -158,7 +158,7 @@ def is_comparison(table: DataFrame) -> bool:
     return "baseline" in table.columns
 
 
-def _roll_up_comparisons(comparisons: DataFrame, plan: RollUpPlan) -> DataFrame:
+def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:
     """Add the nights of a comparison table up to ISO weeks, months and rolling seven days. Lazy; see `roll_up`.
 
     Rows must be of one data set.
@@ -170,13 +170,13 @@ def _roll_up_comparisons(comparisons: DataFrame, plan: RollUpPlan) -> DataFrame:
     for name in ("baseline", *_STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")
     kept = [*SERIES_OF_PAIRS, *_STORED]
-    if plan.independence in (None, "query") and "replicates" in comparisons.columns:
+    if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         kept.append("replicates")
-    rows = nights_to_add(series_rows(comparisons), kept, plan)
+    rows = nights_to_add(series_rows(comparisons), kept, settings)
     by_series = rows.repartition(*columns_of(SERIES_OF_PAIRS)).sortWithinPartitions(
         *columns_of([*SERIES_OF_PAIRS, NIGHT])
     )
     family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(FAMILY)
-    rolled = by_series.mapInArrow(as_shipped(make_roller(plan)), schema=PERIODS_OF_PAIRS).select("*", family)
+    rolled = by_series.mapInArrow(as_shipped(make_roller(settings)), schema=PERIODS_OF_PAIRS).select("*", family)
     ordered = rolled.repartition(FAMILY).sortWithinPartitions(FAMILY)
-    return ordered.mapInArrow(as_shipped(make_decider(plan)), schema=PERIODS_OF_PAIRS)
+    return ordered.mapInArrow(as_shipped(make_decider(settings)), schema=PERIODS_OF_PAIRS)

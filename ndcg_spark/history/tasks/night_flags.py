@@ -14,7 +14,7 @@ import pyarrow as pa
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.history.kernels.robust import chance_of_none, deviation
-from ndcg_spark.history.settings import EPOCH, FlagPlan
+from ndcg_spark.history.settings import EPOCH, FlagSettings
 from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
@@ -62,7 +62,7 @@ MISSING_CHANCE = 0.01
 """A segment without queries is missing if this happens by chance on at most so many nights, as with other flags."""
 
 
-def make_flagger(plan: FlagPlan, columns: Mapping[str, str] = FLAG_COLUMNS) -> BatchFunction:
+def make_flagger(settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUMNS) -> BatchFunction:
     """Build the function from rows of `SERIES`, `nights`, `run_nights` and `table_nights` to `FLAG_COLUMNS` and more.
 
     `nights` is a list of struct<day, value, std_error, config_hash, n_queries>, in any order; `day` counts from 1970.
@@ -72,13 +72,13 @@ def make_flagger(plan: FlagPlan, columns: Mapping[str, str] = FLAG_COLUMNS) -> B
     schema = arrow_schema(columns)
 
     def flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = [row for series in batch.to_pylist() for row in _series_rows(series, plan)]
+        rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
         return pa.RecordBatch.from_pylist(rows, schema=schema)
 
     return batch_function(lambda batches: map(flagged, batches))
 
 
-def make_pairer(plan: FlagPlan) -> BatchFunction:
+def make_pairer(settings: FlagSettings) -> BatchFunction:
     """Build the function from `TO_PAIR_COLUMNS` and a struct `paired` of `PAIRED_COLUMNS` to `FLAG_COLUMNS`.
 
     `paired` is null where the nights could not be paired: the row stays as it is.
@@ -93,17 +93,17 @@ def make_pairer(plan: FlagPlan) -> BatchFunction:
             "median": row["before_value"],
             **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"]),
         }
-        return row | judged | {"rule": _rule({**row, **judged}, plan)}
+        return row | judged | {"rule": _rule({**row, **judged}, settings)}
 
     return batch_function(
         lambda batches: (pa.RecordBatch.from_pylist([*map(pair, one.to_pylist())], schema=schema) for one in batches)
     )
 
 
-def _series_rows(series: dict[str, Any], plan: FlagPlan) -> Iterator[dict[str, Any]]:
+def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
     nights = in_order(keys, series["nights"])
-    first, last = _day(plan.start), _day(plan.end)
+    first, last = _day(settings.start), _day(settings.end)
     there = {one["day"]: one for one in nights}
     of_run = {one["day"]: one["config_hash"] for one in series["run_nights"] or ()}
     of_table = sorted(series["table_nights"] or of_run)
@@ -118,8 +118,8 @@ def _series_rows(series: dict[str, Any], plan: FlagPlan) -> Iterator[dict[str, A
             continue
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
         row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
-        judged = judged or _judged(known, before, plan)
-        yield row | judged | {"rule": _rule({**row, **judged}, plan)}
+        judged = judged or _judged(known, before, settings)
+        yield row | judged | {"rule": _rule({**row, **judged}, settings)}
 
 
 def _missing(
@@ -155,10 +155,10 @@ def _day(night: date | None) -> int | None:
     return None if night is None else (night - EPOCH).days
 
 
-def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], plan: FlagPlan) -> dict[str, Any]:
+def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: FlagSettings) -> dict[str, Any]:
     if one["value"] is None:
         return {"status": NO_VALUE}
-    earliest = -math.inf if plan.lookback is None else one["day"] - plan.lookback
+    earliest = -math.inf if settings.lookback is None else one["day"] - settings.lookback
     usable = [
         other
         for other in before
@@ -166,12 +166,12 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], plan: FlagPla
     ]
     alike = [other for other in usable if (one["day"] - other["day"]) % 7 == 0]
     weekday = _WEEKDAYS[date_of(one["day"]).weekday()]
-    if len(alike) < plan.limits[0][0]:
-        if len(usable) < plan.fewest_any_day:
+    if len(alike) < settings.limits[0][0]:
+        if len(usable) < settings.fewest_any_day:
             short = {"status": SHORT, "n_nights": len(usable), "weekday": _ANY_DAY}
             return short | (_against_before(one, usable[-1]) if usable else {})
         alike, weekday = usable, _ANY_DAY
-    limit = [size for nights, size in plan.limits if nights <= len(alike)][-1:] or [plan.limits[0][1]]
+    limit = [size for nights, size in settings.limits if nights <= len(alike)][-1:] or [settings.limits[0][1]]
     history = np.array([other["value"] for other in alike], dtype=np.float64)
     found = deviation(one["value"], history, one["std_error"] or 0.0)
     far = abs(found.z) > limit[0]
@@ -218,7 +218,7 @@ def unit_of(row: Mapping[str, Any]) -> str:
     return "standard errors" if (row.get("std_error") or 0.0) > (row.get("spread") or 0.0) else "spreads"
 
 
-def _rule(row: dict[str, Any], plan: FlagPlan) -> str:
+def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
     """Say in words what was compared with what."""
     name = series_name(row)
     if row["status"] == MISSING:
@@ -228,7 +228,7 @@ def _rule(row: dict[str, Any], plan: FlagPlan) -> str:
     if row["status"] == NO_VALUE:
         return f"{name} has no value on {row['night']}"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
-    short += f" by history, {plan.fewest_any_day} are needed"
+    short += f" by history, {settings.fewest_any_day} are needed"
     if is_of_the_night_before(row):
         scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"
         distance = (

@@ -28,7 +28,7 @@ from ndcg_spark.comparison.kernels.paired import (
     sums_of,
 )
 from ndcg_spark.comparison.kernels.replicates import MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
-from ndcg_spark.comparison.settings import ComparisonPlan
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import (
     HELD_RESULTS,
     ONE_SIDE_EMPTY,
@@ -56,7 +56,7 @@ from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, l
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import SummedMetric
-from ndcg_spark.history.settings import EPOCH, RollUpPlan
+from ndcg_spark.history.settings import EPOCH, RollUpSettings
 from ndcg_spark.history.tasks.nights import SERIES, in_order, require_same, series_name
 
 SERIES_OF_PAIRS = ("baseline", *SERIES)
@@ -141,12 +141,12 @@ class Period:
         return all(lengths is not None and lengths[0] > 0 for lengths in self.lengths)
 
 
-def make_roller(plan: RollUpPlan) -> BatchFunction:
+def make_roller(settings: RollUpSettings) -> BatchFunction:
     """Build the function from nights, sorted by series and night, to `PERIOD_SCHEMA` without its families."""
 
     def roll(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
-        for row in _finished(_nights(batches), plan):
+        for row in _finished(_nights(batches), settings):
             rows.append(row)
             if len(rows) >= HELD_RESULTS:
                 yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
@@ -169,24 +169,24 @@ def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
             yield Night(row, states[at], from_stored_numbers(numbers) if len(numbers) else None)
 
 
-def _finished(nights: Iterator[Night], plan: RollUpPlan) -> Iterator[dict[str, Any]]:
+def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
     """Rows of periods, each as soon as its nights are over."""
     for _, its in groupby(nights, key=lambda night: tuple(night.row[name] for name in SERIES_OF_PAIRS)):
         held: dict[tuple[Any, ...], Period] = {}
         for night in its:
             over = [key for key in held if key[-1] < night.row["night"]]
-            yield from (_row(key, held.pop(key), plan) for key in over)
+            yield from (_row(key, held.pop(key), settings) for key in over)
             for one in night.row["held"]:
                 held.setdefault(tuple(one[name] for name in _PERIOD), Period()).add(night)
-        yield from (_row(key, one, plan) for key, one in held.items())
+        yield from (_row(key, one, settings) for key, one in held.items())
 
 
-def _row(key: tuple[Any, ...], period: Period, plan: RollUpPlan) -> dict[str, Any]:
+def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict[str, Any]:
     """Compute a row of a period. The columns that need its family of tests are added later."""
     first = period.nights[0]
     series = {name: first[name] for name in SERIES_OF_PAIRS}
     _check(series, period.nights)
-    independence = plan.independence or ("query" if period.can_draw else "query_day")
+    independence = settings.independence or ("query" if period.can_draw else "query_day")
     if independence == "query":
         _require_replicates(series, period)
     _, start, end = key
@@ -197,7 +197,7 @@ def _row(key: tuple[Any, ...], period: Period, plan: RollUpPlan) -> dict[str, An
     row |= {name: first[name] for name in ("convention", *CHOICES)}
     row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
     row |= {"independence": independence, "state": period.totals.base.state.tolist(), "n_replicates": 0}
-    row |= _ESTIMATES[independence](period, _as_comparison(plan))
+    row |= _ESTIMATES[independence](period, _as_comparison(settings))
     empty = all(ONE_SIDE_EMPTY in (one["note"] or "").split(",") for one in period.nights)
     return settled(row, is_companion=any(one["verdict"] is None for one in period.nights), one_side_empty=empty)
 
@@ -228,29 +228,29 @@ def _require_replicates(series: dict[str, Any], period: Period) -> None:
             )
 
 
-def _as_comparison(plan: RollUpPlan) -> ComparisonPlan:
+def _as_comparison(settings: RollUpSettings) -> ComparisonSettings:
     """Choices by which one period is estimated; the names in it stand for any."""
-    return ComparisonPlan(
+    return ComparisonSettings(
         runs=("baseline", "run"),
         baseline="baseline",
         metrics=(SummedMetric("metric", "metric"),),
         replicates=0,
         flips=0,
-        alpha=plan.alpha,
-        margin=plan.margin,
+        alpha=settings.alpha,
+        margin=settings.margin,
     )
 
 
-def _by_query_day(period: Period, plan: ComparisonPlan) -> dict[str, Any]:
+def _by_query_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     """Every query of every night is independent; nothing is known of clusters that come back."""
     if period.nights[0]["cluster_by"]:
-        row, _ = _means(period, plan)
+        row, _ = _means(period, settings)
         row["note"] = ",".join([*filter(None, [row["note"]]), "clusters_not_added"])
         return row
-    return estimates_of(period.totals, plan)
+    return estimates_of(period.totals, settings)
 
 
-def _by_day(period: Period, plan: ComparisonPlan) -> dict[str, Any]:
+def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     """Nights are the clusters."""
     base = period.totals.base
     a, x, y, d = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
@@ -261,12 +261,12 @@ def _by_day(period: Period, plan: ComparisonPlan) -> dict[str, Any]:
     counts[-1] = len(a)
     few = d[d != 0].tolist()
     clustered = Base(counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None)
-    return estimates_of(Totals(clustered), replace(plan, cluster="night"))
+    return estimates_of(Totals(clustered), replace(settings, cluster="night"))
 
 
-def _by_query(period: Period, plan: ComparisonPlan) -> dict[str, Any]:
+def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     """Queries are independent of each other, whatever they do from night to night."""
-    row, sums = _means(period, plan)
+    row, sums = _means(period, settings)
     assert period.lengths[0] is not None
     n_replicates, n_flips = period.lengths[0]
     n, base, difference = row["n_queries"], period.totals.base, row["difference"]
@@ -285,16 +285,16 @@ def _by_query(period: Period, plan: ComparisonPlan) -> dict[str, Any]:
         return row
     row |= {"std_error": std_error, **design_of(std_error, sums, query_squares(base))}
     if n >= FEW_QUERIES:
-        low, high = percentile_interval(means, alpha=plan.alpha)
+        low, high = percentile_interval(means, alpha=settings.alpha)
         row |= {"boot_low": low, "boot_high": high, "ci_low": low, "ci_high": high}
     return row
 
 
-def _means(period: Period, plan: ComparisonPlan) -> tuple[dict[str, Any], dict[str, Fraction]]:
+def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
     """Counts and means without errors, and the sums that they are from."""
     base = period.totals.base
     sums, nothing = sums_of(base.state), Fraction(0)
-    found = paired_estimate(sums, Squares(1, *[nothing] * 6), alpha=plan.alpha)
+    found = paired_estimate(sums, Squares(1, *[nothing] * 6), alpha=settings.alpha)
     row = dict(zip(COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
     row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
     row["note"] = ",".join(notes_of(row, no_spread=has_no_spread(base)))
@@ -304,7 +304,7 @@ def _means(period: Period, plan: ComparisonPlan) -> tuple[dict[str, Any], dict[s
 _ESTIMATES = {"query_day": _by_query_day, "query": _by_query, "day": _by_day}
 
 
-def make_decider(plan: RollUpPlan) -> BatchFunction:
+def make_decider(settings: RollUpSettings) -> BatchFunction:
     """Build the function that adjusts p-values and decides, for every period and baseline by itself.
 
     Rows must come sorted by `FAMILY`, all of a family in one worker. Where queries are independent, and there is no
@@ -319,7 +319,7 @@ def make_decider(plan: RollUpPlan) -> BatchFunction:
                 its = rows.slice(start, end - start)
                 columns = [its.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
                 p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
-                for batch in decided([its], p_values, alpha=plan.alpha, margin=plan.margin):
+                for batch in decided([its], p_values, alpha=settings.alpha, margin=settings.margin):
                     yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)
 
     return batch_function(decide)

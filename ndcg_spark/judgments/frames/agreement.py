@@ -9,7 +9,7 @@ from ndcg_spark.core.expressions import columns_of
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.judgments.frames.ratings import rated_items
-from ndcg_spark.judgments.settings import RatingPlan
+from ndcg_spark.judgments.settings import RatingSettings
 from ndcg_spark.judgments.tasks import RATINGS, make_agreement, make_pair_counter
 
 _PAIRS = "raters bigint, first double, second double, n bigint"
@@ -17,14 +17,16 @@ _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
 
 
 @takes_tables
-def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False) -> DataFrame:
+def rating_pairs(
+    ratings: DataFrame, settings: RatingSettings | None = None, *, parse_text: bool = False
+) -> DataFrame:
     """Count the ordered pairs of ratings of the same item, which agreement is computed from.
 
     Parameters
     ----------
     ratings : DataFrame
         As for `judgments_from_ratings`. Ratings of weight 0 are left out; all others count alike.
-    plan : RatingPlan or None
+    settings : RatingSettings or None
     parse_text : bool
 
     Returns
@@ -42,14 +44,14 @@ def rating_pairs(ratings: DataFrame, plan: RatingPlan | None = None, *, parse_te
     -----
     Spark cost: two shuffles, one of all rows and a small one; no action; one pass through Python workers.
     """
-    plan = RatingPlan() if plan is None else plan
-    return item_pairs(rated_items(ratings, plan, parse_text=parse_text), plan)
+    settings = RatingSettings() if settings is None else settings
+    return item_pairs(rated_items(ratings, settings, parse_text=parse_text), settings)
 
 
-def item_pairs(items: DataFrame, plan: RatingPlan) -> DataFrame:
+def item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
     """As `rating_pairs`, of rows that have the keys and `ratings` of each item, as judgments have them."""
-    kept = items.select(*columns_of([*plan.columns.query, plan.columns.item, RATINGS]))
-    pairs = kept.mapInArrow(as_shipped(make_pair_counter(plan)), schema=_PAIRS)
+    kept = items.select(*columns_of([*settings.columns.query, settings.columns.item, RATINGS]))
+    pairs = kept.mapInArrow(as_shipped(make_pair_counter(settings)), schema=_PAIRS)
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 

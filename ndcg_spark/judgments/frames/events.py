@@ -18,7 +18,7 @@ from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.timestamps import TimeColumn, time_column
 from ndcg_spark.errors import option
-from ndcg_spark.judgments.settings import EventColumns, EventPlan
+from ndcg_spark.judgments.settings import EventColumns, EventSettings
 
 TABLE = "events"
 """What the table is called for a person."""
@@ -37,15 +37,17 @@ _VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
 
 
 @takes_tables
-def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, parse_text: bool = False) -> DataFrame:
+def judgments_from_events(
+    events: DataFrame, settings: EventSettings | None = None, *, parse_text: bool = False
+) -> DataFrame:
     """Make graded judgments from what users did.
 
     Parameters
     ----------
     events : DataFrame
-        One row per event: query, item, event, timestamp, and the event id or user if `plan.dedup` needs them.
-    plan : EventPlan or None
-        None is `EventPlan()`: views are 1, carts 2, purchases 3, and the best counts.
+        One row per event: query, item, event, timestamp, and the event id or user if `settings.dedup` needs them.
+    settings : EventSettings or None
+        None is `EventSettings()`: views are 1, carts 2, purchases 3, and the best counts.
     parse_text : bool
         Whether timestamps may be text.
 
@@ -81,121 +83,121 @@ def judgments_from_events(events: DataFrame, plan: EventPlan | None = None, *, p
 
     Examples
     --------
-    >>> plan = EventPlan(rule="sum", as_of=datetime(2026, 2, 1), half_life=7)
-    >>> judgments_from_events(events, plan)  # doctest: +SKIP
+    >>> settings = EventSettings(rule="sum", as_of=datetime(2026, 2, 1), half_life=7)
+    >>> judgments_from_events(events, settings)  # doctest: +SKIP
     """
-    plan = EventPlan() if plan is None else plan
-    time, reasons = _checks(events, plan, parse_text)
-    keys = [*plan.columns.query, plan.columns.item]
-    valid = without_bad_rows(_in_window(events, time, plan), reasons, keys, plan.on_invalid)
+    settings = EventSettings() if settings is None else settings
+    time, reasons = _checks(events, settings, parse_text)
+    keys = [*settings.columns.query, settings.columns.item]
+    valid = without_bad_rows(_in_window(events, time, settings), reasons, keys, settings.on_invalid)
     rows = valid.select(
-        *columns_of([*keys, *_dedup_columns(plan)]), _code(plan).alias(_CODE), time.micros.alias(_MICROS)
+        *columns_of([*keys, *_dedup_columns(settings)]), _code(settings).alias(_CODE), time.micros.alias(_MICROS)
     )
-    rows = _without_repeats(rows, keys, plan)
-    if plan.rule == "sum":  # a column of its own, or Spark computes it once for each limb
-        graded = named(_CODE) >= plan.n_negative
-        rows = rows.withColumn(_VALUE, F.when(graded, _value(named(_CODE), named(_MICROS), plan)))
-    state = rows.groupBy(*columns_of(keys)).agg(*_state(plan))
-    return state.select(*columns_of(keys), *_judged(plan))
+    rows = _without_repeats(rows, keys, settings)
+    if settings.rule == "sum":  # a column of its own, or Spark computes it once for each limb
+        graded = named(_CODE) >= settings.n_negative
+        rows = rows.withColumn(_VALUE, F.when(graded, _value(named(_CODE), named(_MICROS), settings)))
+    state = rows.groupBy(*columns_of(keys)).agg(*_state(settings))
+    return state.select(*columns_of(keys), *_judged(settings))
 
 
 def checked_events(
-    events: DataFrame, plan: EventPlan, *, parse_text: bool = False, originals: bool = False
+    events: DataFrame, settings: EventSettings, *, parse_text: bool = False, originals: bool = False
 ) -> DataFrame:
     """Say of each event of the window whether it is bad, and why. Lazy; rows as `checked` gives them.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_event`, `unknown_event`, `null_ts`,
     `ts_not_a_timestamp`, `null_event_id`, `null_user`. With `parse_text`, timestamps may be text.
     """
-    time, reasons = _checks(events, plan, parse_text)
-    keys = [*plan.columns.query, plan.columns.item, plan.columns.event]
-    return checked(_in_window(events, time, plan), reasons, keys, originals=events.columns if originals else ())
+    time, reasons = _checks(events, settings, parse_text)
+    keys = [*settings.columns.query, settings.columns.item, settings.columns.event]
+    return checked(_in_window(events, time, settings), reasons, keys, originals=events.columns if originals else ())
 
 
-def _checks(events: DataFrame, plan: EventPlan, parse_text: bool) -> tuple[TimeColumn, Reasons]:
-    columns = plan.columns
+def _checks(events: DataFrame, settings: EventSettings, parse_text: bool) -> tuple[TimeColumn, Reasons]:
+    columns = settings.columns
     reasons = key_reasons(events, columns.query, columns.item, TABLE)
     require_column(events, columns.event, option("event"), TABLE)
     time = time_column(events, columns.ts, option("ts"), TABLE, parse_text=parse_text)
     event = named(columns.event).cast("string")
     reasons.append(("null_event", event.isNull()))
-    reasons.append(("unknown_event", ~event.isin(plan.impression, *plan.grades)))
+    reasons.append(("unknown_event", ~event.isin(settings.impression, *settings.grades)))
     reasons.append(("null_ts", named(columns.ts).isNull()))
     if time.is_text:
         reasons.append(("ts_not_a_timestamp", time.micros.isNull()))
     for part in ("event_id", "user"):
         if getattr(columns, part) != getattr(EventColumns(), part):  # named, though perhaps not needed
             require_column(events, getattr(columns, part), option(part), TABLE)
-    for column, part in _dedup_parts(plan):
+    for column, part in _dedup_parts(settings):
         require_column(events, column, option(part), TABLE)
         reasons.append((f"null_{part}", named(column).isNull()))
     return time, reasons
 
 
-def _dedup_parts(plan: EventPlan) -> list[tuple[str, str]]:
-    found = {"event_id": (plan.columns.event_id, "event_id"), "time": (plan.columns.user, "user")}
-    return [found[plan.dedup]] if plan.dedup in found else []
+def _dedup_parts(settings: EventSettings) -> list[tuple[str, str]]:
+    found = {"event_id": (settings.columns.event_id, "event_id"), "time": (settings.columns.user, "user")}
+    return [found[settings.dedup]] if settings.dedup in found else []
 
 
-def _dedup_columns(plan: EventPlan) -> list[str]:
-    keys = (*plan.columns.query, plan.columns.item)
-    return [column for column, _ in _dedup_parts(plan) if column not in keys]
+def _dedup_columns(settings: EventSettings) -> list[str]:
+    keys = (*settings.columns.query, settings.columns.item)
+    return [column for column, _ in _dedup_parts(settings) if column not in keys]
 
 
-def _in_window(events: DataFrame, time: TimeColumn, plan: EventPlan) -> DataFrame:
+def _in_window(events: DataFrame, time: TimeColumn, settings: EventSettings) -> DataFrame:
     """Drop events outside the window. Those of which nobody knows when they were stay: they are bad rows."""
-    for micros, inside in ((plan.start_micros, Column.__ge__), (plan.as_of_micros, Column.__lt__)):
+    for micros, inside in ((settings.start_micros, Column.__ge__), (settings.as_of_micros, Column.__lt__)):
         if micros is not None:
             kept = inside(time.comparable, time.bound(micros))
             events = events.where(kept | time.comparable.isNull())
     return events
 
 
-def _code(plan: EventPlan) -> Column:
+def _code(settings: EventSettings) -> Column:
     """Number of an event by rising grade; an impression is -1."""
-    event = named(plan.columns.event).cast("string")
-    found = F.when(event == plan.impression, F.lit(-1))
-    for code, (name, _) in enumerate(plan.ranked_grades):
+    event = named(settings.columns.event).cast("string")
+    found = F.when(event == settings.impression, F.lit(-1))
+    for code, (name, _) in enumerate(settings.ranked_grades):
         found = found.when(event == name, F.lit(code))
     return found
 
 
-def _without_repeats(rows: DataFrame, keys: Sequence[str], plan: EventPlan) -> DataFrame:
+def _without_repeats(rows: DataFrame, keys: Sequence[str], settings: EventSettings) -> DataFrame:
     """Let repeated events count once. Shuffled by (query, item) first, so that what follows needs no shuffle."""
-    if plan.dedup == "none":
+    if settings.dedup == "none":
         return rows
     code, micros = named(_CODE), named(_MICROS)
-    same = [*keys, *_dedup_columns(plan)]
+    same = [*keys, *_dedup_columns(settings)]
     taken = [F.min(micros).alias(_MICROS), F.count(F.lit(1)).alias(_COPIES)]
-    if plan.dedup == "event_id":
+    if settings.dedup == "event_id":
         taken.append(F.max(code).alias(_CODE))
     else:
-        length = int(plan.dedup_seconds or 0) * 1_000_000
+        length = int(settings.dedup_seconds or 0) * 1_000_000
         rows = rows.withColumn(_BUCKET, micros - F.pmod(micros, F.lit(length)))
         same += [_CODE, _BUCKET]
     return rows.repartition(*columns_of(keys)).groupBy(*columns_of(same)).agg(*taken)
 
 
-def _state(plan: EventPlan) -> Iterable[Column]:
+def _state(settings: EventSettings) -> Iterable[Column]:
     """Aggregates of a (query, item), all of them of whole numbers."""
     code, micros = named(_CODE), named(_MICROS)
-    negative = plan.n_negative
+    negative = settings.n_negative
     yield F.count(F.lit(1)).alias(_ROWS)
     yield F.count(F.when(code >= 0, 1)).alias("n_events")
     yield (F.count(F.when((code >= 0) & (code < negative), 1)) if negative else F.lit(0).cast("bigint")).alias(
         "n_negative"
     )
-    copies = F.sum(named(_COPIES)) if plan.dedup != "none" else F.count(F.lit(1))
+    copies = F.sum(named(_COPIES)) if settings.dedup != "none" else F.count(F.lit(1))
     yield copies.alias(_ALL_COPIES)
     yield F.min(micros).alias(_FIRST)
     yield F.max(micros).alias(_LAST)
-    for at, (_, grade) in enumerate(plan.ranked_grades):
-        if at < negative or _needs_times(plan) or (negative and plan.negative == "latest" and grade > 0):
+    for at, (_, grade) in enumerate(settings.ranked_grades):
+        if at < negative or _needs_times(settings) or (negative and settings.negative == "latest" and grade > 0):
             yield F.max(F.when(code == at, micros)).alias(_latest(at))
-    if plan.rule == "best" and plan.half_life is None:
+    if settings.rule == "best" and settings.half_life is None:
         yield F.max(F.when(code >= negative, code)).alias(_BEST)
-    if plan.rule == "sum":
-        for limb, whole in enumerate(limbs(named(_VALUE), _n_limbs(plan))):
+    if settings.rule == "sum":
+        for limb, whole in enumerate(limbs(named(_VALUE), _n_limbs(settings))):
             yield F.sum(whole).alias(_sum(limb))
 
 
@@ -207,42 +209,42 @@ def _sum(limb: int) -> str:
     return f"event sum {limb}"
 
 
-def _needs_times(plan: EventPlan) -> bool:
+def _needs_times(settings: EventSettings) -> bool:
     """Whether the value follows from the latest time of each event."""
-    return plan.rule == "last" or (plan.rule == "best" and plan.half_life is not None)
+    return settings.rule == "last" or (settings.rule == "best" and settings.half_life is not None)
 
 
-def _value(code: Column, micros: Column, plan: EventPlan) -> Column:
-    grades = F.array(*[F.lit(grade) for _, grade in plan.ranked_grades])
-    return _decayed(F.get(grades, code), micros, plan)
+def _value(code: Column, micros: Column, settings: EventSettings) -> Column:
+    grades = F.array(*[F.lit(grade) for _, grade in settings.ranked_grades])
+    return _decayed(F.get(grades, code), micros, settings)
 
 
-def _decayed(grade: Column, micros: Column, plan: EventPlan) -> Column:
-    if plan.half_life is None:
+def _decayed(grade: Column, micros: Column, settings: EventSettings) -> Column:
+    if settings.half_life is None:
         return grade
-    days = (F.lit(plan.as_of_micros) - micros) / F.lit(_DAY)
-    return grade * F.pow(F.lit(0.5), days / F.lit(float(plan.half_life)))
+    days = (F.lit(settings.as_of_micros) - micros) / F.lit(_DAY)
+    return grade * F.pow(F.lit(0.5), days / F.lit(float(settings.half_life)))
 
 
-def _n_limbs(plan: EventPlan) -> int:
+def _n_limbs(settings: EventSettings) -> int:
     """Number of limbs of a value of 0 and more, in units 1, 2^-32 and 2^-64; one does for whole grades."""
-    whole_grades = all(grade == int(grade) for _, grade in plan.ranked_grades)
-    return 1 if plan.half_life is None and whole_grades else _N_LIMBS
+    whole_grades = all(grade == int(grade) for _, grade in settings.ranked_grades)
+    return 1 if settings.half_life is None and whole_grades else _N_LIMBS
 
 
-def _judged(plan: EventPlan) -> Iterable[Column]:
+def _judged(settings: EventSettings) -> Iterable[Column]:
     """Columns of the judgments from the aggregates."""
-    value, event = _positive(plan)
+    value, event = _positive(settings)
     n_events, n_negative = F.col("n_events"), F.col("n_negative")
     n_impressions = named(_ROWS) - n_events
     has_value = n_events > n_negative
-    enough = n_impressions >= plan.min_impressions
+    enough = n_impressions >= settings.min_impressions
     relevance = F.when(has_value, value).when(enough, F.lit(0.0))
-    rule = F.when(has_value, F.lit(plan.rule)).when(enough, F.lit("impressions"))
+    rule = F.when(has_value, F.lit(settings.rule)).when(enough, F.lit("impressions"))
     rule = rule.otherwise(F.lit("too_few_impressions"))
     event = F.when(has_value, event)
-    if plan.n_negative:
-        sets, grade, name = _negative(plan)
+    if settings.n_negative:
+        sets, grade, name = _negative(settings)
         relevance = F.when(sets, grade).otherwise(relevance)
         rule = F.when(sets, F.lit("negative")).otherwise(rule)
         event = F.when(sets, name).otherwise(event)
@@ -257,36 +259,36 @@ def _judged(plan: EventPlan) -> Iterable[Column]:
     yield F.timestamp_micros(named(_LAST)).alias("last_ts")
 
 
-def _positive(plan: EventPlan) -> tuple[Column, Column]:
+def _positive(settings: EventSettings) -> tuple[Column, Column]:
     """Value and name of what the events that are not negative come to."""
-    events = plan.ranked_grades
+    events = settings.ranked_grades
     grades = F.array(*[F.lit(grade) for _, grade in events])
     names = F.array(*[F.lit(name) for name, _ in events])
-    if plan.rule == "sum":
-        summed = from_limbs([named(_sum(limb)) for limb in range(_n_limbs(plan))])
-        return F.least(summed, F.lit(plan.highest)), F.lit(None).cast("string")
-    if not _needs_times(plan):
+    if settings.rule == "sum":
+        summed = from_limbs([named(_sum(limb)) for limb in range(_n_limbs(settings))])
+        return F.least(summed, F.lit(settings.highest)), F.lit(None).cast("string")
+    if not _needs_times(settings):
         return F.get(grades, named(_BEST)), F.get(names, named(_BEST))
     found = []
-    for code in range(plan.n_negative, len(events)):
+    for code in range(settings.n_negative, len(events)):
         latest = named(_latest(code))
-        value = _decayed(F.lit(events[code][1]), latest, plan).alias("value")
-        at = [latest.alias("at")] if plan.rule == "last" else []
+        value = _decayed(F.lit(events[code][1]), latest, settings).alias("value")
+        at = [latest.alias("at")] if settings.rule == "last" else []
         found.append(F.when(latest.isNotNull(), F.struct(*at, value, F.lit(code).alias("code"))))
     chosen = _greatest(found)
     return chosen["value"], F.get(names, chosen["code"])
 
 
-def _negative(plan: EventPlan) -> tuple[Column, Column, Column]:
+def _negative(settings: EventSettings) -> tuple[Column, Column, Column]:
     """Whether a negative event sets the relevance, to what, and its name."""
-    events = plan.ranked_grades
+    events = settings.ranked_grades
     found = []
-    for code in range(plan.n_negative):
+    for code in range(settings.n_negative):
         latest = named(_latest(code)).alias("at")
         found.append(F.when(latest.isNotNull(), F.struct(latest, F.lit(-code).alias("code"))))
     chosen = _greatest(found)
     sets = chosen.isNotNull()
-    if plan.negative == "latest":
+    if settings.negative == "latest":
         positive = [named(_latest(code)) for code, (_, grade) in enumerate(events) if grade > 0]
         sets = sets & ~F.coalesce(_greatest(positive) > chosen["at"], F.lit(False))
     grades = F.array(*[F.lit(grade) for _, grade in events])

@@ -11,7 +11,7 @@ from ndcg_spark.core.expressions import columns_of, named, number, require_colum
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import option
-from ndcg_spark.judgments.settings import MAX_WEIGHT, RatingPlan
+from ndcg_spark.judgments.settings import MAX_WEIGHT, RatingSettings
 from ndcg_spark.judgments.tasks import RATINGS, make_judge
 
 TABLE = "ratings"
@@ -31,7 +31,7 @@ _JUDGED = [
 
 @takes_tables
 def judgments_from_ratings(
-    ratings: DataFrame, plan: RatingPlan | None = None, *, parse_text: bool = False
+    ratings: DataFrame, settings: RatingSettings | None = None, *, parse_text: bool = False
 ) -> DataFrame:
     """Make one judgment of each item from the ratings of several annotators.
 
@@ -39,8 +39,8 @@ def judgments_from_ratings(
     ----------
     ratings : DataFrame
         One row per query, item and annotator: a relevance, and maybe a weight.
-    plan : RatingPlan or None
-        None is `RatingPlan()`: the mean, every rating weighing 1.
+    settings : RatingSettings or None
+        None is `RatingSettings()`: the mean, every rating weighing 1.
     parse_text : bool
         Whether relevances and weights may be text.
 
@@ -70,10 +70,12 @@ def judgments_from_ratings(
     -----
     Spark cost: one shuffle of all rows, no action, one pass through Python workers.
     """
-    plan = RatingPlan() if plan is None else plan
-    rows = rated_items(ratings, plan, parse_text=parse_text)
+    settings = RatingSettings() if settings is None else settings
+    rows = rated_items(ratings, settings, parse_text=parse_text)
     keys = [one for one in rows.schema if one.name != RATINGS]
-    return rows.mapInArrow(as_shipped(make_judge(plan)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]]))
+    return rows.mapInArrow(
+        as_shipped(make_judge(settings)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
+    )
 
 
 def disputed_items(judgments: DataFrame) -> DataFrame:
@@ -93,11 +95,11 @@ def disputed_items(judgments: DataFrame) -> DataFrame:
     return judgments.where("disputed")
 
 
-def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> DataFrame:
+def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool) -> DataFrame:
     """Collect the ratings of each item as `ratings`: sorted, without those that are null. Lazy; one shuffle."""
-    columns, keys = plan.columns, [*plan.columns.query, plan.columns.item]
+    columns, keys = settings.columns, [*settings.columns.query, settings.columns.item]
     valid = without_bad_rows(
-        ratings, _reasons(ratings, plan, parse_text), [*keys, columns.annotator], plan.on_invalid
+        ratings, _reasons(ratings, settings, parse_text), [*keys, columns.annotator], settings.on_invalid
     )
     relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)
     weight = F.lit(1.0)
@@ -114,7 +116,7 @@ def rated_items(ratings: DataFrame, plan: RatingPlan, *, parse_text: bool) -> Da
 
 
 def checked_ratings(
-    ratings: DataFrame, plan: RatingPlan, *, parse_text: bool = False, originals: bool = False
+    ratings: DataFrame, settings: RatingSettings, *, parse_text: bool = False, originals: bool = False
 ) -> DataFrame:
     """Say of each rating whether it is bad, and why. Lazy; rows as `checked` gives them.
 
@@ -122,12 +124,14 @@ def checked_ratings(
     `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18). With `parse_text`,
     relevances and weights may be text.
     """
-    keys = [*plan.columns.query, plan.columns.item, plan.columns.annotator]
-    return checked(ratings, _reasons(ratings, plan, parse_text), keys, originals=ratings.columns if originals else ())
+    keys = [*settings.columns.query, settings.columns.item, settings.columns.annotator]
+    return checked(
+        ratings, _reasons(ratings, settings, parse_text), keys, originals=ratings.columns if originals else ()
+    )
 
 
-def _reasons(ratings: DataFrame, plan: RatingPlan, parse_text: bool) -> Reasons:
-    columns = plan.columns
+def _reasons(ratings: DataFrame, settings: RatingSettings, parse_text: bool) -> Reasons:
+    columns = settings.columns
     reasons = key_reasons(ratings, columns.query, columns.item, TABLE)
     require_column(ratings, columns.annotator, option("annotator"), TABLE)
     relevance = number(ratings, columns.relevance, option("relevance"), TABLE, parse_text=parse_text)

@@ -258,7 +258,7 @@ class RelevanceLists(_ComputedOnce):
 
     @property
     def known_items(self) -> ItemLists:
-        """What is known of the items; the plan sees to it that it is there."""
+        """What is known of the items; the settings see to it that it is there."""
         if self.items is None:
             raise ValueError("these lists come without items")
         return self.items

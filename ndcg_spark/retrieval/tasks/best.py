@@ -40,7 +40,7 @@ class Best:
         name = COUNT if self.task.groups_ties else ITEM
         self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: other})
         self._n_arrived += len(query)
-        if self._n_arrived > max(self.task.plan.held_pairs // 8, self._n_kept // 2):
+        if self._n_arrived > max(self.task.settings.held_pairs // 8, self._n_kept // 2):
             self.merge()
 
     @property

@@ -41,7 +41,7 @@ def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
     twice = np.flatnonzero(int_values(counted.field("counts")) > 1)
     if len(twice):
         found = value_at(counted.field("values"), int(twice[0]))
-        raise InputRefusedError(f"a query comes twice: {task.plan.query}={found}. Each must have one row.")
+        raise InputRefusedError(f"a query comes twice: {task.settings.query}={found}. Each must have one row.")
     n_levels = width_of(rows, LABELS) + 1 if task.label_kind == "array" else 2
     return QueryBlock(rows, vectors_of(matrix_in(rows, VECTOR)), n_levels)
 
@@ -118,9 +118,9 @@ def item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -
     """Read a block of packed items; refuse vectors or labels that differ in length from those of the queries."""
     refuse_widths(VECTOR, width_of(queries.rows, VECTOR), width_of(rows, VECTOR))
     own_query = same = labels = None
-    if task.plan.exclude_self:
+    if task.settings.exclude_self:
         own_query = _places(rows.column(ID), queries.rows.column(ID))
-    if task.plan.same is not None:
+    if task.settings.same is not None:
         same = _codes(queries.rows.column(SAME), rows.column(SAME))
     if task.label_kind == "array":
         refuse_widths(LABELS, width_of(queries.rows, LABELS), width_of(rows, LABELS))

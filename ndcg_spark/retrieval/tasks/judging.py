@@ -51,8 +51,8 @@ def _relevant(queries: QueryBlock, rows: pa.RecordBatch, task: RetrievalTask) ->
         at = np.flatnonzero(relevance > 0)
         if len(at):
             columns = {
-                task.plan.query: queries.rows.column(ID).take(pa.array(query[at])),
-                task.plan.item: rows.column(ID).take(pa.array(item[at])),
+                task.settings.query: queries.rows.column(ID).take(pa.array(query[at])),
+                task.settings.item: rows.column(ID).take(pa.array(item[at])),
                 "relevance": pa.array(relevance[at]),
             }
             yield pa.RecordBatch.from_pydict(columns)

@@ -77,8 +77,8 @@ def _refuse_twice(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
     if len(twice):
         query = value_at(ids, int(twice[0]))
         raise InputRefusedError(
-            f"an item comes twice among those found for {task.plan.query}={query}: column {task.plan.item!r} of the "
-            "corpus must have one row an item."
+            f"an item comes twice among those found for {task.settings.query}={query}: column {task.settings.item!r} "
+            "of the corpus must have one row an item."
         )
 
 
@@ -87,8 +87,8 @@ def _rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Ite
         return
     items = pa.array(entries.columns[ITEM])
     columns = {
-        task.plan.query: carried.column(ID).take(pa.array(query_of_rows(entries.offsets))),
-        task.plan.item: items.cast(task.item_type or items.type),
+        task.settings.query: carried.column(ID).take(pa.array(query_of_rows(entries.offsets))),
+        task.settings.item: items.cast(task.item_type or items.type),
         "score": pa.array(entries.numbers(SCORE)),
         "rank": pa.array((rank_of_rows(entries.offsets) + 1).astype(np.int32)),
     }
@@ -120,8 +120,8 @@ def _ranking_batch(
     carried: pa.RecordBatch, levels: IntArray, entries: Entries, task: RetrievalTask, convention: Convention
 ) -> pa.RecordBatch:
     n_items = levels.sum(axis=1)
-    columns: dict[str, pa.Array] = {"run": pa.repeat(pa.scalar(task.plan.run), len(n_items))}
-    columns[task.plan.query] = carried.column(ID)
+    columns: dict[str, pa.Array] = {"run": pa.repeat(pa.scalar(task.settings.run), len(n_items))}
+    columns[task.settings.query] = carried.column(ID)
     columns |= {"n_rows": pa.array(n_items), "n_left_out": pa.array(np.zeros_like(n_items))}
     columns |= {"n_items": pa.array(n_items), "n_judged": pa.array(n_items)}
     columns["n_relevant"] = pa.array(levels[:, 1:].sum(axis=1))

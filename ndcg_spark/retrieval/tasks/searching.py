@@ -70,7 +70,7 @@ class _Cell:
         if not self.queries:
             return  # the stripe of a block that no query is in
         self.items.append(rows)
-        if sum(one.nbytes for one in self.items) >= self.task.plan.block_bytes:
+        if sum(one.nbytes for one in self.items) >= self.task.settings.block_bytes:
             self._search_block()
 
     def partials(self) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ class _Cell:
 
 def search_block(queries: QueryBlock, items: ItemBlock, best: Best, task: RetrievalTask) -> None:
     """Add to `best` the items of a block that may be among the best of their queries."""
-    screen = screen_of(task.plan.metric, queries.vectors, items.vectors)
+    screen = screen_of(task.settings.metric, queries.vectors, items.vectors)
     floor = np.full(len(queries), -np.inf)
 
     def raise_floor() -> None:
@@ -116,7 +116,7 @@ def search_block(queries: QueryBlock, items: ItemBlock, best: Best, task: Retrie
 
     raise_floor()
     blocked = items.blocked if items.has_filters else None
-    most = max(task.plan.held_pairs, 3 * len(queries) * (task.k or 0)) if task.k else task.plan.held_pairs
+    most = max(task.settings.held_pairs, 3 * len(queries) * (task.k or 0)) if task.k else task.settings.held_pairs
     for pairs in near_pairs(screen, task.k, floor, blocked=blocked, most_pairs=most):
         _add_pairs(pairs, queries, items, best, task)
         raise_floor()
@@ -124,9 +124,9 @@ def search_block(queries: QueryBlock, items: ItemBlock, best: Best, task: Retrie
 
 def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: Best, task: RetrievalTask) -> None:
     """Score pairs exactly and add them, some at a time."""
-    for start in range(0, len(pairs[0]), task.plan.held_pairs):
-        query, item = (one[start : start + task.plan.held_pairs] for one in pairs)
-        score = pair_scores(task.plan.metric, queries.vectors, items.vectors, query, item)
+    for start in range(0, len(pairs[0]), task.settings.held_pairs):
+        query, item = (one[start : start + task.settings.held_pairs] for one in pairs)
+        score = pair_scores(task.settings.metric, queries.vectors, items.vectors, query, item)
         if task.evaluation is not None and task.evaluation.score_precision == "float32":
             score = score.astype(np.float32).astype(np.float64)
         possible = score >= best.kth[query]
@@ -134,7 +134,7 @@ def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: Best, 
         relevance = items.relevance(query, item)
         if not task.groups_ties:
             best.add(query, score, relevance, items.rows.column(ID).take(pa.array(item)))
-        elif task.plan.metric == "hamming":
+        elif task.settings.metric == "hamming":
             best.add(*_counted(query, score, relevance, queries.n_levels))
         else:
             best.add(query, score, relevance, np.ones(len(query), dtype=np.int64))

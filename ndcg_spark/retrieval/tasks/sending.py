@@ -55,12 +55,12 @@ def _messages(
     rows = rows.replace_schema_metadata({N_BLOCKS: str(n_blocks)})
     hashes, order = sorted_by_hash(column_hashes(rows.column(ID)))
     rows = rows.take(pa.array(order))
-    groups, first = np.unique(partition_of(hashes, task.plan.parts if of_corpus else n_blocks), return_index=True)
+    groups, first = np.unique(partition_of(hashes, task.settings.parts if of_corpus else n_blocks), return_index=True)
     bounds = [*first.tolist(), rows.num_rows]
     payloads = [to_bytes(rows.slice(start, stop - start)) for start, stop in pairwise(bounds)]
     if of_corpus:
         for block in range(n_blocks):
-            yield message(block * task.plan.parts + groups, ITEMS, payloads)
+            yield message(block * task.settings.parts + groups, ITEMS, payloads)
     else:
-        for stripe in range(task.plan.parts):
-            yield message(groups * task.plan.parts + stripe, QUERIES, payloads)
+        for stripe in range(task.settings.parts):
+            yield message(groups * task.settings.parts + stripe, QUERIES, payloads)

@@ -27,7 +27,7 @@ def packed_rows(batch: pa.RecordBatch, task: RetrievalTask, *, of_corpus: bool) 
     Canonical rows have `id`, `vector`, and as far as they are wanted `labels`, `same` and carried columns; packed
     ones have the same. Refused are the first bad row, and vectors or labels of two lengths.
     """
-    where = (task.plan.item, "corpus") if of_corpus else (task.plan.query, "query table")
+    where = (task.settings.item, "corpus") if of_corpus else (task.settings.query, "query table")
     rows = _Rows(batch, *where)
     for name in (ID, VECTOR, SAME, LABELS):
         if name in batch.schema.names:
@@ -110,8 +110,8 @@ def _vectors(rows: _Rows, kind: str, task: RetrievalTask) -> tuple[Matrix, int]:
     numbers = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(n, -1)
     numbers = numbers.astype(np.float32 if kind == "floats" else np.float64, copy=False)
     rows.refuse(~np.isfinite(numbers).all(axis=1), "not_finite")
-    if task.plan.metric == "cosine":
-        if task.plan.zero_vector == "bad":
+    if task.settings.metric == "cosine":
+        if task.settings.zero_vector == "bad":
             rows.refuse(np.asarray(~numbers.any(axis=1)), "zero_vector")
         if kind == "doubles":
             numbers = scaled_to_one(numbers)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.retrieval.settings import RetrievalPlan
+from ndcg_spark.retrieval.settings import RetrievalSettings
 
 ID, VECTOR, LABELS, SAME = "id", "vector", "labels", "same"
 """Canonical columns of both tables."""
@@ -31,7 +31,7 @@ class RetrievalTask:
     `sent_bytes` are packed at once, which bounds a payload.
     """
 
-    plan: RetrievalPlan
+    settings: RetrievalSettings
     k: int | None
     kind: str
     item_kind: str
@@ -56,7 +56,7 @@ class RetrievalTask:
     def n_blocks(self, n_queries: int, n_items: int) -> int:
         """How many blocks the queries are divided into, so that the best of a block fit into memory."""
         kept = max(1, n_items if self.k is None else min(self.k, n_items))
-        if self.k is None and self.groups_ties and self.plan.metric == "hamming":
+        if self.k is None and self.groups_ties and self.settings.metric == "hamming":
             kept = min(kept, 2048)  # a count for each distance and relevance
-        at_once = min(max(1, self.plan.held_pairs // kept), 2**14)
-        return min(max(1, -(-n_queries // at_once)), 2**24 // max(SUB_BLOCKS, self.plan.parts))
+        at_once = min(max(1, self.settings.held_pairs // kept), 2**14)
+        return min(max(1, -(-n_queries // at_once)), 2**24 // max(SUB_BLOCKS, self.settings.parts))

@@ -1,4 +1,4 @@
-"""Plans: what they refuse, what they derive, and how cutoffs and segments are read."""
+"""Settings: what they refuse, what they derive, and how cutoffs and segments are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.settings import RESERVED, Columns, EvaluationPlan, cutoffs_of, metrics_of, segment_sets_of
+from ndcg_spark.evaluation.settings import (
+    RESERVED,
+    Columns,
+    EvaluationSettings,
+    cutoffs_of,
+    metrics_of,
+    segment_sets_of,
+)
 
 ((AP,), _) = metrics_of("ap@5")
 ((BEST,), _) = metrics_of("ndcg_best@5")
@@ -51,7 +58,7 @@ BY_ITEM = Convention(ties="item_asc")
 )
 def test_what_a_plan_refuses(options, message):
     with pytest.raises(InvalidParameterError, match=message):
-        EvaluationPlan(**options)
+        EvaluationSettings(**options)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +74,15 @@ def test_what_a_plan_refuses(options, message):
     ],
 )
 def test_what_a_plan_takes(options):
-    plan = EvaluationPlan(**options)
-    assert all(getattr(plan, name) == value for name, value in options.items())
+    settings = EvaluationSettings(**options)
+    assert all(getattr(settings, name) == value for name, value in options.items())
 
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_names_that_results_have_for_themselves_are_refused(name):
     for options in ({"columns": Columns(query=("a", name))}, {"segment_sets": (("a",), ("a", name))}):
         with pytest.raises(InvalidParameterError, match=f"column '{name}' has a name that results use"):
-            EvaluationPlan(**options)
+            EvaluationSettings(**options)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +105,16 @@ def test_columns_that_do_not_go_together(options, message):
 
 def test_what_a_plan_derives():
     columns = Columns(query=("session_id", "query"))
-    plan = EvaluationPlan(
+    settings = EvaluationSettings(
         columns=columns, cutoffs=(1, 5), segment_sets=(("country",), ("device", "country"), ("query", "day"))
     )
-    assert plan.max_k == 5
-    assert plan.segment_columns == ("country", "device", "query", "day")
-    assert plan.carried_segments == ("country", "device", "day")
-    assert replace(plan, cutoffs=(1, 5, None)).max_k is None
+    assert settings.max_k == 5
+    assert settings.segment_columns == ("country", "device", "query", "day")
+    assert settings.carried_segments == ("country", "device", "day")
+    assert replace(settings, cutoffs=(1, 5, None)).max_k is None
 
 
-PLAN = EvaluationPlan()
+SETTINGS = EvaluationSettings()
 CHANGES = [
     {"cutoffs": (5, 10)},
     {"cutoffs": (10, None)},
@@ -124,9 +131,9 @@ CHANGES = [
 
 
 def test_the_digest_differs_for_every_choice_that_can_change_a_number():
-    digests = [PLAN.digest, *(replace(PLAN, **change).digest for change in CHANGES)]
+    digests = [SETTINGS.digest, *(replace(SETTINGS, **change).digest for change in CHANGES)]
     assert len(set(digests)) == len(CHANGES) + 1
-    assert EvaluationPlan(convention=Convention(name="mine")).digest == PLAN.digest
+    assert EvaluationSettings(convention=Convention(name="mine")).digest == SETTINGS.digest
 
 
 # --- Cutoffs
@@ -153,7 +160,7 @@ def test_cutoffs(given_cutoffs, expected):
 def test_any_cutoffs_come_in_an_order_that_a_plan_takes(given_cutoffs):
     cutoffs = cutoffs_of(given_cutoffs)
     assert set(cutoffs) == {None if k == "all" else k for k in given_cutoffs}
-    assert EvaluationPlan(cutoffs=cutoffs).cutoffs == cutoffs
+    assert EvaluationSettings(cutoffs=cutoffs).cutoffs == cutoffs
 
 
 @pytest.mark.parametrize("bad", ["", "ten", "1.5", "1e1", "ALL", "1,3", "0x5"])
