@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark import EventSettings, judgments_from_events
+from ndcg_spark.judgments import EventSettings
+from ndcg_spark.judgments.frames.events import judged_events
 
 EVENTS = ("impression", "view", "cart", "purchase")
 SHARES = (0.8, 0.15, 0.03, 0.02)
@@ -32,8 +33,8 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
     decaying = EventSettings(rule="sum", half_life=7.0, as_of=end)
     contenders: dict[str, Callable[[], DataFrame]] = {
         PLAIN: lambda: by_group(events),
-        "judgments, best event": lambda: judgments_from_events(events, EventSettings()),
-        "judgments, sum of values with a half-life": lambda: judgments_from_events(events, decaying),
+        "judgments, best event": lambda: judged_events(events, EventSettings()),
+        "judgments, sum of values with a half-life": lambda: judged_events(events, decaying),
     }
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):  # the first warms up

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark import RetrievalSettings, retrieve
+from ndcg_spark.retrieval import RetrievalSettings
+from ndcg_spark.retrieval.frames import retrieved_items
 
 WIDTHS = {"hamming": 64, "cosine": 128}
 """Bits of a code, numbers of a vector."""
@@ -80,7 +81,9 @@ def _table(folder: Path, metric: str, n: int, name: str) -> Path:
 
 def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
     """Retrieve, and add up the scores."""
-    found = retrieve(spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K)
+    found = retrieved_items(
+        spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K
+    )
     return float(found.agg(F.sum("score")).collect()[0][0])
 
 
@@ -89,7 +92,7 @@ def by_faiss(metric: str, queries: str, corpus: str) -> float:
     import faiss
 
     faiss.omp_set_num_threads(THREADS)
-    tables = [pq.read_table(path) for path in (queries, corpus)]
+    tables = [pq.open_table(path) for path in (queries, corpus)]
     values = [np.asarray(one.column(1).combine_chunks().flatten()).reshape(one.num_rows, -1) for one in tables]
     if metric == "hamming":
         wanted, items = (np.ascontiguousarray(one).view(np.uint8) for one in values)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ndcg_spark
+from ndcg_spark.evaluation import Evaluation
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 HANDED_OVER = "all rows, four columns, to Python"
@@ -53,7 +54,7 @@ def steps(rows: DataFrame, path: str, k: int) -> dict[str, DataFrame]:
     }
 
 
-def engine_steps(evaluation: ndcg_spark.Evaluation) -> dict[str, DataFrame]:
+def engine_steps(evaluation: Evaluation) -> dict[str, DataFrame]:
     """The engine up to the exchange, with it, and whole."""
     return {
         "partial rankings": evaluation.ranking.steps.exchanged(shuffled=False),

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, OutputRefusedError
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 from ndcg_spark.tables import check_output, claims, swap_in
 
 NONE = "-"
@@ -359,12 +359,12 @@ def inputs(place: Place) -> str:
         ).append()
         spark.sql(f"DELETE FROM {table} WHERE query_id < 4")
         _add_country(place, table, f"ALTER TABLE {table} ADD COLUMNS (country STRING)")
-        expect(read_table(spark, table).frame.columns, ["query_id", "score", "country"], "columns of the table")
-        expect(read_table(spark, table).frame.count(), 6, "rows of the table")
-        expect(read_table(spark, str(root)).frame.count(), 6, "rows of the folder, its format guessed")
+        expect(open_table(spark, table).frame.columns, ["query_id", "score", "country"], "columns of the table")
+        expect(open_table(spark, table).frame.count(), 6, "rows of the table")
+        expect(open_table(spark, str(root)).frame.count(), 6, "rows of the folder, its format guessed")
         for path in (str(root), str(root / "data"), f"{root}/*.parquet", f"file:{root}"):
             try:
-                read_table(spark, path, "parquet")
+                open_table(spark, path, "parquet")
             except InputRefusedError as error:
                 if place.kind.capitalize() not in str(error):
                     raise PropertyError(f"{path}: {error}") from error

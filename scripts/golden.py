@@ -33,20 +33,23 @@ import pyarrow.parquet as pq
 from fuzz import make_session
 from golden_nights import write_inputs
 from support.main_job import Ended, command
+from support.public_names import public
 
-import ndcg_spark
+from ndcg_spark import PRESETS
 from ndcg_spark.business.command import BUSINESS_LINK
 from ndcg_spark.clicks.command import ESTIMATES, JUDGMENTS, PROPENSITIES
 from ndcg_spark.commands import cli
 from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.command import COMPARE_RUNS
 from ndcg_spark.diagnosis.command import NIGHTS, RUNS
+from ndcg_spark.evaluation import evaluation_settings
 from ndcg_spark.evaluation.command import EXPLAIN_DIFFERENCE, MEAN_NDCG
 from ndcg_spark.history.command import FLAG_CHANGES, ROLL_UP
 from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.config_file import keys_of
 from ndcg_spark.judgments.command import ANNOTATORS, EVENTS
 from ndcg_spark.reports.command import REPORT
+from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.retrieval.command import RETRIEVE
 from ndcg_spark.tables import slice_name
 
@@ -82,7 +85,7 @@ EVALUATIONS: list[dict[str, Any]] = [
     {"source": "spark"},
     {"tie_bounds": True},
     {"vector": "embedding"},
-    *({"convention": name, "order": "at"} for name in sorted(ndcg_spark.PRESETS)),
+    *({"convention": name, "order": "at"} for name in sorted(PRESETS)),
     {"convention": "default;gain=linear"},
     {"convention": "default;gain=table:1=1,2=3,3=7"},
     {"convention": "default;discount=table:1,0.5,0.25", "k": 3},
@@ -174,7 +177,7 @@ def arguments(_: Any, __: Path) -> dict[str, Any]:
 
 def public_settings(config: Any) -> dict[str, Any]:
     """Those parts of what a command is asked to do that Python users know, too."""
-    if type(config).__name__ in ndcg_spark.__all__:
+    if type(config) in public().values():
         return {type(config).__name__: {one.name: _plain(getattr(config, one.name)) for one in fields(config)}}
     parts = (
         [getattr(config, one.name) for one in fields(config)]
@@ -198,11 +201,11 @@ def digests(spark: Any, _: Path) -> dict[str, Any]:
     columns = "run string, query_id string, k int, ndcg double, ap double, country string, user string"
     queries = spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns)
     return {
-        "evaluations": {_text(given): ndcg_spark.evaluation_settings(**given).digest for given in EVALUATIONS},
+        "evaluations": {_text(given): evaluation_settings(**given).digest for given in EVALUATIONS},
         "comparisons": {
             _text(given): comparison_settings(queries, names=["a", "b"], **given).digest for given in COMPARISONS
         },
-        "retrieval": {_text(given): ndcg_spark.RetrievalSettings(**given).digest for given in RETRIEVALS},
+        "retrieval": {_text(given): RetrievalSettings(**given).digest for given in RETRIEVALS},
         "slices": {_text(given): slice_name(*given) for given in SLICES},
     }
 

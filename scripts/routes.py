@@ -40,7 +40,10 @@ from support.main_job import command
 import ndcg_spark
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError, find_refusal
+from ndcg_spark.evaluation import summarize
+from ndcg_spark.history import roll_up
 from ndcg_spark.metrics import parse_metric
+from ndcg_spark.ml import NdcgEvaluator
 
 Key = tuple[str, str, str | None, str, int | None]
 """Run, segment_by, segment, metric, k."""
@@ -230,7 +233,7 @@ def report_page(asked: Asked) -> Answer:
 
 
 def roll_up_of_one_night(asked: Asked) -> Answer:
-    rows = ndcg_spark.roll_up(asked.written("metrics")).where("period = 'month'").collect()
+    rows = roll_up(asked.written("metrics")).where("period = 'month'").collect()
     return means(rows)
 
 
@@ -241,7 +244,7 @@ def splits_merged(asked: Asked) -> Answer:
     """Queries dealt into three parts by chance; each is summarized by itself."""
     draw = random.Random(asked.question.seed)
     part = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
-    its = [ndcg_spark.summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
+    its = [summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
     return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, its)).collect())
 
 
@@ -318,7 +321,7 @@ def both_sides(found: DataFrame, question: Question) -> Answer:
 def ml_evaluator(asked: Asked) -> Answer:
     """`NdcgEvaluator`, one run and one metric at a time."""
     name, k = parts_of(asked.question.metrics[0])
-    evaluator = ndcg_spark.NdcgEvaluator(
+    evaluator = NdcgEvaluator(
         predictionCol="score", labelCol="relevance", metricName=asked.question.metrics[0],
         convention=asked.question.convention, missingPrediction="unretrieved",
     )  # fmt: skip

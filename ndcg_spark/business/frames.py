@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
 from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.history.frames.nights import (
     METRIC_TABLE,
@@ -32,62 +31,10 @@ _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53
 
 
-@takes_tables
-def business_link(
-    metrics: DataFrame, clicks: DataFrame, settings: LinkSettings | None = None, *, parse_text: bool = False
+def linked_rates(
+    metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
 ) -> DataFrame:
-    """Hold a metric against click-through and conversion: night by night, for each segment.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
-        and `config_hash`, if there is one.
-    clicks : DataFrame
-        `run_date`, `segment_by`, `segment` as in the metric table, and the counts `impressions`, `clicks` and
-        `conversions`, in any number of rows per night and segment, which are added up. With a column `run` the rows
-        count for that run only.
-    settings : LinkSettings or None
-        None is `LinkSettings()`.
-    parse_text : bool
-        Whether numbers may be text.
-
-    Returns
-    -------
-    DataFrame
-        One row per run, segment, metric, k and `rate`, lazy and unsorted. `rate` is `ctr` (clicks / impressions) or
-        `cvr` (conversions / clicks). The other columns:
-
-        - `config_hash` of the metric,
-        - `n_nights`: nights that both tables have and that count; `first_night`, `last_night`,
-        - nights left out, each counted once: `n_no_clicks`, `n_no_metric` (the other table lacks them), `n_no_value`
-          (the mean of no query), `n_few_impressions`, `n_zero` (the rate would divide by 0),
-        - `pearson`, `spearman`, each with `_low` and `_high`: correlation and interval; null for a constant series,
-          the interval also for fewer than 4 nights,
-        - `n_changes`, `change_pearson`, `change_spearman`, with `_low` and `_high`: the same of changes from one
-          night to the next,
-        - `lags`: array of struct<lag, n, pearson, low, high>: the metric of night t and the rate of night t + lag,
-        - `metric_change`, `rate_change`, each with `_error`: relative change from the window `before_from` ..
-          `before_to` to the window `window_from` .. `window_to`, and its standard error,
-        - `alarm`: `metric_up_ctr_down` in rows of `ctr`, `metric_flat_cvr_up` in rows of `cvr`, null for none,
-        - `note`: why the windows cannot be compared: `not_enough_nights`, `mean_of_zero`.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-        The action raises for a night that a series has twice, for a series of two `config_hash`, and for counts that
-        are null, negative or no whole numbers.
-
-    Notes
-    -----
-    Spark cost: two shuffles of rows per night and a join of rows per segment; no action; one pass through Python
-    workers. A worker holds the nights of the series in its batch.
-
-    References
-    ----------
-    Intervals: Fisher 1921; Bonett and Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
-    """
-    settings = LinkSettings() if settings is None else settings
+    """Hold a metric against clicks, as `business_link` describes it; with `parse_text`, numbers may be text. Lazy."""
     nights, counts = _metric_nights(metrics, settings, parse_text), _click_nights(clicks, settings, parse_text)
     keys = [name for name in counts.columns if name != "clicks"]
     # Under other names, as both sides have the keys.
@@ -101,7 +48,7 @@ def business_link(
 def unmatched_clicks(
     metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
 ) -> DataFrame:
-    """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `business_link` takes.
+    """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `linked_rates` takes.
 
     Rows: `segment_by`, `segment`, and `run` if the clicks have it.
     """

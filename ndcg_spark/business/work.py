@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.business.frames import business_link, unmatched_clicks
+from ndcg_spark.business.frames import linked_rates, unmatched_clicks
 from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
 from ndcg_spark.business.tasks import FLAT_UP, LINK_COLUMNS, UP_DOWN
 from ndcg_spark.errors import InputRefusedError
@@ -99,7 +99,7 @@ class BusinessLink(Work[LinkJobSettings]):
         return self.table.parse_text or self.clicks.parse_text
 
     def _linked(self, settings: LinkSettings) -> DataFrame:
-        return business_link(self.rows, self.clicks.frame, settings, parse_text=self._parses)
+        return linked_rates(self.rows, self.clicks.frame, settings, parse_text=self._parses)
 
     def _stored(self, facts: Links) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())

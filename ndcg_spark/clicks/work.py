@@ -12,15 +12,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.clicks.frames.estimates import inverse_propensity_estimates
+from ndcg_spark.clicks.frames.estimates import propensity_estimates
 from ndcg_spark.clicks.frames.impressions import (
     Impressions,
     checked_impressions,
     counted_impressions,
     weighted_impressions,
 )
-from ndcg_spark.clicks.frames.labels import judgments_from_impressions
-from ndcg_spark.clicks.frames.propensities import fit_propensities, propensity_table
+from ndcg_spark.clicks.frames.labels import judged_impressions
+from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -157,7 +157,7 @@ class Propensities(_OfClicks[PropensitySettings]):
     MAKES = "propensities"
 
     def _made(self) -> DataFrame:
-        return fit_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return fitted_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def _impressions(self) -> Impressions:
         return counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
@@ -267,9 +267,7 @@ class Judgments(_Weighing):
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
     def _made(self) -> DataFrame:
-        return judgments_from_impressions(
-            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
-        )
+        return judged_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return made.withColumn("run", F.lit(""))  # slices are named by data set and run
@@ -301,9 +299,7 @@ class Estimates(_Weighing):
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
 
     def _made(self) -> DataFrame:
-        return inverse_propensity_estimates(
-            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
-        )
+        return propensity_estimates(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return made

@@ -1,0 +1,17 @@
+"""Runs held against each other over the same queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.core.lazy_names import names_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.comparison.api import compare as compare
+    from ndcg_spark.comparison.settings import ComparisonSettings as ComparisonSettings
+
+__getattr__, __dir__ = names_of(
+    __name__,
+    api="compare",
+    settings="ComparisonSettings",
+)

@@ -6,11 +6,13 @@ Workers import settings, and help is shown before Spark loads: the standard libr
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ndcg_spark.errors import one_of
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,23 @@ def _settings_in(cls: type) -> Iterator[Setting]:
             group=group,
             flag=flag,
         )
+
+
+def settings_from(cls: type[S], given: Mapping[str, Any]) -> S:
+    """Make settings of arguments that are called as their fields are, those of nested classes, too.
+
+    Where a field holds several names, a single one may be given as text.
+    """
+    values: dict[str, Any] = {}
+    for one in settings_in(cls):
+        if one.is_nested:
+            values[one.field] = settings_from(one.kind, given)
+        elif one.field in given:
+            value = given[one.field]
+            if get_origin(one.kind) is tuple and value is not None:
+                value = (value,) if isinstance(value, str) else tuple(value)
+            values[one.field] = value
+    return cls(**values)
 
 
 def check_choices(settings: Any) -> None:

@@ -131,7 +131,7 @@ def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
         column = f" (column {at!r})" if at else ""
         why = " ".join(str(error).split()).rstrip(".")
         raise InvalidParameterError(f"{name} cannot be handed over to Spark{column}: {why}.") from error
-    spark = spark or SparkSession.getActiveSession() or _started()
+    spark = spark or session_or_started()
     if int(pyspark.__version__.partition(".")[0]) >= 4:
         return spark.createDataFrame(rows, schema=schema)
     return spark.createDataFrame(list(zip(*(one.to_pylist() for one in rows.columns), strict=True)), schema=schema)
@@ -145,9 +145,12 @@ def _as_arrow(given: Any) -> pa.Table:
     return pa.Table.from_pandas(given, preserve_index=False)
 
 
-def _started() -> SparkSession:
-    spark = SparkSession.builder.getOrCreate()
-    _log.warning("no Spark session is active: one was started, Spark %s", spark.version)
+def session_or_started() -> SparkSession:
+    """The active session; where there is none, one is started, and a line of the log says so."""
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        spark = SparkSession.builder.getOrCreate()
+        _log.warning("no Spark session is active: one was started, Spark %s", spark.version)
     return spark
 
 

@@ -17,6 +17,7 @@ from ndcg_spark.core.expressions import columns_of
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import DuplicateCheck, EvaluationSettings, NullScore, Source, Strategy, cutoffs_of
@@ -110,6 +111,65 @@ def _append(
         ]
         settings = replace(last, convention=replace(last.convention, **after))
         found.append((part, texts[0], texts[1], settings))
+
+
+@takes_tables
+def explain_ranks(
+    data: DataFrame,
+    *,
+    k: int | str = 10,
+    convention: str | Convention = "default",
+    query: str | Sequence[str] = "query_id",
+    item: str = "item_id",
+    score: str = "score",
+    relevance: str = "relevance",
+    run: str | None = None,
+    order: str | None = None,
+    on_invalid: OnInvalid = "fail",
+    null_score: NullScore = "bad",
+    check_duplicates: DuplicateCheck = "top",
+) -> DataFrame:
+    """Rank every row of a long table and show what it adds to DCG and to the ideal.
+
+    Parameters
+    ----------
+    data : DataFrame
+        A long table with scores and relevances.
+    k : int or "all"
+        Ranks beyond it are shown, too, and weigh nothing.
+    convention : str or Convention
+        As for `evaluate`.
+    query, item, score, relevance, run, order : str
+        Column names, as for `evaluate`.
+    on_invalid, null_score, check_duplicates
+        As for `evaluate`.
+
+    Returns
+    -------
+    DataFrame
+        Lazy and unsorted, with the columns `run` (if rankers are named), the query columns, `item`, `score`,
+        `relevance`, `rank` (1-based; null for an item that is not ranked; under `ties=expected` the first rank of the
+        tie group), `ideal_rank` (null for an item that is not in the ideal list), `gain`, `discount` and
+        `ideal_discount`.
+
+        The sum of gain * discount is DCG@K, and the sum of gain * ideal_discount is IDCG@K. Two things have no row:
+        items added by `pad_to_k`, and the ideal list of `ideal=k_ones`.
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError, InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. It is
+    meant for a few queries: filter first.
+
+    Examples
+    --------
+    >>> explain_ranks(rankings.where("query_id = 'q1'"), k=5).orderBy("rank").show()  # doctest: +SKIP
+    """
+    given = dict(locals())
+    return ranked_rows(given.pop("data"), evaluation_settings(**given))
 
 
 @takes_tables

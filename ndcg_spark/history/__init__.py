@@ -1,0 +1,19 @@
+"""Many nights: weeks, months, and nights far from what was usual."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.core.lazy_names import names_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.history.api import flag_changes as flag_changes
+    from ndcg_spark.history.api import roll_up as roll_up
+    from ndcg_spark.history.settings import FlagSettings as FlagSettings
+    from ndcg_spark.history.settings import RollUpSettings as RollUpSettings
+
+__getattr__, __dir__ = names_of(
+    __name__,
+    api="flag_changes roll_up",
+    settings="FlagSettings RollUpSettings",
+)

@@ -17,6 +17,8 @@ EPOCH = date(1970, 1, 1)
 Period: TypeAlias = Literal["week", "month", "rolling_7"]
 PERIODS: tuple[Period, ...] = get_args(Period)
 Independence: TypeAlias = Literal["query_day", "query", "day"]
+LIMITS = ((8, 5.9), (10, 5.0), (12, 4.5), (16, 3.9), (26, 3.3), (52, 2.9))
+"""Nights from which on, and spreads: about 1 % of normal nights are flagged."""
 LONGEST_PERIOD = 31
 """Days."""
 COMPANIONS = tuple(one.name for one in NDCG.comes_with)
@@ -207,7 +209,7 @@ class FlagSettings:
     limits: Annotated[
         tuple[tuple[int, float], ...],
         Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text),
-    ] = ((8, 5.9), (10, 5.0), (12, 4.5), (16, 3.9), (26, 3.3), (52, 2.9))
+    ] = LIMITS
     fewest_any_day: Annotated[int, Flag(metavar="N")] = 28
 
     def __post_init__(self) -> None:

@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.comparison.printed import difference_text, verdict_text
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.history.frames.night_flags import flag_changes
-from ndcg_spark.history.frames.roll_up import roll_up, roll_up_columns
+from ndcg_spark.history.frames.night_flags import flagged_nights
+from ndcg_spark.history.frames.roll_up import roll_up_columns, rolled_up
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
 from ndcg_spark.history.settings import COMPANIONS, FlagJobSettings, FlagSettings, RollUpJobSettings, is_behind
 from ndcg_spark.history.tasks.night_flags import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL
@@ -46,7 +46,7 @@ class RollUp(Work[RollUpJobSettings]):
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
-        roll_up(self.rows, self.settings.roll_up)
+        rolled_up(self.rows, self.settings.roll_up)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of periods."""
@@ -59,7 +59,7 @@ class RollUp(Work[RollUpJobSettings]):
             nights = found_nights(table, self.rows, self.settings.rows)
         settings = replace(settings, as_of=settings.as_of or nights.last)
         self.job.note(night=settings.end or settings.as_of, dataset=nights.dataset)
-        periods = roll_up(self.rows, settings)
+        periods = rolled_up(self.rows, settings)
         # Holm ties the rows of a baseline together: they are one slice of a period.
         by = "baseline" if "baseline" in periods.columns else "run"
         self.job.keep(periods)
@@ -137,7 +137,7 @@ class FlagChanges(Work[FlagJobSettings]):
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
         self.per_query = self.tables.get("per_query")
-        flag_changes(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
+        flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of nights judged."""
@@ -185,7 +185,7 @@ class FlagChanges(Work[FlagJobSettings]):
         pairs = None if self.per_query is None else self.per_query.frame
         if pairs is not None and "dataset" in pairs.columns:
             pairs = pairs.where(F.col("dataset") == dataset)
-        return flag_changes(
+        return flagged_nights(
             self.rows,
             settings,
             per_query=pairs,

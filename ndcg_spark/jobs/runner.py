@@ -20,7 +20,7 @@ from ndcg_spark.jobs.job_run import job_run
 from ndcg_spark.jobs.outputs import refuse_outputs, write_all
 from ndcg_spark.jobs.printed import gate_line, to_json
 from ndcg_spark.jobs.progress import Progress
-from ndcg_spark.sources.formats import Table, read_table
+from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import ManyNights, Rows, RunPartition, TableRows, reading_of
 
 S = TypeVar("S")
@@ -54,7 +54,7 @@ class Job(Generic[S]):
     ) -> None:
         self.spark, self.request, self.settings = spark, request, request.settings
         self.tables: dict[str, Table] = {
-            name: read_table(spark, source.reference, source.kind, source.options)
+            name: open_table(spark, source.reference, source.kind, source.options)
             for name, source in request.sources.items()
         }
         self.accounts: Accounts | None = None

@@ -14,9 +14,9 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Outcome, Work
-from ndcg_spark.judgments.frames.agreement import item_pairs, rating_agreement
-from ndcg_spark.judgments.frames.events import checked_events, judgments_from_events
-from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
+from ndcg_spark.judgments.frames.agreement import agreement_of, item_pairs
+from ndcg_spark.judgments.frames.events import checked_events, judged_events
+from ndcg_spark.judgments.frames.ratings import checked_ratings, judged_ratings
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 from ndcg_spark.tables import Rows
 
@@ -102,7 +102,7 @@ class _Judging(Work[S]):
             )
         tables = {"output": Rows(frame=self.judgments, empty=[""] if allows else [])}
         if "disputed" in self.judgments.columns:
-            tables["disputes"] = Rows(frame=disputed_items(self.judgments), empty=[""])
+            tables["disputes"] = Rows(frame=self.judgments.where("disputed"), empty=[""])
         return Outcome(facts=facts, tables=tables, lines=self._said(facts))
 
     def _said(self, facts: Made) -> Iterator[str]:
@@ -137,7 +137,7 @@ class FromEvents(_Judging[EventSettings]):
     COUNTED = ("n_events", "n_impressions", "n_duplicates")
 
     def _made(self) -> DataFrame:
-        return judgments_from_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return judged_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why events are bad; lazy."""
@@ -176,7 +176,7 @@ class FromRatings(_Judging[RatingSettings]):
     COUNTED = ("n_ratings", "n_zero_weight")
 
     def _made(self) -> DataFrame:
-        return judgments_from_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return judged_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why ratings are bad; lazy."""
@@ -184,7 +184,7 @@ class FromRatings(_Judging[RatingSettings]):
         return {"ratings": checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        (agreed,) = rating_agreement(item_pairs(self.judgments, self.settings)).collect()
+        (agreed,) = agreement_of(item_pairs(self.judgments, self.settings)).collect()
         return MadeOfRatings(**shared, disputed=_total(found, "n_disputed"), agreement=agreed.asDict())
 
     def _lines(self, facts: MadeOfRatings) -> Iterator[str]:

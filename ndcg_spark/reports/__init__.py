@@ -1,6 +1,19 @@
-"""Reports of metric tables: one HTML page, its figures, and a plain form for terminals.
+"""Reports of metric tables: one HTML page, and its figures.
 
 `reading` collects a bounded number of rows; `contents` holds what a report says; `figures` and `page` draw it. Texts
 in tables come from anywhere: `wording.plain` takes control characters out where a row is read, and every output
 escapes them.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.core.lazy_names import names_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.reports.assembly import Report as Report
+    from ndcg_spark.reports.assembly import report as report
+    from ndcg_spark.reports.settings import ReportLimits as ReportLimits
+
+__getattr__, __dir__ = names_of(__name__, assembly="Report report", settings="ReportLimits")

@@ -1,0 +1,19 @@
+"""Exact retrieval by vectors and binary codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.core.lazy_names import names_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.retrieval.api import judgments_from_labels as judgments_from_labels
+    from ndcg_spark.retrieval.api import rank_by_retrieval as rank_by_retrieval
+    from ndcg_spark.retrieval.api import retrieve as retrieve
+    from ndcg_spark.retrieval.settings import RetrievalSettings as RetrievalSettings
+
+__getattr__, __dir__ = names_of(
+    __name__,
+    api="judgments_from_labels rank_by_retrieval retrieve",
+    settings="RetrievalSettings",
+)

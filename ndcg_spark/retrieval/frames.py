@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import comparable, is_ml_vector, named, require_column, vector_column
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, whole_k
@@ -26,44 +25,8 @@ _PLAIN = (T.IntegralType, T.StringType, T.DateType, T.TimestampType)
 _ANY_NUMBER = 2**62
 
 
-@takes_tables
-def retrieve(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, *, k: int = 10) -> DataFrame:
-    """Find the k best items of each query, exactly.
-
-    Parameters
-    ----------
-    queries : DataFrame
-        One row a query: its identifier, a vector (array<double>, array<float>, or a `pyspark.ml` vector) or a code
-        (binary or array<bigint> with packed bits, array<tinyint> of +1 and -1), and as far as the settings name them
-        labels and a column that must agree.
-    corpus : DataFrame
-        One row an item, with the same columns.
-    settings : RetrievalSettings
-    k : int
-        All of the corpus where it has fewer items.
-
-    Returns
-    -------
-    DataFrame
-        One row per (query, item): the query and item columns, `score` (double, higher is better), `rank` (int, from
-        1), and `relevance` (double) if the settings name labels. Of items with equal scores the smaller identifier
-        comes first; text is compared by bytes. Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-        For what the schemas show. Bad rows raise when an action reaches them; see `readable_errors`: a null
-        identifier, vector, label or filter value, an empty vector, a null, NaN or infinity in one, a vector of zeros
-        under `cosine` (unless `zero_vector=zero`), a sum of squares above 1e300 or below 1e-280, an entry of
-        array<tinyint> other than +1 and -1, a label other than 0 and 1; vectors or labels of two lengths; a query or
-        a found item that comes twice.
-
-    Notes
-    -----
-    Spark cost: no action. One scan more of the queries, to count them; two shuffles, of packed blocks (the corpus,
-    once for each block of queries, of up to 16,384) and of K entries per query and stripe; three passes through
-    Python workers. A worker holds one block of queries and one of the corpus.
-    """
+def retrieved_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, *, k: int = 10) -> DataFrame:
+    """Find the k best items of each query, as `retrieve` describes it. Lazy."""
     _require_k(k)
     task = _task(queries, corpus, settings, k)
     fields = [
@@ -77,39 +40,10 @@ def retrieve(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings,
     return _Cells(queries, corpus, task).merged(T.StructType(fields))
 
 
-@takes_tables
-def rank_by_retrieval(
+def ranked_corpus(
     queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, evaluation: EvaluationSettings
 ) -> DataFrame:
-    """Rank the corpus for each query, for `score_queries` and `summarize_rankings`.
-
-    The whole corpus is judged, by labels, so the ideal list is that of the corpus. Tied items are counts per score
-    and relevance, which add up across blocks: no list of them is made.
-
-    Parameters
-    ----------
-    queries, corpus : DataFrame
-        As for `retrieve`. Segment and weight columns of the evaluation are columns of `queries`.
-    settings : RetrievalSettings
-        With `labels`.
-    evaluation : EvaluationSettings
-        Cutoffs and conventions; the query column must be that of `settings`. `ties=input_order` and `ideal=unsorted`
-        have no meaning here.
-
-    Returns
-    -------
-    DataFrame
-        As for `rank_queries`, one row per query; `run` is that of `settings`. Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-
-    Notes
-    -----
-    Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too; codes need memory for a count
-    per query, distance and relevance, but vectors for the score of each item.
-    """
+    """Rank the corpus for each query, as `rank_by_retrieval` describes it. Lazy."""
     _check_evaluation(settings, evaluation)
     weight = evaluation.columns.weight
     carried = {name: name for name in evaluation.carried_segments}
@@ -134,32 +68,8 @@ def rank_by_retrieval(
     return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
 
 
-@takes_tables
-def judge_by_labels(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> DataFrame:
-    """List the relevant items of each query in the whole corpus: a judgments table for the rows of `retrieve`.
-
-    Parameters
-    ----------
-    queries, corpus : DataFrame
-        As for `retrieve`.
-    settings : RetrievalSettings
-        With `labels`.
-
-    Returns
-    -------
-    DataFrame
-        The query and item columns, and `relevance` (double, above 0). All other items, except those that a filter
-        rules out, have relevance 0 and are left out. Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-
-    Notes
-    -----
-    Spark cost: no action; one shuffle of packed blocks and two passes through Python workers. The result may be
-    large: `rank_by_retrieval` evaluates without it.
-    """
+def labelled_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> DataFrame:
+    """List the relevant items of each query, as `judgments_from_labels` describes it. Lazy."""
     if settings.labels is None:
         raise InvalidParameterError("judgments need labels, the column that decides relevance.")
     task = _task(queries, corpus, settings, 1)

@@ -19,7 +19,7 @@ from ndcg_spark.evaluation.frames.summary import summarize
 from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows
 from ndcg_spark.evaluation.printed import counted_rows, show_summary, sort_key
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
-from ndcg_spark.retrieval.frames import judge_by_labels, rank_by_retrieval, retrieve
+from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
 from ndcg_spark.retrieval.settings import RetrievalJobSettings
 from ndcg_spark.tables import Rows
 
@@ -49,13 +49,13 @@ class Retrieve(Work[RetrievalJobSettings]):
         queries, corpus = self.tables["queries"].frame, self.tables["corpus"].frame
         found = {}
         if job.wants("rankings_output"):
-            found["rankings_output"] = retrieve(queries, corpus, settings, k=evaluation.max_k or 0)
+            found["rankings_output"] = retrieved_items(queries, corpus, settings, k=evaluation.max_k or 0)
         if job.wants("judgments_output"):
-            found["judgments_output"] = judge_by_labels(queries, corpus, settings)
+            found["judgments_output"] = labelled_items(queries, corpus, settings)
         self.frames = {name: frame.withColumn("run", F.lit(settings.run)) for name, frame in found.items()}
         self.per_query: DataFrame | None = None
         if self.settings.evaluates:
-            self.per_query = score_queries(rank_by_retrieval(queries, corpus, settings, evaluation), evaluation)
+            self.per_query = score_queries(ranked_corpus(queries, corpus, settings, evaluation), evaluation)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of what was named."""

@@ -42,7 +42,7 @@ class Table:
     path: str | None
 
 
-def read_table(
+def open_table(
     spark: SparkSession, reference: str, kind: str | None = None, options: dict[str, str] | None = None
 ) -> Table:
     """Read a table of any format Spark knows by name, or of the two TREC text formats.
@@ -77,7 +77,7 @@ def read_table(
 def read_path(spark: SparkSession, path: str) -> DataFrame:
     """Read Parquet files that a program named by their path. Lazy; reads schemas.
 
-    Raises `InputRefusedError` as `read_table` does, and where a table or view of the session was meant.
+    Raises `InputRefusedError` as `open_table` does, and where a table or view of the session was meant.
     """
     refuse_table_files(spark, path)
     try:

@@ -8,14 +8,15 @@ from support.closeness import approx
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
 from support.refusals import refusal
 
-from ndcg_spark import LinkSettings, business_link
+from ndcg_spark.business import LinkSettings, business_link
+from ndcg_spark.business.frames import linked_rates
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
 def link(spark, metrics, clicks, settings=None):
-    return business_link(
+    return linked_rates(
         spark.createDataFrame(metrics, METRIC_COLUMNS), spark.createDataFrame(clicks, CLICK_COLUMNS), settings
     )
 

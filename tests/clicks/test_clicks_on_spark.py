@@ -13,19 +13,12 @@ from pyspark.sql import functions as F
 from support.clicks import N_ITEMS, N_QUERIES, simulation
 from support.spark_rankings import session_settings
 
-from ndcg_spark import (
-    ImpressionColumns,
-    PropensitySettings,
-    WeightSettings,
-    evaluate,
-    fit_propensities,
-    inverse_propensity_estimates,
-    judgments_from_impressions,
-    merge_estimates,
-    propensity_table,
-    readable_errors,
-)
+from ndcg_spark import evaluate, readable_errors
+from ndcg_spark.clicks import ImpressionColumns, PropensitySettings, WeightSettings, fit_propensities, merge_estimates
+from ndcg_spark.clicks.frames.estimates import propensity_estimates
 from ndcg_spark.clicks.frames.impressions import checked_impressions, weighted_impressions
+from ndcg_spark.clicks.frames.labels import judged_impressions
+from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 NEAR = {"abs": 1e-12, "rel": 0}
@@ -50,7 +43,7 @@ def small(log):
 
 
 def fit(log, **options):
-    (row,) = fit_propensities(log, PropensitySettings(**options)).collect()
+    (row,) = fitted_propensities(log, PropensitySettings(**options)).collect()
     return row.asDict(recursive=True)
 
 
@@ -81,7 +74,7 @@ OF_ACTIONS_ALONE = WeightSettings(propensity_of="action")
 def test_the_worked_estimates(spark, clip, ips, snips, n_eff):
     """SNIPS as obp 0.4.1 computes it, the rest by definition."""
     settings = WeightSettings(columns=BY_PROPENSITY, clip=clip, propensity_of="action")
-    (found,) = inverse_propensity_estimates(spark.createDataFrame(FOUR, WEIGHTED), settings).collect()
+    (found,) = propensity_estimates(spark.createDataFrame(FOUR, WEIGHTED), settings).collect()
     assert (found["n_queries"], found["n_impressions"]) == (4, 4)
     assert (found["ips"], found["ips_std_error"]) == pytest.approx(ips, **NEAR)
     assert (found["snips"], found["snips_std_error"]) == pytest.approx(snips, **NEAR)
@@ -103,7 +96,7 @@ def test_propensities_of_positions_have_no_snips(spark):
         (WeightSettings(power=1), None),
         (WeightSettings(), table),
     ):
-        (found,) = inverse_propensity_estimates(frame, settings, given).collect()
+        (found,) = propensity_estimates(frame, settings, given).collect()
         assert found["ips"] == 0.5
         assert [found[name] for name in found.asDict() if name.startswith("snips")] == [
             *[None] * 4,
@@ -112,14 +105,14 @@ def test_propensities_of_positions_have_no_snips(spark):
         assert found["propensity_of"] == "position"
     for settings, given in ((WeightSettings(power=1, propensity_of="action"), None), (OF_ACTIONS_ALONE, table)):
         with pytest.raises(InvalidParameterError, match=r"propensity_of=action needs a propensity column"):
-            inverse_propensity_estimates(frame, settings, given)
+            propensity_estimates(frame, settings, given)
 
 
 def test_estimates_of_both_kinds_merge(spark):
     """And those that were stored before their kind was: they are taken for what the caller says."""
     rows = spark.createDataFrame(FOUR, WEIGHTED)
     actions, positions = (
-        inverse_propensity_estimates(rows, WeightSettings(columns=BY_PROPENSITY, propensity_of=kind))
+        propensity_estimates(rows, WeightSettings(columns=BY_PROPENSITY, propensity_of=kind))
         for kind in ("action", "position")
     )
     stored = positions.drop("propensity_of", "snips_reason")
@@ -153,7 +146,7 @@ def test_estimates_by_run_and_segment(spark):
     settings = WeightSettings(columns=BY_PROPENSITY, run="run", segment_sets=(("country",), ("country", "item_id")))
     found = {
         (row["run"], row["segment_by"], row["segment"]): (row["n_queries"], row["ips"])
-        for row in inverse_propensity_estimates(frame, settings).collect()
+        for row in propensity_estimates(frame, settings).collect()
     }
     expected = {
         ("", ""): (4, 4.0),
@@ -173,15 +166,15 @@ def test_a_query_is_one_observation_whatever_its_segments(spark):
     """Both impressions of q: A = 2 + 1, in one segment each."""
     rows = [("q", "a", 1.0, 0.5, "DE"), ("q", "b", 1.0, 1.0, "FR")]
     settings = WeightSettings(columns=BY_PROPENSITY, segment_sets=(("country",),))
-    found = inverse_propensity_estimates(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    found = propensity_estimates(spark.createDataFrame(rows, WEIGHTED), settings).collect()
     values = {row["segment"]: (row["n_queries"], row["n_impressions"], row["ips"]) for row in found}
     assert values == {"": (1, 2, 3.0), "DE": (1, 1, 2.0), "FR": (1, 1, 1.0)}
 
 
 def test_nights_merge_to_the_bits_of_all(small):
     settings = WeightSettings(power=0.7)
-    whole = inverse_propensity_estimates(small, settings).collect()
-    nights = [inverse_propensity_estimates(small.where(f"query_id % 3 = {night}"), settings) for night in range(3)]
+    whole = propensity_estimates(small, settings).collect()
+    nights = [propensity_estimates(small.where(f"query_id % 3 = {night}"), settings) for night in range(3)]
     merged = merge_estimates(nights[0].union(nights[1]).union(nights[2])).collect()
     assert merged == whole
     assert whole[0]["n_queries"] == 12
@@ -195,7 +188,7 @@ def test_the_worked_labels(spark, clip, dcg, idcg):
     """Clicks 1, 0, 1 logged at 3, 1, 2; the ranking evaluated has them in this order."""
     rows = [("q", "a", 3, 1, False), ("q", "b", 1, 0, False), ("q", "c", 2, 1, False)]
     frame = spark.createDataFrame(rows, LOG.replace("int,", "string,", 2))
-    judgments = judgments_from_impressions(frame, WeightSettings(power=1, clip=clip))
+    judgments = judged_impressions(frame, WeightSettings(power=1, clip=clip))
     run = spark.createDataFrame(
         [("q", "a", 3.0), ("q", "b", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
@@ -207,7 +200,7 @@ def test_what_a_judgment_says(spark):
     """Weights 1, 4 (of 10) and 2: relevance (1 * 1 + 4 * 1 + 2 * 0) / 3."""
     rows = [("q", "a", 1.0, 1.0, ""), ("q", "a", 1.0, 0.1, ""), ("q", "a", 0.0, 0.5, "")]
     settings = WeightSettings(columns=BY_PROPENSITY, clip=4)
-    (found,) = judgments_from_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    (found,) = judged_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
     assert found.asDict() == {
         **{"query_id": "q", "item_id": "a", "relevance": 5 / 3, "rule": "ips", "uncorrected": 2 / 3},
         **{"n_impressions": 3, "n_clipped": 1, "weight_sum": 7.0, "largest_weight": 4.0},
@@ -218,7 +211,7 @@ def test_gains_may_be_negative_and_sums_are_exact(spark):
     """0.1 ten times and -1: left to right the sum of doubles is -1.1e-16."""
     rows = [("q", "a", 0.1, 1.0, "")] * 10 + [("q", "a", -1.0, 1.0, "")]
     settings = WeightSettings(columns=BY_PROPENSITY)
-    (found,) = judgments_from_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    (found,) = judged_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
     assert found["relevance"] == pytest.approx(math.fsum([0.1] * 10 + [-1.0]) / 11, rel=1e-3, abs=0)
     assert found["relevance"] > 0
 
@@ -277,7 +270,7 @@ TRUE_GAP = 0.171011900543
 
 
 def test_naive_labels_are_off_and_corrected_ones_are_not(spark, log, by_em):
-    by_position = judgments_from_impressions(log, WeightSettings(power=1)).cache()
+    by_position = judged_impressions(log, WeightSettings(power=1)).cache()
     naive = gap(spark, by_position.select("query_id", "item_id", by_position["uncorrected"].alias("relevance")))
     corrected = gap(spark, by_position)
     assert naive == pytest.approx(
@@ -287,7 +280,7 @@ def test_naive_labels_are_off_and_corrected_ones_are_not(spark, log, by_em):
         [1.404291745490, 1.562393497756, 0.158101752265, 0.119690244103, 0.196513260427], **NEAR
     )
     table = spark.createDataFrame(list(propensities_of(by_em).items()), "position int, propensity double")
-    fitted = gap(spark, judgments_from_impressions(log, WeightSettings(), table))
+    fitted = gap(spark, judged_impressions(log, WeightSettings(), table))
     assert fitted == pytest.approx(
         [1.437604274189, 1.607836677112, 0.170232402923, 0.130115879829, 0.210348926018], abs=1e-9
     )
@@ -302,8 +295,8 @@ def everything(rows):
     """Labels, estimates and fits."""
     weights = WeightSettings(power=0.7, clip=2.5)
     return {
-        "labels": sorted(judgments_from_impressions(rows, weights).collect()),
-        "estimates": inverse_propensity_estimates(rows, weights).collect(),
+        "labels": sorted(judged_impressions(rows, weights).collect()),
+        "estimates": propensity_estimates(rows, weights).collect(),
         "em": fit(rows, tolerance=1e-9, max_iter=200),
         "pairs": fit(rows, method="pairs"),
     }
@@ -346,7 +339,7 @@ def test_positions_without_propensity_and_above_one(spark):
     assert found["pairs"] == {1: (1, None), 2: (1, "above_1"), 3: (None, "no_pairs"), 4: (None, "no_clicks")}
     assert found["randomized"] == {1: (1, None), 2: (1, "above_1"), 3: (1, "above_1"), 4: (None, "no_clicks")}
     assert found["pbm"] == {1: (1, None), 2: (1, "above_1"), 3: (None, "no_chain"), 4: (None, "no_clicks")}
-    ratio = propensity_table(fit_propensities(impressions(spark, rows), PropensitySettings(method="pairs")))
+    ratio = propensity_table(fitted_propensities(impressions(spark, rows), PropensitySettings(method="pairs")))
     assert [row["ratio"] for row in ratio.where("position = 2").collect()] == [2.0]
 
 
@@ -365,15 +358,15 @@ def test_keys_may_have_the_names_of_counts(spark):
     (one,) = fit(rows, columns=columns)["positions"]
     assert (one["n_impressions"], one["n_clicks"]) == (10, 2)
     settings = WeightSettings(columns=columns, power=1, segment_sets=(("n",),))
-    assert {row["ips"] for row in inverse_propensity_estimates(rows, settings).collect()} == {2.0}
-    assert [row["relevance"] for row in judgments_from_impressions(rows, settings).collect()] == [0.2]
+    assert {row["ips"] for row in propensity_estimates(rows, settings).collect()} == {2.0}
+    assert [row["relevance"] for row in judged_impressions(rows, settings).collect()] == [0.2]
 
 
 def test_nothing_is_a_fit_without_positions(spark):
     nothing = impressions(spark, [])
     assert [row["positions"] for row in fit_propensities(nothing).collect()] in ([], [[]])
-    assert judgments_from_impressions(nothing, WeightSettings(power=1)).collect() == []
-    assert inverse_propensity_estimates(nothing, WeightSettings(power=1)).collect() == []
+    assert judged_impressions(nothing, WeightSettings(power=1)).collect() == []
+    assert propensity_estimates(nothing, WeightSettings(power=1)).collect() == []
 
 
 # ------------------------------------------------------------------------------------------------------ refusals
@@ -421,7 +414,7 @@ def test_bad_rows(spark):
         (reason, f"query_id={row[0] or 'null'}, item_id={row[1] or 'null'}")
         for row, (_, reason) in zip(rows, BAD, strict=True)
     )
-    kept = judgments_from_impressions(frame, WeightSettings(on_invalid="reject"), given).collect()
+    kept = judged_impressions(frame, WeightSettings(on_invalid="reject"), given).collect()
     assert [row["query_id"] for row in kept] == ["q99"]
 
 
@@ -429,7 +422,7 @@ def test_bad_rows(spark):
 def test_a_bad_row(spark, change, reason):
     rows, given = spark.createDataFrame([bad_row(0, change)], ROW), spark.createDataFrame(GIVEN, TABLE)
     with pytest.raises(InputRefusedError, match=f"^bad row: {reason} at query_id="), readable_errors():
-        judgments_from_impressions(rows, WeightSettings(), given).collect()
+        judged_impressions(rows, WeightSettings(), given).collect()
 
 
 def test_bad_propensities(spark):
@@ -447,11 +440,11 @@ def test_bad_propensities(spark):
     assert reasons_of(frame, settings) == sorted(
         (reason, f"query_id=q{at}, item_id=a") for at, (_, reason) in enumerate(bad)
     )
-    for made in (judgments_from_impressions, inverse_propensity_estimates):
+    for made in (judged_impressions, propensity_estimates):
         with pytest.raises(InputRefusedError, match=r"^bad row: null_propensity at query_id=q0,"), readable_errors():
             made(frame.where("query_id = 'q0'"), settings).collect()
     clipped = WeightSettings(columns=BY_PROPENSITY, clip=10, on_invalid="reject")
-    kept = judgments_from_impressions(frame, clipped).collect()
+    kept = judged_impressions(frame, clipped).collect()
     assert [(row["query_id"], row["relevance"]) for row in kept] == [("q6", 10.0)]
 
 
@@ -460,8 +453,8 @@ def test_text_of_a_propensity_is_a_number(spark):
                                   "query_id string, item_id string, click double, propensity string")  # fmt: skip
     settings = WeightSettings(columns=BY_PROPENSITY, on_invalid="reject")
     with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), readable_errors():
-        inverse_propensity_estimates(texts, WeightSettings(columns=BY_PROPENSITY), parse_text=True).collect()
-    kept = judgments_from_impressions(texts, settings, parse_text=True).collect()
+        propensity_estimates(texts, WeightSettings(columns=BY_PROPENSITY), parse_text=True).collect()
+    kept = judged_impressions(texts, settings, parse_text=True).collect()
     assert [row["query_id"] for row in kept] == ["q"]
 
 
@@ -470,7 +463,7 @@ def test_a_run_that_is_null_is_a_bad_row_and_one_that_is_not_there_is_named(spar
     settings = WeightSettings(columns=BY_PROPENSITY, run="ranker")
     assert reasons_of(frame, settings) == [("null_run", "query_id=q1, item_id=a")]
     with pytest.raises(MissingColumnError, match=r"'ranker' \(run=\) is not in the impressions"):
-        inverse_propensity_estimates(frame.drop("ranker"), settings)
+        propensity_estimates(frame.drop("ranker"), settings)
 
 
 def test_a_click_model_needs_clicks(spark):
@@ -524,8 +517,8 @@ def test_propensities_come_from_one_place(spark):
         (WeightSettings(power=1, columns=BY_PROPENSITY), None),
     ):
         with pytest.raises(InvalidParameterError, match="one of a column, a table, or a power"):
-            judgments_from_impressions(rows, settings, given)
+            judged_impressions(rows, settings, given)
     with pytest.raises(MissingColumnError, match="'propensity'"):
-        judgments_from_impressions(rows, WeightSettings(columns=BY_PROPENSITY))
+        judged_impressions(rows, WeightSettings(columns=BY_PROPENSITY))
     with pytest.raises(MissingColumnError, match=r"'propensity'.*table of propensities"):
-        judgments_from_impressions(rows, WeightSettings(), table.drop("propensity"))
+        judged_impressions(rows, WeightSettings(), table.drop("propensity"))

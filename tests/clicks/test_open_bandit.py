@@ -14,14 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ndcg_spark import (
-    ImpressionColumns,
-    PropensitySettings,
-    WeightSettings,
-    fit_propensities,
-    inverse_propensity_estimates,
-    judgments_from_impressions,
-)
+from ndcg_spark.clicks import ImpressionColumns, PropensitySettings, WeightSettings
+from ndcg_spark.clicks.frames.estimates import propensity_estimates
+from ndcg_spark.clicks.frames.labels import judged_impressions
+from ndcg_spark.clicks.frames.propensities import fitted_propensities
 
 NEAR = {"abs": 0, "rel": 1e-12}
 N_ITEMS = 80
@@ -65,15 +61,15 @@ def logs(spark, tmp_path_factory):
     ],
 )
 def test_estimates_of_obp(logs, policy, ips, snips, n_eff):
-    (found,) = inverse_propensity_estimates(logs[policy], SETTINGS).collect()
+    (found,) = propensity_estimates(logs[policy], SETTINGS).collect()
     assert (found["n_queries"], found["n_impressions"]) == (10000, 10000)
     assert (found["ips"], found["snips"], found["n_eff"]) == pytest.approx((ips, snips, n_eff), **NEAR)
 
 
 def test_weights_bring_two_policies_together(logs):
     """The random policy's click-through lies in the interval from the other's clicks."""
-    (found,) = inverse_propensity_estimates(logs["bts"], SETTINGS).collect()
-    (truth,) = inverse_propensity_estimates(logs["random"], SETTINGS).collect()
+    (found,) = propensity_estimates(logs["bts"], SETTINGS).collect()
+    (truth,) = propensity_estimates(logs["random"], SETTINGS).collect()
     assert found["snips_ci_low"] < truth["snips"] < found["snips_ci_high"]
     assert truth["ips"] / N_ITEMS == pytest.approx(38 / 10000, **NEAR)
 
@@ -81,7 +77,7 @@ def test_weights_bring_two_policies_together(logs):
 def test_positions_of_random_traffic(logs):
     """Counted in the file: 13 clicks of 3,322, 14 of 3,412, 11 of 3,266."""
     columns = ImpressionColumns(query=("row",))
-    (row,) = fit_propensities(logs["random"], PropensitySettings(method="randomized", columns=columns)).collect()
+    (row,) = fitted_propensities(logs["random"], PropensitySettings(method="randomized", columns=columns)).collect()
     found = [(one["position"], one["n_clicks"], one["n_impressions"], one["reason"]) for one in row["positions"]]
     assert found == [(1, 13, 3322, None), (2, 14, 3412, "above_1"), (3, 11, 3266, None)]
     assert row["positions"][2]["propensity"] == pytest.approx((11 / 3266) / (13 / 3322), **NEAR)
@@ -90,7 +86,7 @@ def test_positions_of_random_traffic(logs):
 def test_labels_of_the_items(logs, spark):
     """One query: each item's label is the mean of click / propensity, as loops over the file find it."""
     settings = WeightSettings(columns=ImpressionColumns(query=("shop",), propensity="propensity_score"), clip=200)
-    labels = judgments_from_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), settings).collect()
+    labels = judged_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), settings).collect()
     sums: dict[int, list[float]] = {}
     for row in logs["bts"].collect():
         sums.setdefault(row["item_id"], []).append(row["click"] * min(1 / row["propensity_score"], 200))

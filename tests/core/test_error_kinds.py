@@ -6,11 +6,11 @@ import inspect
 
 import pytest
 from support.error_kinds import KINDS, assert_as_expected, met
+from support.public_names import public_functions
 
-import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, cannot_import
 
-ROW_BY_ROW = {"disputed_items", "propensity_table", "score_losses", "score_queries", "with_query_folds"}
+ROW_BY_ROW = {"diagnosis.score_losses", "evaluation.score_queries", "ml.with_query_folds"}
 """These look at no other row, so a stream may pass through them."""
 
 
@@ -25,22 +25,20 @@ def tables_of(function):
     return [one.name for one in found if "DataFrame" in str(one.annotation) or one.annotation == "Tables"]
 
 
-TAKE_TABLES = {
-    name: tables_of(getattr(ndcg_spark, name))
-    for name in ndcg_spark.__all__
-    if inspect.isfunction(getattr(ndcg_spark, name)) and tables_of(getattr(ndcg_spark, name))
-}
+TAKE_TABLES = {name: tables_of(one) for name, one in public_functions().items() if tables_of(one)}
 
 
 def test_every_function_that_needs_all_rows_refuses_a_stream(spark):
     stream = spark.readStream.format("rate").load()
-    assert {"compare", "evaluate", "retrieve", "roll_up", *ROW_BY_ROW} < set(TAKE_TABLES)
+    assert {"compare", "evaluate", "retrieve", "history.roll_up", *ROW_BY_ROW} < set(TAKE_TABLES)
     for name in sorted(set(TAKE_TABLES) - ROW_BY_ROW):
-        function = getattr(ndcg_spark, name)
+        function = public_functions()[name]
         required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
         others = {one.name: None for one in required if one.kind is not one.VAR_KEYWORD}
         for table in TAKE_TABLES[name]:
-            with pytest.raises(InputRefusedError, match=f"^{table} is a stream, .* call {name} in .*foreachBatch"):
+            with pytest.raises(
+                InputRefusedError, match=f"^{table} is a stream, .* call {name.rpartition('.')[2]} in .*foreachBatch"
+            ):
                 function(**{**others, table: stream})
 
 

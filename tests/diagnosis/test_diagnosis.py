@@ -6,8 +6,9 @@ import pytest
 from pyspark.sql import functions as F
 from support.closeness import near
 
-from ndcg_spark import changed_queries, evaluate, readable_errors, score_losses, shift_of_means, summarize_losses
+from ndcg_spark import evaluate, readable_errors
 from ndcg_spark.conventions import Convention
+from ndcg_spark.diagnosis import changed_queries, score_losses, shift_of_means, summarize_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 
 SEGMENTS = {
@@ -18,7 +19,7 @@ SEGMENTS = {
 
 def night(spark, name):
     """Metrics of a night by country: single queries that weigh as much as a segment does."""
-    from ndcg_spark import summarize
+    from ndcg_spark.evaluation import summarize
     from ndcg_spark.evaluation.api import evaluation_settings
 
     rows = [

@@ -20,8 +20,9 @@ from support.oracle import mean as mean_by_definition
 from support.random_rankings import random_rows
 from support.spark_rankings import SHORT_LIVED_PLANS, evaluate_small_parts, scored_table, session_settings, shuffled
 
-from ndcg_spark import evaluate, merge_summaries, rank_queries, score_queries, summarize, summarize_rankings
+from ndcg_spark import evaluate, merge_summaries
 from ndcg_spark.errors import find_refusal
+from ndcg_spark.evaluation import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 NUMBERS = ("value", "weight_sum", "std_error", "ci_low", "ci_high")

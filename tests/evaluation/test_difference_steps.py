@@ -6,8 +6,9 @@ from itertools import pairwise, permutations
 
 import pytest
 
-from ndcg_spark import PRESETS, Columns, Convention, EvaluationSettings, explain_difference
+from ndcg_spark import PRESETS, Convention, explain_difference
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import Columns, EvaluationSettings
 from ndcg_spark.evaluation.explanation import PARTS, difference_steps
 
 

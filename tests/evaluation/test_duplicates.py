@@ -12,9 +12,9 @@ from support.refusals import refusal
 from support.spark_rankings import Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
 
 from ndcg_spark import evaluate as evaluate_frame
-from ndcg_spark import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import rank_queries, score_queries, summarize, summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 CHOICES = Choices()

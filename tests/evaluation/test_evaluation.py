@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ndcg_spark import Convention, EvaluationSettings, evaluate, evaluation_settings
+from ndcg_spark import Convention, evaluate
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
+from ndcg_spark.evaluation import EvaluationSettings, evaluation_settings
 from ndcg_spark.evaluation.api import OPTIONS
 
 if TYPE_CHECKING:

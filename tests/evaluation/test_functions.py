@@ -13,9 +13,10 @@ from support.refusals import refusal
 from support.small_rankings import only, ranked
 from support.spark_rankings import array_table, close, convention_of, scored_table
 
-from ndcg_spark import dcg, ndcg, rank_rows
+from ndcg_spark import dcg, ndcg
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 LISTS: list[list[float | None] | None] = [
@@ -168,7 +169,7 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
     }[name]
     rows = random_rows(80, negatives=name == "negatives")
     settings = EvaluationSettings(convention=convention_of(choices), cutoffs=(None,), null_score="unretrieved")
-    viewed = rank_rows(scored_table(spark, rows), settings).collect()
+    viewed = ranked_rows(scored_table(spark, rows), settings).collect()
     by_query: dict[str, list] = {}
     for row in viewed:
         by_query.setdefault(row["query_id"], []).append(row)
@@ -189,7 +190,7 @@ def test_rows_beyond_the_largest_cutoff_weigh_nothing(spark):
     rows = random_rows(80)
     choices = Choices(ties="item_asc")
     settings = EvaluationSettings(convention=convention_of(choices), cutoffs=(1, 3), null_score="unretrieved")
-    viewed = rank_rows(scored_table(spark, rows), settings).collect()
+    viewed = ranked_rows(scored_table(spark, rows), settings).collect()
     assert max(row["rank"] or 0 for row in viewed) > 3
     for (query, _), result in evaluate(rows, choices, [3]).items():
         if result.status == "evaluated":
@@ -202,7 +203,7 @@ def test_rows_beyond_the_largest_cutoff_weigh_nothing(spark):
 def test_the_view_of_a_query(spark):
     """Rank, ideal rank, gain and discount of each item, an unretrieved and an unjudged one among them."""
     rows = ranked((1.0, None), unretrieved=(2.0,))
-    viewed = rank_rows(scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
+    viewed = ranked_rows(scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
     gain = gain_function("exponential")
     third = 1 / 1.584962500721156
     assert {row["item"]: (row["rank"], row["ideal_rank"], row["gain"]) for row in viewed} == {
@@ -219,13 +220,13 @@ def test_the_view_of_a_query(spark):
 def test_the_view_ranks_by_score_and_shows_items(spark):
     table = scored_table(spark, ranked((1.0,)))
     with pytest.raises(InvalidParameterError, match="leave the rank column out"):
-        rank_rows(table, EvaluationSettings(columns=Columns(rank="rank")))
+        ranked_rows(table, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
-        rank_rows(table, EvaluationSettings(columns=Columns(item=None)))
+        ranked_rows(table, EvaluationSettings(columns=Columns(item=None)))
     with pytest.raises(InvalidParameterError, match="no rule of these settings needs; use ties=item_asc"):
-        rank_rows(table, EvaluationSettings(check_duplicates="none"))
+        ranked_rows(table, EvaluationSettings(check_duplicates="none"))
     with pytest.raises(InvalidParameterError, match="query column 'gain' has the name of a column that"):
-        rank_rows(table.withColumnRenamed("query_id", "gain"), EvaluationSettings(columns=Columns(query=("gain",))))
+        ranked_rows(table.withColumnRenamed("query_id", "gain"), EvaluationSettings(columns=Columns(query=("gain",))))
 
 
 # --- What it costs
@@ -258,7 +259,7 @@ def test_evaluate_starts_no_job(spark):
         found.append(evaluate_frame(table.drop("relevance"), judgments=judgments, strategy="window"))
         found.append(evaluate_frame(table, rank="rank"))
         found.append(evaluate_frame(arrays, relevance="ranked", k=3))
-        rank_rows(table, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
+        ranked_rows(table, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
         assert all(one.summary.schema and one.per_query.schema for one in found)
 
     assert jobs_of(spark, describe) == 0

@@ -29,7 +29,7 @@ from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.references import guess_format
 
 CHOICES = Choices()
@@ -67,7 +67,7 @@ def together(spark, references: dict[str, str], *, text: bool):
     """What `score_queries` gives for several tables as one, their names before the queries."""
     frames = []
     for name, reference in references.items():
-        table = read_table(spark, reference)
+        table = open_table(spark, reference)
         assert table.parse_text == text, name
         assert ("score", "string" if text else "double") in table.frame.dtypes, name
         frames.append(table.frame.withColumn("query_id", F.concat(F.lit(f"{name}:"), "query_id")))
@@ -126,7 +126,7 @@ def test_options_of_the_reader(spark, tmp_path):
     path = tmp_path / "rows.csv"
     lines = [f"{r.query};{r.item};{r.score};{'' if r.relevance is None else r.relevance}" for r in ROWS[3:]]
     path.write_text("\n".join(lines), "utf-8")
-    frame = read_table(spark, str(path), options={"sep": ";", "header": "false"})
+    frame = open_table(spark, str(path), options={"sep": ";", "header": "false"})
     assert frame.parse_text
     named = frame.frame.drop(MALFORMED).toDF("query_id", "item_id", "score", "relevance")
     assert_expected(score_queries(rank_queries(named, SETTINGS, parse_text=True), SETTINGS), ROWS[3:])
@@ -137,7 +137,7 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text("1 Q0 d1 1 0.9 tag\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n")
     qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
-    tables = read_table(spark, str(run), "trec-run"), read_table(spark, str(qrels), "trec-qrels")
+    tables = open_table(spark, str(run), "trec-run"), open_table(spark, str(qrels), "trec-qrels")
     checked = run_rows(tables[0].frame, SETTINGS, judged=False, parse_text=True)
     found = counted(checked)
     assert found.read == 4
@@ -157,7 +157,7 @@ def test_a_query_of_a_trec_run_may_start_with_a_hash(spark, tmp_path):
     """Comments are for judgments; a line of a run that is no row is counted as one that is malformed."""
     run = tmp_path / "a.run"
     run.write_text("#jobs Q0 d1 1 0.9 tag\n#jobs Q0 d2 2 0.8 tag\n# made by hand\n")
-    checked = run_rows(read_table(spark, str(run), "trec-run").frame, SETTINGS, judged=False, parse_text=True)
+    checked = run_rows(open_table(spark, str(run), "trec-run").frame, SETTINGS, judged=False, parse_text=True)
     found = counted(checked)
     assert (found.read, found.rejected) == (3, {"malformed_line": 1})
     assert checked.where("query_id = '#jobs' and bad_row is null").count() == 2
@@ -173,7 +173,7 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
     separator = "," if ending == "csv" else "\t"
     path.write_text("\n".join(line.replace(",", separator) for line in lines) + "\n")
     with session_settings(spark, spark__sql__csv__parser__columnPruning__enabled=pruning):
-        table = read_table(spark, str(path))
+        table = open_table(spark, str(path))
         checked = run_rows(table.frame, SETTINGS, judged=True, parse_text=True)
         counts = counted(checked)
         assert (counts.read, counts.rejected) == (7, {"malformed_line": 3})
@@ -190,7 +190,7 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
 def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
-    checked = run_rows(read_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True, original=True)
+    checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True, original=True)
     rejected = rejects_table(checked_rows(checked, RowRules(SETTINGS)), "input").collect()
     found = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
@@ -206,7 +206,7 @@ def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path)
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.csv").write_text(header + "q1,a,1,1\n" * 9)
         (tmp_path / name / "b.csv").write_text(other)
-        frame = read_table(spark, str(tmp_path / name), "csv").frame
+        frame = open_table(spark, str(tmp_path / name), "csv").frame
         with (
             pytest.raises(InputRefusedError, match=r"[ab]\.csv.*header.*give all files the same header"),
             readable_errors(),
@@ -220,13 +220,13 @@ def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, 
         (tmp_path / name).mkdir()
         for at, header in enumerate(headers):
             (tmp_path / name / f"{at}.csv").write_text(f"{header}\n1,2,3\n")
-        rows = read_table(spark, str(tmp_path / name), "csv").frame.collect()
+        rows = open_table(spark, str(tmp_path / name), "csv").frame.collect()
         assert [tuple(row) for row in rows] == [("1", "2", "3", None)] * 2, name
 
 
 def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
     (tmp_path / "empty.csv").write_text("")
-    table = read_table(spark, str(tmp_path / "empty.csv"))
+    table = open_table(spark, str(tmp_path / "empty.csv"))
     with pytest.raises(MissingColumnError, match="has: no columns at all"):
         run_rows(table.frame, SETTINGS, judged=True, parse_text=True)
 
@@ -234,7 +234,7 @@ def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
 def test_a_missing_column_of_a_csv_is_named_beside_those_of_its_header(spark, tmp_path):
     path = write_table(tmp_path / "rows.csv", {"query_id": ["q"], "item_id": ["a"], "score": [1]})
     with pytest.raises(MissingColumnError, match=r"which has: query_id, item_id, score\.$"):
-        run_rows(read_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True)
+        run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True)
 
 
 def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
@@ -243,7 +243,7 @@ def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
     texts = [" 1.5 ", "1e-3", "-.5", "high", "1,5", "12 %", "0,5", "NaN", "-Infinity", ""]
     lines = [f'q,i{n},"{text}",1' for n, text in enumerate(texts)]
     path.write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
-    table = read_table(spark, str(path))
+    table = open_table(spark, str(path))
     found = counted(run_rows(table.frame, SETTINGS, judged=True, parse_text=table.parse_text))
     expected = {"score_not_a_number": 4, "nan_score": 1, "infinite_score": 1, "null_score": 1}
     assert (found.read, found.rejected) == (10, expected)
@@ -252,7 +252,7 @@ def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
 def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,1d,1\nq,b,2.5f,1\nq,c,0x1p3,1\n")
-    table = read_table(spark, str(path))
+    table = open_table(spark, str(path))
     found = counted(run_rows(table.frame, SETTINGS, judged=True, parse_text=True))
     assert found.rejected == {"score_not_a_number": 3}
 
@@ -275,7 +275,7 @@ def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
 )
 def test_a_table_that_is_not_there_is_named(spark, tmp_path, reference, kind, message):
     with pytest.raises(InputRefusedError, match=re.escape(message.format(folder=tmp_path))):
-        read_table(spark, reference.format(folder=tmp_path), kind)
+        open_table(spark, reference.format(folder=tmp_path), kind)
 
 
 def test_nanoseconds_in_parquet_are_refused_with_the_way_out(spark, tmp_path):
@@ -284,7 +284,7 @@ def test_nanoseconds_in_parquet_are_refused_with_the_way_out(spark, tmp_path):
         path = tmp_path / f"{zone}.parquet"
         pq.write_table(pa.table({"query_id": ["q"], "at": pa.array([1], pa.timestamp("ns", zone))}), path)
         with pytest.raises(InputRefusedError) as caught:
-            read_table(spark, str(path))
+            open_table(spark, str(path))
         text = str(caught.value)
         assert text.startswith(
             f"cannot read parquet {str(path)!r}: it has timestamps in nanoseconds, which Spark does"
@@ -295,7 +295,7 @@ def test_nanoseconds_in_parquet_are_refused_with_the_way_out(spark, tmp_path):
         with pytest.raises(InputRefusedError, match="in nanoseconds"):
             evaluate_frame(path)
         with session_settings(spark, spark__sql__legacy__parquet__nanosAsLong="true"):
-            assert dict(read_table(spark, str(path)).frame.dtypes)["at"] == "bigint"
+            assert dict(open_table(spark, str(path)).frame.dtypes)["at"] == "bigint"
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_table_that_is_a_folder_instead_is_named_as_one(spark, tmp_path, monke
     (tmp_path / "metrics").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputRefusedError) as refused:
-        read_table(spark, reference, kind)
+        open_table(spark, reference, kind)
     assert str(refused.value) == f"there is no table 'metrics' in the catalog; {way_out}"
 
 
@@ -318,7 +318,7 @@ def test_a_table_that_a_catalog_in_memory_cannot_have_is_named_with_the_way_out(
     with pytest.raises(
         InputRefusedError, match=r"kept in memory; start Spark with --conf spark.sql.catalogImpl.*=hive"
     ):
-        read_table(spark, "prod.rankings")
+        open_table(spark, "prod.rankings")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_statement_that_is_no_query_is_refused_and_not_run(spark, statement):
     spark.sql("CREATE TABLE kept USING parquet AS SELECT 1 AS x")
     try:
         with pytest.raises(InputRefusedError, match="cannot read sql"):
-            read_table(spark, statement, "sql")
+            open_table(spark, statement, "sql")
         assert [row["x"] for row in spark.table("kept").collect()] == [1]
     finally:
         spark.sql("DROP TABLE IF EXISTS kept")
@@ -337,7 +337,7 @@ def test_a_statement_that_is_no_query_is_refused_and_not_run(spark, statement):
 
 def test_a_format_that_spark_does_not_know_is_named(spark, tmp_path):
     with pytest.raises(NdcgSparkError, match="'perquet'"):
-        read_table(spark, str(tmp_path / "rows"), "perquet")
+        open_table(spark, str(tmp_path / "rows"), "perquet")
 
 
 def test_a_column_that_is_not_there_is_named_with_the_nearest(table):

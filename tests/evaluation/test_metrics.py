@@ -11,7 +11,9 @@ from support.metric_definitions import DEFINITIONS
 from support.metric_lists import over_all_orders
 
 import ndcg_spark
+from ndcg_spark.diagnosis import changed_queries
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
+from ndcg_spark.evaluation import evaluation_settings, summarize
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.metrics import parse_metric
 
@@ -141,7 +143,7 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
     assert (means["ap", 5]["value"], means["ap", 5]["n_queries"]) == (0.5, 1)
     counts = [(row["n_no_relevant"], row["n_unjudged"], row["n_rows"], row["n_left_out"]) for row in means.values()]
     assert set(counts) == {(1, 1, 3, 1)}
-    again = ndcg_spark.summarize(found.per_query, found.settings).collect()
+    again = summarize(found.per_query, found.settings).collect()
     assert {(row["metric"], row["k"]): row for row in again} == means
 
 
@@ -177,12 +179,12 @@ def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
         seen = {(row["metric"], row["k"]): (row["n_queries"], row["difference"]) for row in compared.collect()}
         third = 0.6309297535714575
         assert seen == {("ndcg", 1): (1, 1.0), ("ndcg", 2): (1, 1.0 - third), ("ap", 5): (1, 0.5)}
-    changed = ndcg_spark.changed_queries(found, baseline="a", run="b").collect()
+    changed = changed_queries(found, baseline="a", run="b").collect()
     assert [(row["metric"], row["k"], row["difference"]) for row in changed] == [("ndcg", 2, 1.0 - third)]
     with pytest.raises(InvalidParameterError, match=r"'ndcg' was evaluated at k=1, 2; got k=5"):
-        ndcg_spark.changed_queries(found, baseline="a", run="b", k=5)
+        changed_queries(found, baseline="a", run="b", k=5)
     with pytest.raises(InvalidParameterError, match="metric must be one of"):
-        ndcg_spark.changed_queries(ndcg_spark.evaluate(table, run="ranker", metrics="ap"), baseline="a", run="b")
+        changed_queries(ndcg_spark.evaluate(table, run="ranker", metrics="ap"), baseline="a", run="b")
 
 
 def test_comparisons_leave_out_the_queries_that_no_mean_has(spark):
@@ -317,6 +319,6 @@ def test_a_query_without_judgments_has_the_whole_residual(spark, strategy):
 
 
 def test_rankings_of_a_plan_without_the_metrics_are_refused():
-    settings = ndcg_spark.evaluation_settings(metrics="r@5")
+    settings = evaluation_settings(metrics="r@5")
     with pytest.raises(MissingColumnError, match="rankings lack column n_at_least"):
         scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)

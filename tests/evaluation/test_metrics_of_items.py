@@ -13,6 +13,7 @@ from support import item_lists
 
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.evaluation import evaluation_settings, rank_queries, summarize_rankings
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.metrics import CatalogueMetric, Metric, parse_metric
 
@@ -219,9 +220,9 @@ def test_refusals_of_lists_and_tables_that_do_not_fit(spark, world):
         table, metrics=["coverage@3"], convention=CONVENTION, null_score="unretrieved", items=items
     )
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        ndcg_spark.summarize_rankings(found.rankings, found.settings)
+        summarize_rankings(found.rankings, found.settings)
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        ndcg_spark.rank_queries(table, found.settings)
+        rank_queries(table, found.settings)
     met = spark.sql("SELECT 7L AS query_id, 1L AS item_id")
     with pytest.raises(InputRefusedError, match="users are string in the rankings and bigint in the"):
         _ = ndcg_spark.evaluate(
@@ -440,7 +441,7 @@ def test_no_interactions_at_all_are_refused(spark):
 
 
 def test_rankings_of_a_plan_without_items_are_refused():
-    settings = ndcg_spark.evaluation_settings(metrics="coverage@5", convention=CONVENTION)
+    settings = evaluation_settings(metrics="coverage@5", convention=CONVENTION)
     with pytest.raises(MissingColumnError, match="rankings lack column items"):
         scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)
 

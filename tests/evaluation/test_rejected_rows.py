@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from support.spark_rankings import evaluate_small_parts, session_settings
 
-from ndcg_spark import evaluate, merge_summaries, summarize
-from ndcg_spark.history.frames.roll_up import roll_up
+from ndcg_spark import evaluate, merge_summaries
+from ndcg_spark.evaluation import summarize
+from ndcg_spark.history import roll_up
 
 NAN, INF = math.nan, math.inf
 Counts = dict[tuple[str | None, str, str | None], tuple[int, float | None, int | None, int | None]]

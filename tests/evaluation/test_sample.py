@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import functions as F
 from support.main_job import done
 
-from ndcg_spark import EvaluationSettings, evaluate
+from ndcg_spark import evaluate
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import EvaluationSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,10 +21,10 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark import evaluate as evaluate_frame
-from ndcg_spark import rank_queries
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, rejects_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal
+from ndcg_spark.evaluation import rank_queries
 from ndcg_spark.evaluation.frames.canonical import run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings

@@ -26,7 +26,7 @@ from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 
 COLUMNS = Columns(item="doc_id", run="run", order="pos")
 RUN_TOOLS = ("pytrec_eval_rows_ideal", "gdeval_exp_ndcg", "sklearn_ignore_ties_rows_ideal", "ranx_ndcg")
@@ -138,8 +138,8 @@ def test_other_tools(spark, shared_data):
 def test_the_text_files_of_trec_eval(spark, shared_data, judgments, name):
     """`results.test` and the two judgment files as NIST ships them, numbers as text and all."""
     folder = shared_data / "trec_eval"
-    run = read_table(spark, str(folder / "results.test"), "trec-run")
-    judged = read_table(spark, str(folder / judgments), "trec-qrels")
+    run = open_table(spark, str(folder / "results.test"), "trec-run")
+    judged = open_table(spark, str(folder / judgments), "trec-qrels")
     settings = EvaluationSettings(cutoffs=CUTOFFS, convention=PRESETS["trec_eval_9"])
     rankings = rank_queries(
         run.frame,

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ndcg_spark import EvaluationSettings, evaluate, rank_rows
+from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal
+from ndcg_spark.evaluation import EvaluationSettings
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
 
 THIRD = 1 / np.log2(3)
 """Discount of rank 2."""
@@ -242,7 +244,7 @@ def test_no_name_of_the_inside_is_taken_from_the_user(spark, scores):
 
 @pytest.mark.parametrize("name", ["ndcg", "run", "k", "n_items", "NDCG", "weight", "ideal"])
 def test_a_name_that_results_have_is_refused_before_anything_runs(name):
-    from ndcg_spark import Columns
+    from ndcg_spark.evaluation import Columns
 
     with pytest.raises(NdcgSparkError, match=name):
         EvaluationSettings(columns=Columns(query=(name,)))
@@ -260,7 +262,7 @@ def test_gains_times_discounts_of_rows_add_up_to_dcg_and_idcg(spark, ties, ideal
     settings = EvaluationSettings(
         cutoffs=(k,), null_score="unretrieved", convention=Convention(ties=ties, ideal=ideal), check_duplicates="all"
     )
-    shown = rank_rows(frame, settings).collect()
+    shown = ranked_rows(frame, settings).collect()
     options = {"k": k, "null_score": "unretrieved", "convention": settings.convention}
     (result,) = evaluate(frame, **options).per_query.collect()
     dcg = sum(row["gain"] * (row["discount"] or 0.0) for row in shown)
@@ -271,16 +273,16 @@ def test_gains_times_discounts_of_rows_add_up_to_dcg_and_idcg(spark, ties, ideal
 def test_rank_rows_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
     with pytest.raises(SPARK_ERRORS) as caught:
-        rank_rows(frame, EvaluationSettings()).collect()
+        ranked_rows(frame, EvaluationSettings()).collect()
     assert "comes twice" in str(find_refusal(str(caught.value)))
     best = replace(EvaluationSettings(), convention=Convention(duplicates="best"))
-    assert [row["relevance"] for row in rank_rows(frame, best).collect()] == [1.0]
+    assert [row["relevance"] for row in ranked_rows(frame, best).collect()] == [1.0]
 
 
 def test_rank_rows_shows_no_ideal_ranks_where_the_ideal_is_not_made_of_rows(spark):
     rows = [("q", "a", 0.5, 1), ("q", "b", 0.4, 0)]
     settings = EvaluationSettings(convention=Convention(ideal="k_ones"))
-    shown = rank_rows(spark.createDataFrame(rows, LONG), settings).collect()
+    shown = ranked_rows(spark.createDataFrame(rows, LONG), settings).collect()
     assert {row["ideal_rank"] for row in shown} == {None}
 
 

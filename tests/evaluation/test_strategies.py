@@ -24,7 +24,7 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.evaluation.frames.inspection import rank_rows
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.settings import EvaluationSettings
 
@@ -149,7 +149,7 @@ def test_the_ideal_list_of_as_many_is_no_longer_than_the_condensed_list(spark, t
     settings = replace(ways["long engine"].settings, cutoffs=(3,))
     means = choose_ranking(f"{tmp_path}/rows", settings).summary().where("metric = 'ndcg'").collect()
     assert means[0]["value"] == mean(expected, 3)
-    shown = rank_rows(scored_table(spark, one), replace(settings, convention=convention_of(condensed))).collect()
+    shown = ranked_rows(scored_table(spark, one), replace(settings, convention=convention_of(condensed))).collect()
     assert sum(row["gain"] * (row["ideal_discount"] or 0.0) for row in shown) == 1.0
 
 

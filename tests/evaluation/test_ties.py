@@ -26,8 +26,9 @@ from support.spark_rankings import (
     shuffled,
 )
 
-from ndcg_spark import PRESETS, EvaluationSettings, rank_queries, summarize_rankings
+from ndcg_spark import PRESETS
 from ndcg_spark import evaluate as evaluate_on_spark
+from ndcg_spark.evaluation import EvaluationSettings, rank_queries, summarize_rankings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

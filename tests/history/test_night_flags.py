@@ -11,8 +11,9 @@ import scipy.stats
 from support.nights import METRIC_COLUMNS, metric_rows, night
 from support.refusals import refusal
 
-from ndcg_spark import FlagSettings, flag_changes
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
+from ndcg_spark.history import FlagSettings, flag_changes
+from ndcg_spark.history.frames.night_flags import flagged_nights
 
 pytestmark = pytest.mark.usefixtures("spark")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
@@ -26,7 +27,7 @@ def weekly(values, **changed):
 
 def flags(spark, rows, settings=None):
     """Rows by night."""
-    found = flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS), settings).collect()
+    found = flagged_nights(spark.createDataFrame(rows, METRIC_COLUMNS), settings).collect()
     by_night = {row["night"]: row.asDict() for row in found}
     assert len(by_night) == len(found)
     return by_night
@@ -171,7 +172,7 @@ def test_options_out_of_range(options, named):
 def missing(spark, rows, settings=None):
     """Rules of what is missing, by night and segment."""
     columns = f"{METRIC_COLUMNS}, n_queries bigint"
-    listed = flag_changes(spark.createDataFrame(rows, columns), settings).where("status = 'missing'").collect()
+    listed = flagged_nights(spark.createDataFrame(rows, columns), settings).where("status = 'missing'").collect()
     return {(row["night"], row["run"], row["segment"]): row["rule"] for row in listed}
 
 

@@ -10,9 +10,11 @@ from pyspark.sql import functions as F
 from support.closeness import approx
 from support.refusals import refusal
 
-from ndcg_spark import RollUpSettings, compare, evaluate, roll_up
+from ndcg_spark import compare, evaluate
 from ndcg_spark.core.moments import STATE_SIZE, fill_unweighted, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.history import RollUpSettings, roll_up
+from ndcg_spark.history.frames.roll_up import rolled_up
 
 pytestmark = pytest.mark.usefixtures("spark")
 RANKED = "night date, query_id string, item_id string, score double, relevance int, country string, w double"
@@ -109,7 +111,7 @@ def test_queries_weigh_not_days(table):
 def test_a_changed_night_touches_its_periods_alone(table):
     changed = date(2026, 1, 28)
     every = by_period(roll_up(table))
-    some = by_period(roll_up(table, RollUpSettings(start=changed, end=changed)))
+    some = by_period(rolled_up(table, RollUpSettings(start=changed, end=changed)))
     assert some == {key: row for key, row in every.items() if key[1] <= changed <= key[2]}
     assert {key[:3] for key in some} == {
         ("week", date(2026, 1, 26), date(2026, 2, 1)),
@@ -119,9 +121,9 @@ def test_a_changed_night_touches_its_periods_alone(table):
 
 
 def test_nights_after_as_of_are_not_known(table):
-    early = by_period(roll_up(table, RollUpSettings(as_of=date(2026, 1, 30), periods=("rolling_7",))))
+    early = by_period(rolled_up(table, RollUpSettings(as_of=date(2026, 1, 30), periods=("rolling_7",))))
     assert max(key[2] for key in early) == date(2026, 1, 30)
-    every = by_period(roll_up(table.where("run_date <= '2026-01-30'"), RollUpSettings(periods=("rolling_7",))))
+    every = by_period(rolled_up(table.where("run_date <= '2026-01-30'"), RollUpSettings(periods=("rolling_7",))))
     assert early == every
 
 
@@ -167,7 +169,7 @@ COLUMNS = (
 def test_three_days_of_differences(spark, independence, std_error, t):
     days = [metric_row(date(2026, 1, 5 + at), day.values()) for at, day in enumerate(DAYS)]
     settings = RollUpSettings(periods=("week",), independence=independence)
-    (row,) = roll_up(spark.createDataFrame(days, COLUMNS), settings).collect()
+    (row,) = rolled_up(spark.createDataFrame(days, COLUMNS), settings).collect()
     assert (row["n_days"], row["n_queries"], row["independence"]) == (3, 12, independence)
     assert (row["value"], row["std_error"]) == (approx(0.078333333333), approx(std_error))
     assert (row["value"] - row["ci_low"]) / row["std_error"] == pytest.approx(t, abs=1e-9)
@@ -176,7 +178,7 @@ def test_three_days_of_differences(spark, independence, std_error, t):
 def test_days_as_clusters_need_two_days(spark):
     days = [metric_row(date(2026, 1, 5), [0.1, 0.2]), metric_row(date(2026, 1, 6), [])]
     settings = RollUpSettings(periods=("week",), independence="day")
-    (row,) = roll_up(spark.createDataFrame(days, COLUMNS), settings).collect()
+    (row,) = rolled_up(spark.createDataFrame(days, COLUMNS), settings).collect()
     assert (row["value"], row["std_error"], row["ci_low"]) == (approx(0.15), None, None)
 
 
@@ -215,7 +217,7 @@ def compared(spark):
 
 def test_three_days_of_a_comparison(compared):
     for independence, std_error in zip(("query_day", "query", "day"), DIFFERENCES, strict=True):
-        found = roll_up(compared, RollUpSettings(periods=("week",), independence=independence)).collect()
+        found = rolled_up(compared, RollUpSettings(periods=("week",), independence=independence)).collect()
         rows = {row["segment"]: row for row in found}
         assert set(rows) == {"", "DE", "US"}
         assert (rows[""]["difference"], rows[""]["std_error"]) == (approx(0.078333333333), approx(std_error))
@@ -236,13 +238,13 @@ def test_periods_of_comparisons_are_those_of_means(compared):
         "0L n_missing", "0L n_unjudged", "0L n_rows", "0L n_left_out",
     )  # fmt: skip
     for settings in (RollUpSettings(), RollUpSettings(start=date(2026, 1, 6), as_of=date(2026, 1, 6))):
-        found = roll_up(compared, settings)
+        found = rolled_up(compared, settings)
         assert keys(found.select("period", "period_start", "period_end")) == keys(
-            roll_up(means, settings).select("period", "period_start", "period_end")
+            rolled_up(means, settings).select("period", "period_start", "period_end")
         )
     rolling = {
         row["period_end"]: row
-        for row in roll_up(compared, RollUpSettings(periods=("rolling_7",))).where("segment_by = ''").collect()
+        for row in rolled_up(compared, RollUpSettings(periods=("rolling_7",))).where("segment_by = ''").collect()
     }
     assert {end: (row["n_days"], len(row["missing_days"])) for end, row in rolling.items()} == {
         date(2026, 1, 5): (1, 6),
@@ -254,7 +256,7 @@ def test_periods_of_comparisons_are_those_of_means(compared):
 
 def test_partitions_of_a_comparison_table_do_not_matter(compared):
     def found(frame):
-        rows = roll_up(frame, RollUpSettings()).collect()
+        rows = rolled_up(frame, RollUpSettings()).collect()
         return sorted(map(tuple, rows), key=lambda row: [str(one) for one in row[:9]])
 
     assert found(compared.orderBy("difference").repartition(5)) == found(compared)
@@ -267,7 +269,7 @@ def test_two_configurations_are_refused_by_name(table):
     other = table.where("run_date = '2026-01-28'").drop("config_hash", "convention")
     changed = other.selectExpr("*", "'bb22' config_hash", "'linear' convention")
     said = refusal(
-        roll_up(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
+        rolled_up(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
     )
     assert "of the week from 2026-01-26 to 2026-02-01" in said
     assert "default (config_hash aa11) on 2026-01-26 and linear (config_hash bb22) on 2026-01-28" in said
@@ -276,7 +278,7 @@ def test_two_configurations_are_refused_by_name(table):
 
 
 def test_a_night_twice_is_refused(table):
-    said = refusal(roll_up(table.union(table.where("run_date = '2026-02-03'")), RollUpSettings(periods=("month",))))
+    said = refusal(rolled_up(table.union(table.where("run_date = '2026-02-03'")), RollUpSettings(periods=("month",))))
     assert said.startswith("a night comes twice in the month from 2026-02-01 to 2026-02-28 of ")
 
 
@@ -303,4 +305,4 @@ def test_a_night_that_is_a_number_is_refused(table):
 
 def test_replicates_that_a_metric_table_cannot_have(table):
     with pytest.raises(InvalidParameterError, match="a metric table does not have; choose query_day or day"):
-        roll_up(table, RollUpSettings(independence="query"))
+        rolled_up(table, RollUpSettings(independence="query"))

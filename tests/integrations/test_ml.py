@@ -9,8 +9,8 @@ from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
 from support.spark_rankings import scored_table
 
-from ndcg_spark import NdcgEvaluator, with_query_folds
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.ml import NdcgEvaluator, with_query_folds
 
 ROWS = [
     Row(query=query, item=f"i{n}", score=score, relevance=float(relevance))

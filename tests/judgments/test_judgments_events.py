@@ -10,9 +10,11 @@ from pyspark.sql import functions as F
 from support.judging import AS_OF, EVENT_SCHEMA, Event, judged, random_events
 from support.refusals import refusal
 
-from ndcg_spark import EvaluationSettings, evaluate
+from ndcg_spark import evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.judgments.frames.events import checked_events, judgments_from_events
+from ndcg_spark.evaluation import EvaluationSettings
+from ndcg_spark.judgments import from_events
+from ndcg_spark.judgments.frames.events import checked_events, judged_events
 from ndcg_spark.judgments.settings import EventColumns, EventSettings
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -31,7 +33,7 @@ def judge(spark, events, settings, n_partitions=None):
     if n_partitions:
         frame = frame.repartition(n_partitions)
     found = {}
-    for row in judgments_from_events(frame, settings).collect():
+    for row in judged_events(frame, settings).collect():
         values = row.asDict()
         for name in ("first_ts", "last_ts"):
             values[name] = values[name].astimezone(timezone.utc)
@@ -171,9 +173,9 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         text = spark.createDataFrame(rows, "query_id string, item_id string, event string, ts string")
-        found = judgments_from_events(text, EventSettings(), parse_text=True)
+        found = judged_events(text, EventSettings(), parse_text=True)
         plain = text.where("item_id in (0, 2)").withColumn("ts", F.col("ts").cast("timestamp_ntz"))
-        both = [found, judgments_from_events(plain, EventSettings())]
+        both = [found, judged_events(plain, EventSettings())]
         micros = [
             {row[0]: row[1] for row in one.selectExpr("item_id", "unix_micros(first_ts)").collect()} for one in both
         ]
@@ -187,7 +189,7 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
 
 def test_the_main_job_reads_the_judgments(spark):
     events = [Event("purchase", item="a"), Event("view", item="b"), Event("impression", item="c")]
-    judgments = judgments_from_events(frame_of(spark, events), EventSettings())
+    judgments = judged_events(frame_of(spark, events), EventSettings())
     run = spark.createDataFrame(
         [("q", "b", 3.0), ("q", "a", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
@@ -211,9 +213,9 @@ BAD = [
 @pytest.mark.parametrize(("row", "reason"), BAD)
 def test_a_bad_row(spark, row, reason):
     frame = spark.createDataFrame([Event("cart").row, row], EVENT_SCHEMA)
-    message = refusal(judgments_from_events(frame, EventSettings()))
+    message = refusal(judged_events(frame, EventSettings()))
     assert message.startswith(f"bad row: {reason} at query_id=")
-    (kept,) = judgments_from_events(frame, EventSettings(on_invalid="reject")).collect()
+    (kept,) = judged_events(frame, EventSettings(on_invalid="reject")).collect()
     assert (kept["relevance"], kept["n_events"]) == (2.0, 1)
     found = {row["reason"] for row in checked_events(frame, EventSettings()).collect()}
     assert found == {None, reason}
@@ -228,18 +230,18 @@ def test_a_bad_row(spark, row, reason):
 )
 def test_a_null_that_deduplication_needs(spark, options, row, reason):
     frame = spark.createDataFrame([row], EVENT_SCHEMA)
-    assert f"bad row: {reason} at" in refusal(judgments_from_events(frame, EventSettings(**options)))
-    assert judgments_from_events(frame, EventSettings()).count() == 1
+    assert f"bad row: {reason} at" in refusal(judged_events(frame, EventSettings(**options)))
+    assert judged_events(frame, EventSettings()).count() == 1
 
 
 def test_a_bad_row_is_found_when_only_the_keys_are_asked_for(spark):
     frame = spark.createDataFrame([Event("veiw").row], EVENT_SCHEMA)
-    assert "unknown_event" in refusal(judgments_from_events(frame, EventSettings()).select("query_id"))
+    assert "unknown_event" in refusal(judged_events(frame, EventSettings()).select("query_id"))
 
 
 def test_bad_rows_outside_the_window_are_not_looked_at(spark):
     frame = frame_of(spark, [Event("veiw", 9), Event("view", 1)])
-    assert judgments_from_events(frame, EventSettings(start=AS_OF - timedelta(days=3))).count() == 1
+    assert judged_events(frame, EventSettings(start=AS_OF - timedelta(days=3))).count() == 1
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_bad_rows_outside_the_window_are_not_looked_at(spark):
 def test_a_column_that_does_not_fit(spark, columns, error, named):
     events = frame_of(spark, THREE).withColumn("tags", F.array("event"))
     with pytest.raises(error, match=named):
-        judgments_from_events(events, EventSettings(columns=columns))
+        judged_events(events, EventSettings(columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -270,9 +272,9 @@ def test_a_column_that_does_not_fit(spark, columns, error, named):
 )
 def test_a_column_that_deduplication_alone_needs_is_asked_for_by_it(spark, options, column, named):
     events = frame_of(spark, THREE).drop(column)
-    assert "relevance" in judgments_from_events(events).columns
+    assert "relevance" in from_events(events).columns
     with pytest.raises(MissingColumnError, match=named):
-        judgments_from_events(events, EventSettings(**options))
+        judged_events(events, EventSettings(**options))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,7 @@ COSTS = [*SETTINGS.values(), SUM]
 
 @pytest.mark.parametrize("settings", COSTS, ids=[*SETTINGS, "decayed sum"])
 def test_one_shuffle_and_neither_sort_nor_python(spark, settings):
-    text = plan_text(judgments_from_events(frame_of(spark, THREE), settings))
+    text = plan_text(judged_events(frame_of(spark, THREE), settings))
     assert text.count("Exchange hashpartitioning") == text.count("Exchange") == 1
     for step in ("Sort", "Python", "Arrow", "ObjectHashAggregate"):
         assert step not in text
@@ -340,7 +342,7 @@ def test_one_shuffle_and_neither_sort_nor_python(spark, settings):
 def test_the_window_reaches_the_files(spark, tmp_path):
     frame_of(spark, THREE).write.parquet(str(tmp_path / "events"))
     events = spark.read.parquet(str(tmp_path / "events"))
-    text = plan_text(judgments_from_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
+    text = plan_text(judged_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
     (pushed,) = [line for line in text.splitlines() if "PushedFilters" in line]
     assert "GreaterThanOrEqual(ts" in pushed
     assert "LessThan(ts" in pushed

@@ -10,8 +10,9 @@ import pytest
 from support.refusals import refusal
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.judgments.frames.agreement import rating_agreement, rating_pairs
-from ndcg_spark.judgments.frames.ratings import checked_ratings, disputed_items, judgments_from_ratings
+from ndcg_spark.judgments import from_ratings, rating_agreement
+from ndcg_spark.judgments.frames.agreement import agreement_of, item_pairs
+from ndcg_spark.judgments.frames.ratings import checked_ratings, judged_ratings, rated_items
 from ndcg_spark.judgments.settings import RatingColumns, RatingSettings
 
 SCHEMA = "query_id string, item_id string, annotator string, relevance double, weight double"
@@ -31,7 +32,7 @@ FIVE_ITEMS = [
     ("rule", "expected"), [("mean", pytest.approx(1.909090909091, abs=1e-12)), ("median", 2.0), ("majority", 2.0)]
 )
 def test_the_worked_values(spark, rule, expected):
-    (row,) = judgments_from_ratings(
+    (row,) = judged_ratings(
         spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=WEIGHTED, rule=rule)
     ).collect()
     assert row["relevance"] == expected
@@ -39,27 +40,28 @@ def test_the_worked_values(spark, rule, expected):
 
 def test_the_agreement_of_five_items(spark):
     """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
-    nights = [rating_pairs(spark.createDataFrame(rows, SCHEMA)) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
-    whole = rating_agreement(rating_pairs(spark.createDataFrame(FIVE_ITEMS, SCHEMA))).collect()
-    assert rating_agreement(nights[0].union(nights[1])).collect() == whole
+    tables = [spark.createDataFrame(rows, SCHEMA) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
+    nights = [item_pairs(rated_items(one, RatingSettings(), parse_text=False), RatingSettings()) for one in tables]
+    whole = rating_agreement(spark.createDataFrame(FIVE_ITEMS, SCHEMA)).collect()
+    assert agreement_of(nights[0].union(nights[1])).collect() == whole
     assert whole[0]["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
     assert whole[0][1:] == (None, 4, 11)
 
 
 def test_the_agreement_of_nothing_has_a_reason(spark):
-    (row,) = rating_agreement(rating_pairs(spark.createDataFrame([], SCHEMA))).collect()
+    (row,) = rating_agreement(spark.createDataFrame([], SCHEMA)).collect()
     assert tuple(row) == (None, "no_pairs", 0, 0)
 
 
 def test_a_null_is_no_rating_and_minus_one_is_kept(spark):
     rows = [("q", "i", "a", -1.0, 1.0), ("q", "i", "b", None, 1.0), ("q", "j", "a", None, 1.0)]
-    found = {row["item_id"]: row for row in judgments_from_ratings(spark.createDataFrame(rows, SCHEMA)).collect()}
+    found = {row["item_id"]: row for row in from_ratings(spark.createDataFrame(rows, SCHEMA)).collect()}
     assert (found["i"]["relevance"], found["i"]["n_ratings"], found["i"]["rule"]) == (-1.0, 1, "mean")
     assert (found["j"]["relevance"], found["j"]["rule"]) == (None, "no_ratings")
 
 
 def test_disputed_items_come_with_their_ratings(spark):
-    found = disputed_items(judgments_from_ratings(spark.createDataFrame(FOUR + FIVE_ITEMS, SCHEMA))).collect()
+    found = from_ratings(spark.createDataFrame(FOUR + FIVE_ITEMS, SCHEMA)).where("disputed").collect()
     assert [row["item_id"] for row in found] == ["i"]
     assert [tuple(one) for one in found[0]["ratings"]] == [
         (-1.0, "d", 1.0),
@@ -81,7 +83,7 @@ def test_order_and_partitions_do_not_change_a_bit(spark, rule):
     for n_partitions in (1, 2, 5):
         shuffled = random.Random(n_partitions).sample(rows, len(rows))
         frame = spark.createDataFrame(shuffled, SCHEMA).repartition(n_partitions)
-        results.append(sorted(judgments_from_ratings(frame, settings).collect()))
+        results.append(sorted(judged_ratings(frame, settings).collect()))
     assert results[0] == results[1] == results[2]
     doubles = [weight for query, item, *_, weight in rows if (query, item) == ("q0", "i0")]
     orders = {sum(random.Random(seed).sample(doubles, len(doubles))) for seed in range(50)}
@@ -104,10 +106,10 @@ BAD = [
 @pytest.mark.parametrize(("row", "reason"), BAD)
 def test_a_bad_row(spark, row, reason):
     frame = spark.createDataFrame([("q", "i", "good", 2.0, 1.0), row], SCHEMA)
-    message = refusal(judgments_from_ratings(frame, RatingSettings(columns=WEIGHTED)))
+    message = refusal(judged_ratings(frame, RatingSettings(columns=WEIGHTED)))
     assert message.startswith(f"bad row: {reason} at query_id=")
     rejecting = RatingSettings(columns=WEIGHTED, on_invalid="reject")
-    (kept,) = judgments_from_ratings(frame, rejecting).collect()
+    (kept,) = judged_ratings(frame, rejecting).collect()
     assert (kept["relevance"], kept["n_ratings"]) == (2.0, 1)
     assert {one["reason"] for one in checked_ratings(frame, rejecting).collect()} == {None, reason}
 
@@ -118,17 +120,17 @@ def test_text_is_read_as_numbers_where_asked_for(spark):
         "query_id string, item_id string, annotator string, relevance string",
     )
     settings = RatingSettings(on_invalid="reject")
-    (row,) = judgments_from_ratings(frame, settings, parse_text=True).collect()
+    (row,) = judged_ratings(frame, settings, parse_text=True).collect()
     assert row["relevance"] == 2.0
     reasons = [one["reason"] for one in checked_ratings(frame, settings, parse_text=True).collect()]
     assert reasons == [None, "relevance_not_a_number"]
     with pytest.raises(InputRefusedError, match="not a number"):
-        judgments_from_ratings(frame, settings)
+        judged_ratings(frame, settings)
 
 
 def test_an_annotator_who_rated_twice(spark):
     frame = spark.createDataFrame([FOUR[0], FOUR[0]], SCHEMA)
-    assert "annotator 'a' rated query_id=q, item_id=i twice" in refusal(judgments_from_ratings(frame))
+    assert "annotator 'a' rated query_id=q, item_id=i twice" in refusal(from_ratings(frame))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_an_annotator_who_rated_twice(spark):
 )
 def test_a_column_that_is_missing(spark, columns):
     with pytest.raises(MissingColumnError):
-        judgments_from_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=columns))
+        judged_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=columns))
 
 
 @pytest.mark.parametrize(

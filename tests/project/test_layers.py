@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from support.public_names import ROOMS
 from support.source_rules import (
     HEAVY,
     KINDS,
@@ -83,7 +84,9 @@ def test_every_public_name_is_there():
     names = ", ".join(sorted({source.module for source in sources_in(PACKAGE)}))
     code = (
         f"import {names}; package = {PACKAGE}; "
-        "print([name for name in package.__all__ if type(getattr(package, name)).__name__ == 'module'])"
+        f"rooms = [getattr(package, name) for name in {ROOMS}]; "
+        "found = [(name, getattr(one, name)) for one in (package, *rooms) for name in dir(one)]; "
+        "print([name for name, one in found if type(one).__name__ == 'module'])"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["[]"]

@@ -8,9 +8,11 @@ from datetime import date
 import pytest
 
 import ndcg_spark as ns
+from ndcg_spark import clicks, diagnosis, evaluation, history, judgments, retrieval
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.evaluation.settings import Columns, ItemColumns
+from ndcg_spark.ml import with_query_folds
 
 NOWHERE = "nowhere"
 NIGHT = date(2026, 2, 1)
@@ -49,65 +51,54 @@ COLUMNS = {
     ),
     "rank_queries": (
         ["query", "score", "weight"],
-        lambda of, **named: ns.rank_queries(of.run, ns.evaluation_settings(**named)),
+        lambda of, **named: evaluation.rank_queries(of.run, evaluation.evaluation_settings(**named)),
     ),
     "compare": (
         ["query", "segments", "weight", "cluster"],
         lambda of, **named: ns.compare(of.queries.where("run_date = '2026-02-01'"), baseline="a", **named),
     ),
     "judgments_from_events": (
-        columns_of(ns.EventColumns),
-        lambda of, **named: ns.judgments_from_events(
-            of.events,
-            ns.EventSettings(grades={"click": 1.0}, as_of=date(2026, 2, 1), columns=ns.EventColumns(**named)),
-        ),
+        columns_of(judgments.EventColumns),
+        lambda of, **named: judgments.from_events(of.events, grades={"click": 1.0}, as_of=date(2026, 2, 1), **named),
     ),
     "judgments_from_ratings": (
-        columns_of(ns.RatingColumns),
-        lambda of, **named: ns.judgments_from_ratings(
-            of.ratings, ns.RatingSettings(columns=ns.RatingColumns(**named))
-        ),
+        columns_of(judgments.RatingColumns),
+        lambda of, **named: judgments.from_ratings(of.ratings, **named),
     ),
     "fit_propensities": (
         ["query", "item", "position", "click"],
-        lambda of, **named: ns.fit_propensities(
-            of.impressions, ns.PropensitySettings(columns=ns.ImpressionColumns(**named))
-        ),
+        lambda of, **named: clicks.fit_propensities(of.impressions, **named),
     ),
     "judgments_from_impressions": (
-        columns_of(ns.ImpressionColumns),
-        lambda of, **named: ns.judgments_from_impressions(
-            of.impressions,
-            ns.WeightSettings(columns=ns.ImpressionColumns(**named)),
-            None if "propensity" in named else of.given,
+        columns_of(clicks.ImpressionColumns),
+        lambda of, **named: clicks.judgments_from_impressions(
+            of.impressions, None if "propensity" in named else of.given, **named
         ),
     ),
     "inverse_propensity_estimates": (
-        ["run", "segment_sets"],
-        lambda of, **named: ns.inverse_propensity_estimates(of.impressions, ns.WeightSettings(**named), of.given),
+        ["run", "segments"],
+        lambda of, **named: clicks.inverse_propensity_estimates(of.impressions, of.given, **named),
     ),
     "retrieve": (
         ["query", "item", "vector", "labels", "same"],
-        lambda of, **named: ns.retrieve(
-            of.photos, of.corpus, ns.RetrievalSettings(**{"metric": "hamming"} | named), k=2
-        ),
+        lambda of, **named: ns.retrieve(of.photos, of.corpus, k=2, metric="hamming", **named),
     ),
-    "judge_by_labels": (
+    "judgments_from_labels": (
         ["query", "item", "labels", "same"],
-        lambda of, **named: ns.judge_by_labels(
-            of.photos, of.corpus, ns.RetrievalSettings(**{"metric": "hamming", "labels": "labels"} | named)
+        lambda of, **named: retrieval.judgments_from_labels(
+            of.photos, of.corpus, **{"metric": "hamming", "labels": "labels"} | named
         ),
     ),
     "flag_changes": (
         ["query"],
-        lambda of, **named: ns.flag_changes(of.metrics, per_query=of.queries, **named),
+        lambda of, **named: history.flag_changes(of.metrics, per_query=of.queries, **named),
     ),
-    "with_query_folds": (["query"], lambda of, **named: ns.with_query_folds(of.next, num_folds=2, **named)),
+    "with_query_folds": (["query"], lambda of, **named: with_query_folds(of.next, num_folds=2, **named)),
 }
 """Parameters that name columns, and a call that takes them."""
-MANY = {"query": (NOWHERE,), "segments": [NOWHERE], "segment_sets": ((NOWHERE,),)}
+MANY = {"query": (NOWHERE,), "segments": [NOWHERE]}
 """Values of parameters that take several names."""
-ONE_NAME = ("retrieve", "judge_by_labels", "with_query_folds")
+ONE_NAME = ("retrieve", "judgments_from_labels", "with_query_folds")
 OTHERS = {
     "evaluate metrics": ("ndcg", lambda of: ns.evaluate(of.next, **RANKED, metrics=NOWHERE)),
     "evaluate convention": ("trec_eval", lambda of: ns.evaluate(of.next, **RANKED, convention=NOWHERE)),
@@ -117,16 +108,19 @@ OTHERS = {
     "compare convention": ("trec_eval", lambda of: ns.compare(of.queries, baseline="a", convention=NOWHERE)),
     "changed_queries baseline": (
         "a, b",
-        lambda of: ns.changed_queries(evaluated(of), baseline=NOWHERE, run="b", n=2),
+        lambda of: diagnosis.changed_queries(evaluated(of), baseline=NOWHERE, run="b", n=2),
     ),
-    "changed_queries run": ("a, b", lambda of: ns.changed_queries(evaluated(of), baseline="a", run=NOWHERE, n=2)),
+    "changed_queries run": (
+        "a, b",
+        lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run=NOWHERE, n=2),
+    ),
     "changed_queries metric": (
         "ndcg",
-        lambda of: ns.changed_queries(evaluated(of), baseline="a", run="b", n=2, metric=NOWHERE),
+        lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run="b", n=2, metric=NOWHERE),
     ),
     "changed_queries segments": (
         "",
-        lambda of: ns.changed_queries(evaluated(of), baseline="a", run="b", n=2, segments=[NOWHERE]),
+        lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run="b", n=2, segments=[NOWHERE]),
     ),
     "explain_difference": ("trec_eval", lambda of: ns.explain_difference(of.next, "default", NOWHERE, **RANKED)),
     "report runs": ("'a', 'b'", lambda of: ns.report(of.metrics, run_date=NIGHT, runs=[NOWHERE])),
@@ -146,7 +140,7 @@ def refusal(made):
     def act():
         found = made()
         for one in found if isinstance(found, tuple) else (found,):
-            (one.summary if isinstance(one, ns.Evaluation) else one).collect()
+            (one.summary if isinstance(one, evaluation.Evaluation) else one).collect()
 
     with pytest.raises(NdcgSparkError) as refused, ns.readable_errors():
         act()

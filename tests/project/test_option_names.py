@@ -11,9 +11,9 @@ from dataclasses import is_dataclass
 import click
 import pytest
 from support.main_job import assert_refused, command, mean_ndcg
+from support.public_names import public
 from support.source_rules import PACKAGE, Source, sources_in
 
-import ndcg_spark
 from ndcg_spark import compare, evaluate, readable_errors, tables
 from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -79,8 +79,8 @@ def options_named(source: Source) -> list[str]:
 
 
 def arguments_of_python() -> set[str]:
-    public = [getattr(package, name) for package in (ndcg_spark, tables) for name in package.__all__]
-    called = [one for one in public if inspect.isfunction(one) or is_dataclass(one)]
+    named = [*public().values(), *(getattr(tables, name) for name in tables.__all__)]
+    called = [one for one in named if inspect.isfunction(one) or is_dataclass(one)]
     of_jobs = [ReportJobSettings]  # what only a job reads: files
     return {name for one in [*called, *of_jobs] for name in inspect.signature(one).parameters} | {*OPTIONS}
 

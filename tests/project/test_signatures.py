@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, get_type_hints
 
 import pytest
+from support.public_names import ROOMS, names_for_type_checkers, names_of_room, public_functions
 
 import ndcg_spark
+from ndcg_spark.business.settings import LinkSettings
+from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, WeightSettings
 from ndcg_spark.comparison.settings import Statistics
 from ndcg_spark.core.flag import Setting, settings_in
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
+from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Period, RollUpSettings
+from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
+from ndcg_spark.retrieval.settings import RetrievalSettings
 
-FUNCTIONS = sorted(
-    name
-    for name in set(ndcg_spark.__all__) - {"evaluation_settings"}
-    if inspect.isfunction(getattr(ndcg_spark, name))
-)
+FUNCTIONS = {name: one for name, one in public_functions().items() if name != "evaluation.evaluation_settings"}
+
+
+def tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[str, Setting]]:
+    return [(name, one) for cls in classes for one in settings_in(cls) if one.field not in without]
+
+
 TIED = [
-    *(("evaluate", one) for settings in (Columns, ItemColumns, EvaluationSettings) for one in settings_in(settings)),
-    *(("explain_difference", one) for settings in (Columns, ItemColumns, EvaluationSettings) for one in
-      settings_in(settings) if one.field not in ("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds")),
-    *(("compare", one) for one in settings_in(Statistics)),
+    *tied("evaluate", Columns, ItemColumns, EvaluationSettings),
+    *tied("explain_difference", Columns, ItemColumns, EvaluationSettings,
+          without=("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds")),
+    *tied("compare", Statistics),
+    *tied("history.roll_up", RollUpSettings),
+    *tied("history.flag_changes", FlagSettings),
+    *tied("business.business_link", LinkSettings),
+    *tied("judgments.from_events", EventColumns, EventSettings),
+    *tied("judgments.from_ratings", RatingColumns, RatingSettings),
+    *tied("judgments.rating_agreement", RatingColumns, RatingSettings, without=("rule", "tie", "dispute_range")),
+    *tied("clicks.fit_propensities", ImpressionColumns, PropensitySettings, without=("propensity",)),
+    *tied("clicks.judgments_from_impressions", ImpressionColumns, WeightSettings,
+          without=("propensity_of", "run", "segment_sets", "confidence")),
+    *tied("clicks.inverse_propensity_estimates", ImpressionColumns, WeightSettings),
+    *tied("retrieve", RetrievalSettings, without=("run",)),
+    *tied("retrieval.rank_by_retrieval", RetrievalSettings, without=("labels",)),
+    *tied("retrieval.judgments_from_labels", RetrievalSettings, without=("labels", "run")),
 ]  # fmt: skip
 """Functions, and the settings that they take one by one."""
 OTHERWISE = {
@@ -30,6 +52,9 @@ OTHERWISE = {
     "score": ("score", str | Sequence[str]),
     "convention": ("default", str | ndcg_spark.Convention),
     "metrics": (None, str | Sequence[str] | None),
+    "grades": (None, Mapping[str, float] | None),
+    "periods": (PERIODS, Period | Sequence[Period]),
+    "limits": (LIMITS, Sequence[tuple[int, float]]),
 }
 """Arguments that take more than the field: default and type."""
 RENAMED = {"cutoffs": "k", "segment_sets": "segments"}
@@ -37,7 +62,7 @@ RENAMED = {"cutoffs": "k", "segment_sets": "segments"}
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_public_function_lists_what_it_takes(name: str) -> None:
-    kinds = {one.kind for one in inspect.signature(getattr(ndcg_spark, name)).parameters.values()}
+    kinds = {one.kind for one in inspect.signature(FUNCTIONS[name]).parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
 
 
@@ -45,15 +70,37 @@ def test_a_public_function_lists_what_it_takes(name: str) -> None:
 def test_an_argument_is_as_its_field(name: str, one: Setting) -> None:
     if one.is_nested:
         return
-    function = inspect.unwrap(getattr(ndcg_spark, name))
+    function = inspect.unwrap(FUNCTIONS[name])
     argument = inspect.signature(function).parameters[RENAMED.get(one.field, one.field)]
     if one.field in RENAMED:
         return
     kind: Any = one.kind | None if one.optional else one.kind
     wanted = OTHERWISE.get(one.field, (one.default, kind))
+    if one.field in ("query", "score") and one.kind is str:  # a single name
+        wanted = (one.default, kind)
     assert (argument.default, get_type_hints(function)[argument.name]) == wanted
 
 
 def test_settings_that_are_renamed_have_the_default_of_the_class() -> None:
     settings = EvaluationSettings()
     assert (settings.cutoffs, settings.segment_sets) == ((10,), ())
+
+
+def test_the_package_has_few_names_and_rooms_the_rest() -> None:
+    assert len(ndcg_spark.__all__) <= 15
+    assert (
+        sorted(ndcg_spark.__all__)
+        == dir(ndcg_spark)
+        == sorted([*names_for_type_checkers("ndcg_spark"), "__version__"])
+    )
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_type_checkers_see_the_names_of_a_room(room: str) -> None:
+    assert names_of_room(room) == names_for_type_checkers(f"ndcg_spark.{room}")
+
+
+@pytest.mark.parametrize("place", ["ndcg_spark", *(f"ndcg_spark.{room}" for room in ROOMS)])
+def test_a_name_that_is_not_there_is_an_attribute_error(place: str) -> None:
+    with pytest.raises(AttributeError, match=f"module '{place}' has no attribute 'nowhere'"):
+        import_module(place).nowhere  # noqa: B018

@@ -26,9 +26,9 @@ from support.reports import (
     query_table,
 )
 
-from ndcg_spark import ReportLimits, report
+from ndcg_spark import report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, OutputRefusedError
-from ndcg_spark.reports import reading
+from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.building import distribution_of, gate_results, mean_of, nights_apart, standings_of, trend_of
 from ndcg_spark.reports.contents import Change
 from ndcg_spark.reports.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit, way_on
@@ -252,7 +252,8 @@ def test_only_what_was_flagged_over_all_queries_is_marked(whole):
 
 
 def test_flag_changes_writes_what_a_report_reads(spark):
-    from ndcg_spark import FlagSettings, flag_changes
+    from ndcg_spark.history import FlagSettings
+    from ndcg_spark.history.frames.night_flags import flagged_nights
 
     nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
     # 39 nights at .400 and .402 by turns, then .300, with an error of .001: far below
@@ -261,7 +262,7 @@ def test_flag_changes_writes_what_a_report_reads(spark):
         for back, night in enumerate(nights)
     ]
     metrics = metrics_table(spark, rows)
-    found = report(metrics, flags=flag_changes(metrics, FlagSettings())).contents
+    found = report(metrics, flags=flagged_nights(metrics, FlagSettings())).contents
     assert found.standings[0].flag.startswith("low, \u2212")
     assert [one.flag for one in found.trend[""]][:-1] == [None] * 39
 
@@ -592,7 +593,8 @@ def test_queries_that_changed_most_with_both_lists(spark):
 
 
 def test_changed_queries_of_an_evaluation_are_what_a_report_reads(spark):
-    from ndcg_spark import changed_queries, evaluate
+    from ndcg_spark import evaluate
+    from ndcg_spark.diagnosis import changed_queries
 
     rows = [
         (run, query, item, score if run == "old" or query == "same" else -score, relevance)

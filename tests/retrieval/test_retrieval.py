@@ -13,17 +13,11 @@ from support.refusals import refusal
 from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
 from support.spark_rankings import session_settings
 
-from ndcg_spark import (
-    RetrievalSettings,
-    evaluate,
-    evaluation_settings,
-    judge_by_labels,
-    rank_by_retrieval,
-    retrieve,
-    score_queries,
-    summarize_rankings,
-)
+from ndcg_spark import evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.evaluation import evaluation_settings, score_queries, summarize_rankings
+from ndcg_spark.retrieval import RetrievalSettings
+from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
 
 CODES = RetrievalSettings(metric="hamming", labels="labels", parts=2)
 
@@ -41,7 +35,7 @@ def tables_178(spark):
 
 def test_the_worked_codes(tables_178):
     settings = evaluation_settings(k=[4, 8])
-    rankings = rank_by_retrieval(*tables_178, CODES, settings)
+    rankings = ranked_corpus(*tables_178, CODES, settings)
     values = {row["k"]: row["ndcg"] for row in score_queries(rankings, settings).collect()}
     assert values == pytest.approx({4: 0.355234221298, 8: 0.604153514849}, abs=1e-12)
     means = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
@@ -51,7 +45,7 @@ def test_the_worked_codes(tables_178):
 def test_other_metrics_of_the_worked_codes(tables_178):
     names = ["ap(denominator=hits)", "acg", "wap"]
     settings = evaluation_settings(metrics=[*names, "ap_r", "r"], k=[4, 8])
-    rows = summarize_rankings(rank_by_retrieval(*tables_178, CODES, settings), settings).collect()
+    rows = summarize_rankings(ranked_corpus(*tables_178, CODES, settings), settings).collect()
     found = {(row["metric"], row["k"]): row["value"] for row in rows}
     wanted = {4: (0.879629629630, 1.083333333333, 1.152777777778), 8: (0.773888888889, 1.125, 1.157222222222)}
     for k, values in wanted.items():
@@ -62,11 +56,11 @@ def test_other_metrics_of_the_worked_codes(tables_178):
 
 def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
     """The table of all items, judged by the table of relevant ones, has the NDCG of the direct evaluation."""
-    found = retrieve(*tables_178, CODES, k=100).collect()
+    found = retrieved_items(*tables_178, CODES, k=100).collect()
     assert [(row["item_id"], row["score"], row["rank"], row["relevance"]) for row in found] == [
         *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), range(1, 9), (1, 0, 2, 3, 0, 1, 0, 2), strict=True)
     ]
-    judgments = judge_by_labels(*tables_178, CODES)
+    judgments = labelled_items(*tables_178, CODES)
     assert {row["item_id"]: row["relevance"] for row in judgments.collect()} == {
         "a": 1,
         "c": 2,
@@ -74,7 +68,7 @@ def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
         "f": 1,
         "h": 2,
     }
-    run = retrieve(*tables_178, CODES, k=100).drop("relevance")
+    run = retrieved_items(*tables_178, CODES, k=100).drop("relevance")
     values = evaluate(run, judgments=judgments, k=[4, 8], check_duplicates="none").per_query.collect()
     assert {row["k"]: row["ndcg"] for row in values} == pytest.approx(
         {4: 0.355234221298, 8: 0.604153514849}, abs=1e-12
@@ -92,7 +86,7 @@ def test_every_form_of_vector(spark, form):
         corpus = spark.createDataFrame(rows, "item_id int, vector array<int>")
         corpus = corpus.selectExpr("item_id", f"cast(vector as array<{form}>) vector")
     queries = spark.createDataFrame([("q", [1.0, 2.0, 2.0])], "query_id string, vector array<double>")
-    found = retrieve(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
+    found = retrieved_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
     assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)]
     assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15)
 
@@ -119,7 +113,7 @@ def test_digits_are_retrieved_as_by_loops(spark, metric):
     queries, corpus, images, codes, labels = digits_tables(spark, metric)
     retrieval = RetrievalSettings(metric=metric, labels="digit", exclude_self=True, parts=3)
     settings = evaluation_settings(k=[10, 100])
-    values = score_queries(rank_by_retrieval(queries, corpus, retrieval, settings), settings).collect()
+    values = score_queries(ranked_corpus(queries, corpus, retrieval, settings), settings).collect()
     assert len(values) == 2 * 60
     unit = images / np.sqrt((images**2).sum(axis=1))[:, None]
     for row in values:
@@ -142,7 +136,9 @@ def test_partitions_and_stripes_leave_no_trace(spark):
     found: list[Any] = []
     for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
         settings = RetrievalSettings(labels="digit", same="digit", parts=parts, block_bytes=block_bytes)
-        rows = retrieve(queries.repartition(partitions), corpus.repartition(partitions), settings, k=5).collect()
+        rows = retrieved_items(
+            queries.repartition(partitions), corpus.repartition(partitions), settings, k=5
+        ).collect()
         found.append(sorted(tuple(row) for row in rows))
     assert found[0] == found[1]
     assert len(found[0]) == 100
@@ -151,7 +147,7 @@ def test_partitions_and_stripes_leave_no_trace(spark):
 def test_segments_weights_and_a_run_go_along(spark, tables_178):
     queries = tables_178[0].selectExpr("*", "'de' country", "2.5 importance")
     settings = evaluation_settings(k=4, segments=["country"], weight="importance")
-    rankings = rank_by_retrieval(
+    rankings = ranked_corpus(
         queries, tables_178[1], RetrievalSettings(metric="hamming", labels="labels", run="h"), settings
     )
     rows = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
@@ -161,25 +157,25 @@ def test_segments_weights_and_a_run_go_along(spark, tables_178):
 def test_an_empty_corpus_finds_nothing(spark, tables_178):
     settings = evaluation_settings(k=4)
     empty = tables_178[1].where("item_id = 'z'")
-    assert retrieve(tables_178[0], empty, CODES, k=3).collect() == []
-    (row,) = score_queries(rank_by_retrieval(tables_178[0], empty, CODES, settings), settings).collect()
+    assert retrieved_items(tables_178[0], empty, CODES, k=3).collect() == []
+    (row,) = score_queries(ranked_corpus(tables_178[0], empty, CODES, settings), settings).collect()
     assert (row["status"], row["n_items"]) == ("unjudged", 0)
 
 
 def test_what_schemas_show_is_refused_at_once(spark, tables_178):
     queries, corpus = tables_178
     with pytest.raises(MissingColumnError, match="'vector'"):
-        retrieve(queries, corpus, RetrievalSettings())
+        retrieved_items(queries, corpus, RetrievalSettings())
     with pytest.raises(InputRefusedError, match="metric=cosine needs an array of numbers"):
-        retrieve(queries, corpus, RetrievalSettings(vector="code"))
+        retrieved_items(queries, corpus, RetrievalSettings(vector="code"))
     with pytest.raises(InputRefusedError, match="packed alike"):
-        retrieve(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
+        retrieved_items(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
     with pytest.raises(InvalidParameterError, match="metric must be one of"):
         RetrievalSettings(metric="l2")
     with pytest.raises(InvalidParameterError, match="k must be a whole number"):
-        retrieve(queries, corpus, CODES, k=0)
+        retrieved_items(queries, corpus, CODES, k=0)
     with pytest.raises(InvalidParameterError, match="needs labels"):
-        rank_by_retrieval(queries, corpus, RetrievalSettings(metric="hamming"), evaluation_settings(k=4))
+        ranked_corpus(queries, corpus, RetrievalSettings(metric="hamming"), evaluation_settings(k=4))
 
 
 def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
@@ -206,10 +202,10 @@ def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
         ),
     ):  # fmt: skip
         with pytest.raises((InputRefusedError, InvalidParameterError)) as refused:
-            retrieve(left, right, settings, k=3)
+            retrieved_items(left, right, settings, k=3)
         assert str(refused.value) == message
     with pytest.raises(InvalidParameterError, match="judgments need labels, the column that decides relevance"):
-        judge_by_labels(queries, corpus, replace(CODES, labels=None))
+        labelled_items(queries, corpus, replace(CODES, labels=None))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +220,7 @@ def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
 )
 def test_evaluations_that_are_not_for_retrieval(options, message):
     with pytest.raises(InvalidParameterError) as refused:
-        rank_by_retrieval(None, None, CODES, evaluation_settings(**options))
+        ranked_corpus(None, None, CODES, evaluation_settings(**options))
     assert message in str(refused.value)
 
 
@@ -247,7 +243,7 @@ def test_sizes_that_are_none(option, message):
 @pytest.mark.parametrize("k", [2.0, "all", True, 0, None, 1_000_001])
 def test_a_k_that_is_no_number_of_items(k):
     with pytest.raises(InvalidParameterError, match=r"^k must be a whole number from 1 to 1,000,000; got .*\.$"):
-        retrieve(None, None, CODES, k=k)
+        retrieved_items(None, None, CODES, k=k)
 
 
 @pytest.mark.parametrize("kind", ["double", "float"])
@@ -261,10 +257,13 @@ def test_the_two_zeros_are_one_label_and_one_group(spark, kind):
         for key, rows in (("query_id", queries), ("item_id", items))
     )
     settings = RetrievalSettings(metric="hamming", labels="label", same="kept", parts=1)
-    found = {(row["query_id"], row["item_id"]): row["relevance"] for row in retrieve(left, right, settings).collect()}
+    found = {
+        (row["query_id"], row["item_id"]): row["relevance"]
+        for row in retrieved_items(left, right, settings).collect()
+    }
     assert found == {(query, item): float(item != "i1") for query in ("q-", "q+") for item in ("i-", "i+", "i1")}
     joined = left.join(right, (left["label"] == right["label"]) & (left["kept"] == right["kept"]))
-    judged = judge_by_labels(left, right, settings)
+    judged = labelled_items(left, right, settings)
     pairs = {(row["query_id"], row["item_id"]) for row in joined.select("query_id", "item_id").collect()}
     assert {(row["query_id"], row["item_id"]) for row in judged.collect()} == pairs
 
@@ -278,7 +277,7 @@ def test_a_label_of_an_array_that_an_int_does_not_hold(spark, ansi):
         for key in ("query_id", "item_id")
     )
     with session_settings(spark, spark__sql__ansi__enabled=ansi):
-        assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieve(queries, corpus, CODES))
+        assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieved_items(queries, corpus, CODES))
     good = queries.withColumn("labels", F.expr("array(0L, 1L)"))
     narrow = corpus.withColumn("labels", F.expr("array(true, true)"))
-    assert [row["relevance"] for row in retrieve(good, narrow, CODES).collect()] == [1.0]
+    assert [row["relevance"] for row in retrieved_items(good, narrow, CODES).collect()] == [1.0]

@@ -24,7 +24,7 @@ import ndcg_spark
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import folders
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.listing import list_files
 
 if TYPE_CHECKING:
@@ -85,19 +85,19 @@ def test_every_input_given_by_its_path_is_held_to_one_level(spark: SparkSession,
     ended = mean_ndcg("--input", flat, "--judgments", nested)
     assert_refused(ended, f"'{nested}' has data files on two levels, as 'a.parquet' and 's/b.parquet'")
     with pytest.raises(InputRefusedError, match="two levels"):
-        read_table(spark, nested, options={"mergeSchema": "true"})
-    assert queries_of(read_table(spark, nested, options={"recursivefilelookup": "TRUE"}).frame) == [
+        open_table(spark, nested, options={"mergeSchema": "true"})
+    assert queries_of(open_table(spark, nested, options={"recursivefilelookup": "TRUE"}).frame) == [
         "a",
         "a",
         "b",
         "b",
     ]
-    assert queries_of(read_table(spark, nested, options={"pathGlobFilter": "a.*"}).frame) == ["a", "a"]
-    assert queries_of(read_table(spark, f"{tmp_path}/n*d/*").frame) == ["a", "a", "b", "b"]
+    assert queries_of(open_table(spark, nested, options={"pathGlobFilter": "a.*"}).frame) == ["a", "a"]
+    assert queries_of(open_table(spark, f"{tmp_path}/n*d/*").frame) == ["a", "a", "b", "b"]
     with pytest.raises(
         InputRefusedError, match=r"does not read all .*n\*d.*'a\.parquet' and leaves out 's/b\.parquet'"
     ):
-        read_table(spark, f"{tmp_path}/n*d")
+        open_table(spark, f"{tmp_path}/n*d")
     for kind in ("csv", "json", "orc", "trec-run"):
         text = tmp_path / kind
         for at in (".", "s"):
@@ -108,7 +108,7 @@ def test_every_input_given_by_its_path_is_held_to_one_level(spark: SparkSession,
                 ending = kind if kind != "trec-run" else "run"
                 (text / at / f"a.{ending}").write_text('{"query_id": "q"}\n' if kind == "json" else "query_id\nq\n")
         with pytest.raises(InputRefusedError, match=r"two levels.*'a\.\w+'.*'s/a\.\w+'"):
-            read_table(spark, str(text), kind)
+            open_table(spark, str(text), kind)
 
 
 def test_files_that_are_only_in_plain_folders_are_not_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -116,10 +116,10 @@ def test_files_that_are_only_in_plain_folders_are_not_an_empty_table(spark: Spar
     (tmp_path / "runs" / "s").mkdir(parents=True)
     (tmp_path / "runs" / "s" / "a.run").write_text("1 Q0 d1 1 0.9 tag\n")
     with pytest.raises(InputRefusedError, match=r"does not read .*s/a\.run"):
-        read_table(spark, str(tmp_path / "runs"), "trec-run")
+        open_table(spark, str(tmp_path / "runs"), "trec-run")
     path = put(tmp_path / "rows", {"s/b.parquet": rows_of("b")})
     with pytest.raises(InputRefusedError, match=r"does not read .*s/b\.parquet"):
-        read_table(spark, path)
+        open_table(spark, path)
 
 
 def test_broken_files_are_not_put_down_to_their_folders(spark: SparkSession, tmp_path: Path) -> None:
@@ -128,10 +128,10 @@ def test_broken_files_are_not_put_down_to_their_folders(spark: SparkSession, tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"PAR1 broken PAR1")
     with pytest.raises(InputRefusedError, match=r"^(?!.*two levels).*a\.parquet"):
-        read_table(spark, str(tmp_path))
+        open_table(spark, str(tmp_path))
     options = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "true"}
     with pytest.raises(InputRefusedError, match="holds no parquet files"):
-        read_table(spark, str(tmp_path), options=options)
+        open_table(spark, str(tmp_path), options=options)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +228,11 @@ def test_both_readers_read_the_rows_of_spark_or_refuse(
         except SPARK_ERRORS:
             expected = None
         try:
-            by_spark: list[str] | None = queries_of(read_table(spark, path).frame)
+            by_spark: list[str] | None = queries_of(open_table(spark, path).frame)
         except (InputRefusedError, *SPARK_ERRORS):
             by_spark = None
         listed = list_files(path)
-        by_workers = None if isinstance(listed, str) else [str(pq.read_table(one)["query_id"][0]) for one in listed]
+        by_workers = None if isinstance(listed, str) else [str(pq.open_table(one)["query_id"][0]) for one in listed]
         if len(levels) > 1:
             assert (by_spark, by_workers) == (None, None)
         else:
@@ -286,7 +286,7 @@ def test_names_of_folders_are_values_only_where_they_are_their_text(spark: Spark
 
     path = put(tmp_path / "f", {f"{folder(row)}/a.parquet": {"row": [row]} for row in (0, 1)})
     with session_settings(spark, spark__sql__session__timeZone="Europe/Paris"):
-        frame = read_table(spark, path).frame
+        frame = open_table(spark, path).frame
         frame = frame.toDF(*map(str.lower, frame.columns))
         kinds = dict(frame.dtypes)
         assert {text: kinds[f"c{n}"] for n, (text, _) in enumerate(VALUES)} == dict(VALUES)
@@ -305,7 +305,7 @@ def test_other_formats_keep_names_of_folders_too(spark: SparkSession, tmp_path: 
             pa.orc.write_table(pa.table({"x": ["1"]}), place / "a.orc")
         else:
             (place / f"a.{kind}").write_text("x\n1\n" if kind == "csv" else '{"x": "1"}\n')
-    rows = read_table(spark, str(tmp_path / "f"), kind).frame.select("x", "run").collect()
+    rows = open_table(spark, str(tmp_path / "f"), kind).frame.select("x", "run").collect()
     assert sorted(tuple(row) for row in rows) == [("1", "007"), ("1", "7")]
 
 
@@ -319,10 +319,10 @@ def test_files_that_a_session_does_not_list(spark: SparkSession, tmp_path: Path,
 
     def is_read() -> None:
         if passes:
-            assert read_table(spark, str(tmp_path)).frame.columns == ["a"]
+            assert open_table(spark, str(tmp_path)).frame.columns == ["a"]
         else:
             with pytest.raises(InputRefusedError, match=said):
-                read_table(spark, str(tmp_path))
+                open_table(spark, str(tmp_path))
 
     with monkeypatch.context() as broken:
         broken.setattr(type(spark.range(1)), "inputFiles", fail)

@@ -30,6 +30,7 @@ from support.spark_rankings import (
 
 import ndcg_spark
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.evaluation.frames.source import ParquetSource
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
@@ -368,7 +369,7 @@ def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: Spa
     assert summary_of_ndcg(before) == 1.0
 
 
-def summary_of_ndcg(found: ndcg_spark.Evaluation) -> float:
+def summary_of_ndcg(found: Evaluation) -> float:
     """The only mean of NDCG."""
     return found.summary.where("metric = 'ndcg'").collect()[0]["value"]
 

@@ -15,7 +15,7 @@ from support.random_rankings import random_rows
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources import table_folders
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 
 ROWS = pa.Table.from_batches([file_rows(random_rows(3))])
 MARKS = {"delta": "_delta_log/00000000000000000000.json", "hudi": ".hoodie/hoodie.properties",
@@ -42,7 +42,7 @@ PARTS = ("data", "data/run_date=2026-01-31", "data/run_date=2026-01-31/part-0.pa
 def test_files_of_a_table_are_not_read_as_parquet(spark, table, part):
     root, kind = table
     with pytest.raises(InputRefusedError, match=f"{kind.capitalize()} table '{root}'.* with format {kind}"):
-        read_table(spark, str(root / part), "parquet")
+        open_table(spark, str(root / part), "parquet")
 
 
 @pytest.mark.parametrize("path", ["{root}", "{root}/", "file:{root}", "file://{root}"])
@@ -50,7 +50,7 @@ def test_the_folder_of_a_table_is_read_as_the_table_it_is(spark, table, path):
     """This Spark has no reader for it, so that the format it tried shows."""
     root, kind = table
     with pytest.raises((InvalidParameterError, InputRefusedError), match=f"format '{kind}'|cannot read {kind}"):
-        read_table(spark, path.format(root=root))
+        open_table(spark, path.format(root=root))
 
 
 @pytest.mark.usefixtures("spark")

@@ -15,26 +15,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark import (
-    NdcgEvaluator,
-    PropensitySettings,
-    RollUpSettings,
-    WeightSettings,
-    add_package_to_workers,
-    changed_queries,
-    compare,
-    dcg,
-    evaluate,
-    fit_propensities,
-    inverse_propensity_estimates,
-    judgments_from_impressions,
-    ndcg,
-    propensity_table,
-    readable_errors,
-    report,
-    roll_up,
-    score_losses,
-)
+from ndcg_spark import add_package_to_workers, compare, dcg, evaluate, ndcg, readable_errors, report
+from ndcg_spark.clicks import PropensitySettings, WeightSettings
+from ndcg_spark.clicks.frames.estimates import propensity_estimates
+from ndcg_spark.clicks.frames.labels import judged_impressions
+from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
+from ndcg_spark.diagnosis import changed_queries, score_losses
+from ndcg_spark.history import RollUpSettings
+from ndcg_spark.history.frames.roll_up import rolled_up
+from ndcg_spark.ml import NdcgEvaluator
 from ndcg_spark.reports.sentences import headline
 from support.comparing import example_1
 from support.error_kinds import KINDS, met
@@ -61,10 +50,10 @@ def raised(action: Callable[[], object]) -> list[str]:
 
 def clicks(log: DataFrame) -> dict[str, Any]:
     """A click model, corrected labels, an estimate."""
-    fitted = fit_propensities(log, PropensitySettings(max_iter=6))
-    table = propensity_table(fit_propensities(log, PropensitySettings(method="pairs")))
-    labels = judgments_from_impressions(log, WeightSettings(), table)
-    (estimate,) = inverse_propensity_estimates(log, WeightSettings(power=1)).collect()
+    fitted = fitted_propensities(log, PropensitySettings(max_iter=6))
+    table = propensity_table(fitted_propensities(log, PropensitySettings(method="pairs")))
+    labels = judged_impressions(log, WeightSettings(), table)
+    (estimate,) = propensity_estimates(log, WeightSettings(power=1)).collect()
     return {
         "fitted": [row.asDict(recursive=True) for row in fitted.collect()],
         "labels": {row["item_id"]: row["relevance"] for row in labels.collect()},
@@ -114,7 +103,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
     night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True)
-    weeks = roll_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpSettings(periods=("week",)))
+    weeks = rolled_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpSettings(periods=("week",)))
     (week,) = weeks.select("independence", "difference", "boot_low", "n_days").collect()
     wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]
     two = evaluate(

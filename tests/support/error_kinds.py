@@ -12,7 +12,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, rank_rows, readable_errors
+from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, readable_errors
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.tables import RunPartition, TableRows, write_together
 
@@ -116,7 +117,7 @@ KINDS = {
     "plan that fits no view": Kind(
         "InvalidParameterError",
         "rank_rows ranks by score: leave the rank column out.",
-        lambda spark, _: rank_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
+        lambda spark, _: ranked_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
     ),
     "name of a view": Kind(
         "InputRefusedError",

@@ -53,7 +53,8 @@ KINDS = (
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.convention", "conventions.forms", "conventions.presets",
-            "conventions.words", "core.choices", "core.flag", "core.redaction", "errors", "evaluation.gates",
+            "conventions.words", "core.choices", "core.flag", "core.lazy_names", "core.redaction", "errors",
+            "evaluation.gates",
             "metrics.[!k]*", "sources.references", "_version",
         ),
         frozenset(),
@@ -84,7 +85,7 @@ KINDS = (
 )  # fmt: skip
 """What a module is, by its name below the package: the first that fits. In rooms of features a file is named so."""
 # __init__ may import only these when it is itself imported; everything else is looked up when first used.
-LIGHT = frozenset({f"{PACKAGE}.errors", f"{PACKAGE}._version"})
+LIGHT = frozenset({f"{PACKAGE}.core.lazy_names", f"{PACKAGE}.errors", f"{PACKAGE}._version"})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ndcg_spark.history.frames.roll_up import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
 from ndcg_spark.history.tasks.night_flags import FLAG_COLUMNS
 from ndcg_spark.jobs.accounts import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 from ndcg_spark.tables.growth import Grown, Growth, kind_of
 
 PER_QUERY = ("run", "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant")
@@ -196,7 +196,7 @@ def told_of(place):
 
 def values(spark, place, kind=None):
     """Average precision and country of each night and query."""
-    rows = read_table(spark, str(place), kind).frame.orderBy("run_date", "query_id").collect()
+    rows = open_table(spark, str(place), kind).frame.orderBy("run_date", "query_id").collect()
     return [(str(row["run_date"]), row["query_id"], row["ap"], row["country"]) for row in rows]
 
 
@@ -255,7 +255,7 @@ def test_a_column_of_another_type_than_on_any_earlier_night_is_refused(spark, ra
 
 
 def _columns(path):
-    table = pq.read_table(path)
+    table = pq.open_table(path)
     return table.column_names, table.columns
 
 
@@ -314,7 +314,7 @@ def test_tables_of_a_version_with_fewer_columns_get_them(spark, rankings, tmp_pa
         f"column 'steps' is added to '{places['--run-log']}'; it is null for earlier nights",
     ]
     for flag, column in (("--output", "input"), ("--run-log", "steps")):
-        frame = read_table(spark, str(places[flag])).frame
+        frame = open_table(spark, str(places[flag])).frame
         counted = frame.groupBy("run_date").agg({column: "count"}).orderBy("run_date").collect()
         assert [row[1] > 0 for row in counted] == [False, True]
 
@@ -326,4 +326,4 @@ def test_other_readers_need_to_merge(spark, rankings, tmp_path):
     path = str(tmp_path / "q")
     assert "ap" not in spark.read.parquet(path).columns
     assert "ap" in spark.read.option("mergeSchema", "true").parquet(path).columns
-    assert "ap" not in read_table(spark, path, options={"mergeSchema": "false"}).frame.columns
+    assert "ap" not in open_table(spark, path, options={"mergeSchema": "false"}).frame.columns

@@ -24,30 +24,18 @@ from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED_PLANS, session_settings
 from support.terminals import terminal
 
-from ndcg_spark import (
-    Columns,
-    EvaluationSettings,
-    EventColumns,
-    EventSettings,
-    ImpressionColumns,
-    RatingColumns,
-    RatingSettings,
-    WeightSettings,
-    changed_queries,
-    compare,
-    evaluate,
-    evaluation_settings,
-    explain_difference,
-    judgments_from_events,
-    judgments_from_impressions,
-    judgments_from_ratings,
-    rank_rows,
-    readable_errors,
-    score_losses,
-)
+from ndcg_spark import compare, evaluate, explain_difference, readable_errors
+from ndcg_spark.clicks import ImpressionColumns, WeightSettings
+from ndcg_spark.clicks.frames.labels import judged_impressions
 from ndcg_spark.core.expressions import sql_text
+from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError, one_line
+from ndcg_spark.evaluation import Columns, EvaluationSettings, evaluation_settings
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.printed import show_summary
+from ndcg_spark.judgments import EventColumns, EventSettings, RatingColumns, RatingSettings
+from ndcg_spark.judgments.frames.events import judged_events
+from ndcg_spark.judgments.frames.ratings import judged_ratings
 from ndcg_spark.tables import RunPartition, check_output
 
 LONG = 10_000
@@ -274,7 +262,7 @@ def two_runs(frame, name):
             frame, "linear;ties=item_asc", "mllib_binary", k=3, score=name("new"), query=name("query_id"),
             item=name("item_id"), relevance=name("relevance"),
         ).queries,
-        lambda frame, name: rank_rows(frame, EvaluationSettings(columns=Columns(
+        lambda frame, name: ranked_rows(frame, EvaluationSettings(columns=Columns(
             query=(name("query_id"),), item=name("item_id"), score=(name("new"),), relevance=name("relevance"),
         ))),
         lambda frame, name: compare(two_runs(frame, name), baseline=name("old")).drop(
@@ -308,7 +296,7 @@ OF_LOGS = {
     ("make", "rows", "schema"),
     [
         (
-            lambda frame, name: judgments_from_events(frame, EventSettings(
+            lambda frame, name: judged_events(frame, EventSettings(
                 columns=EventColumns(
                     query=(name("query_id"),), item=name("item_id"), event=name("event"), ts=name("ts"),
                     user=name("user"),
@@ -318,14 +306,14 @@ OF_LOGS = {
             EVENTS, "query_id string, item_id string, event string, ts timestamp, user string",
         ),
         (
-            lambda frame, name: judgments_from_ratings(frame, RatingSettings(columns=RatingColumns(
+            lambda frame, name: judged_ratings(frame, RatingSettings(columns=RatingColumns(
                 query=(name("query_id"),), item=name("item_id"), annotator=name("annotator"),
                 relevance=name("relevance"), weight=name("weight"),
             ))),
             RATINGS, "query_id string, item_id string, annotator string, relevance double, weight double",
         ),
         (
-            lambda frame, name: judgments_from_impressions(frame, WeightSettings(columns=ImpressionColumns(
+            lambda frame, name: judged_impressions(frame, WeightSettings(columns=ImpressionColumns(
                 query=(name("query_id"),), item=name("item_id"), position=name("position"), click=name("click"),
                 propensity=name("propensity"),
             ))),

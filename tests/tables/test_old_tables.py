@@ -10,7 +10,7 @@ import pytest
 from support.main_job import command, mean_ndcg, write_table
 
 from ndcg_spark import compare, merge_summaries
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 
 OLD = Path(__file__).resolve().parents[1] / "old_tables"
 RANKS = {
@@ -61,9 +61,9 @@ def new_night(folder: Path, *arguments: object):
 
 
 def test_they_are_read_and_merged(spark):
-    metrics = read_table(spark, str(OLD / "metrics")).frame
+    metrics = open_table(spark, str(OLD / "metrics")).frame
     assert metrics.count() == 36
-    assert read_table(spark, str(OLD / "per_query")).frame.count() == 14
+    assert open_table(spark, str(OLD / "per_query")).frame.count() == 14
     merged = merge_summaries(metrics).collect()
     assert overall(merged) == means(*BEFORE)
     assert overall(merged, segment="DE") == means(*BEFORE, of=slice(2))
@@ -84,7 +84,7 @@ def test_they_are_flagged(spark):
 
 def test_runs_of_a_night_are_compared(spark):
     """The differences are 0, .631 - 1, .5 - .631 and 0; together -.5 over 4 queries."""
-    night = read_table(spark, str(OLD / "per_query")).frame.where("run_date = '2026-01-30'")
+    night = open_table(spark, str(OLD / "per_query")).frame.where("run_date = '2026-01-30'")
     found = compare(night, baseline="a", metrics="ndcg@3", segments=["country"]).collect()
     assert {row["segment"]: (row["n_queries"], row["difference"]) for row in found} == {
         "": (4, pytest.approx(-0.125, abs=1e-12)),
@@ -106,11 +106,11 @@ def test_nights_are_added_to_them(spark, tmp_path, kind):
             names[name] = f"old_{name}"
     try:
         new_night(tmp_path, "--output", names["metrics"], "--per-query-output", names["per_query"])
-        metrics = read_table(spark, names["metrics"]).frame
+        metrics = open_table(spark, names["metrics"]).frame
         merged = merge_summaries(metrics).collect()
         assert overall(merged) == means(*RANKS)
         assert overall(metrics.where(f"run_date = '{NEW}'").collect()) == means(NEW)
-        per_query = read_table(spark, names["per_query"]).frame
+        per_query = open_table(spark, names["per_query"]).frame
         counted = per_query.groupBy("run_date").count().collect()
         assert {str(row["run_date"]): row["count"] for row in counted} == dict(zip(RANKS, (8, 6, 4), strict=True))
         flagged = command("flag-changes", "--input", names["metrics"], "--metrics", "ndcg", "--json", "-")

@@ -27,7 +27,7 @@ from support.spark_rankings import session_settings
 from ndcg_spark.core.expressions import refuse
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError, find_refusal
-from ndcg_spark.sources.formats import read_table
+from ndcg_spark.sources.formats import open_table
 from ndcg_spark.tables import (
     ManyNights,
     RunPartition,
@@ -648,7 +648,7 @@ def test_writers_that_add_columns_at_once(table, spark):
                 for name, one in (("ours", NIGHT), ("theirs", OTHER))
             ]
             assert ends(*calls) == [None, None]
-    frame = spark.table(table.reference) if table.is_table else read_table(spark, table.reference).frame
+    frame = spark.table(table.reference) if table.is_table else open_table(spark, table.reference).frame
     # Of a folder, columns that no night has any more are gone.
     gone = ["NULL AS ours_1", "NULL AS theirs_1"] if not table.is_table else []
     found = frame.selectExpr("*", *gone).groupBy("dataset", "ours_1", "theirs_1", "ours_2", "theirs_2").count()

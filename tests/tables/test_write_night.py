@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from support.main_job import command, done, files_below, stored_rows, write_table
 
-from ndcg_spark import compare, evaluate, flag_changes, merge_summaries, roll_up
+from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError
+from ndcg_spark.history import flag_changes, roll_up
 from ndcg_spark.tables import write_night
 
 NIGHT, BEFORE = date(2026, 1, 31), date(2026, 1, 30)

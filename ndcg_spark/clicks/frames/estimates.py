@@ -28,7 +28,6 @@ from ndcg_spark.clicks.tasks.propensity_estimates import (
     make_partial_summer,
 )
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import one_of
@@ -45,54 +44,14 @@ _N, _QUERY = "number of impressions", "the query"
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
-@takes_tables
-def inverse_propensity_estimates(
+def propensity_estimates(
     impressions: DataFrame,
     settings: WeightSettings,
     propensities: DataFrame | None = None,
     *,
     parse_text: bool = False,
 ) -> DataFrame:
-    """Estimate clicks per query, or a gain, as if every impression had been examined.
-
-    Parameters
-    ----------
-    impressions, settings, propensities, parse_text
-        As for `judgments_from_impressions`. With propensities of *showing* an item, as a randomised policy logs them
-        (`settings.propensity_of="action"`), the estimate is that of showing every item alike.
-
-    Returns
-    -------
-    DataFrame
-        One row per (run, segment), lazy, with the columns
-
-        - `run` (empty without a run column); `segment_by`, the columns of the segment set joined by `+` (empty: all
-          impressions); `segment`, the value as text, a JSON list for several columns, null for null. A segment holds
-          the impressions that have its value,
-        - `n_queries`, `n_impressions` (bigint),
-        - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
-          B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
-          (double; null where there is no such number, as the errors of a single query). Intervals are Student's,
-        - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
-        - `propensity_of` (string): `position` or `action`, as in the settings,
-        - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does
-          not estimate the number of impressions,
-        - `state`: the exact sums, for `merge_estimates`.
-
-    Raises
-    ------
-    InvalidParameterError, MissingColumnError, InputRefusedError, MissingPackageError
-        The action raises for a bad row under `on_invalid=fail`. SciPy is needed, here and on workers.
-
-    Notes
-    -----
-    Spark cost: one shuffle of sums by query and partition, with segments one more; a small one of groups; no action;
-    two passes of queries and groups through Python workers. Sums are exact, so bits do not depend on partitions.
-
-    References
-    ----------
-    Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
-    """
+    """Estimate clicks, as `inverse_propensity_estimates` describes it; with `parse_text`, numbers may be text."""
     require_scipy()
     found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
     segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
@@ -109,35 +68,8 @@ def inverse_propensity_estimates(
     return _finished(partial.withColumn(OF, F.lit(settings.propensity_of)), settings.confidence)
 
 
-@takes_tables
-def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
-    """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
-
-    Parameters
-    ----------
-    estimates : DataFrame
-        Rows of one or more tables from `inverse_propensity_estimates`, with the same clip.
-    confidence : float
-        Level of the new intervals.
-    propensity_of : str
-        What the propensities of rows that do not say were of: tables of earlier versions lack the column, or have
-        null there.
-
-    Returns
-    -------
-    DataFrame
-        As for `inverse_propensity_estimates`: the same bits as if all queries had been estimated together. Lazy.
-        Where estimates with propensities of positions meet others with those of actions, `propensity_of` is `mixed`,
-        and `snips` is null (`propensities_of_both_kinds`).
-
-    Raises
-    ------
-    InvalidParameterError, MissingPackageError
-
-    Notes
-    -----
-    Spark cost: one small shuffle, no action, one pass through Python workers.
-    """
+def merged_estimates(estimates: DataFrame, *, confidence: float, propensity_of: str) -> DataFrame:
+    """Merge estimates, as `merge_estimates` describes it. Lazy."""
     one_of("propensity_of", propensity_of, PROPENSITIES_OF)
     require_scipy()
     unsaid = F.lit(propensity_of)

@@ -12,7 +12,6 @@ from ndcg_spark.clicks.settings import WeightSettings
 from ndcg_spark.core.bad_rows import without_bad_rows
 from ndcg_spark.core.exact_sums import from_limbs, limbs
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.given import takes_tables
 
 N_LIMBS, HIGHEST = 4, 1
 """From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
@@ -21,59 +20,14 @@ CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted clic
 _CLIPPED = "was clipped"
 
 
-@takes_tables
-def judgments_from_impressions(
+def judged_impressions(
     impressions: DataFrame,
     settings: WeightSettings,
     propensities: DataFrame | None = None,
     *,
     parse_text: bool = False,
 ) -> DataFrame:
-    """Make judgments from clicks, corrected for the position at which items were shown.
-
-    The relevance of an item is the sum of weight times click over its impressions for the query, by their number,
-    where the weight of an impression is 1 / propensity, at most `settings.clip`. With propensities of examination it
-    estimates without bias the rate at which the item would be clicked if it were always examined.
-
-    Parameters
-    ----------
-    impressions : DataFrame
-        One row per item shown: query, item, click, and the position or the propensity.
-    settings : WeightSettings
-    propensities : DataFrame or None
-        `position` and `propensity`, one row for each position, such as `propensity_table` makes.
-    parse_text : bool
-        Whether numbers may be text.
-
-    Returns
-    -------
-    DataFrame
-        One row per (query, item) that was shown, lazy and unsorted: the query columns, the item column, and
-
-        - `relevance` (double): the corrected label,
-        - `rule` (string): `ips`,
-        - `uncorrected` (double): the mean click,
-        - `n_impressions`, `n_clipped` (bigint): impressions, and those of them whose weight was cut to `clip`,
-        - `weight_sum`, `largest_weight` (double).
-
-    Raises
-    ------
-    InvalidParameterError, MissingColumnError, InputRefusedError
-        The action raises for a bad row under `on_invalid=fail`.
-
-    Notes
-    -----
-    Spark cost: one shuffle, of sums by (query, item) and partition; a table of propensities is broadcast. No action,
-    no Python. Sums are exact down to 2^-64, so bits do not depend on the order of rows or their partitions.
-
-    References
-    ----------
-    Joachims, Swaminathan and Schnabel, WSDM 2017, doi:10.1145/3018661.3018699.
-
-    Examples
-    --------
-    >>> judgments_from_impressions(log, WeightSettings(power=1, clip=100))  # doctest: +SKIP
-    """
+    """Judge items by clicks, as `judgments_from_impressions` describes it; with `parse_text`, numbers may be text."""
     found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
     keys = [*settings.columns.query, settings.columns.item]
     sums = {WEIGHTED: "weighted", CLICK: "clicks", WEIGHT: "weights"}

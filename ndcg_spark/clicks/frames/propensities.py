@@ -18,7 +18,6 @@ from ndcg_spark.clicks.tasks.click_cells import (
 )
 from ndcg_spark.core.bad_rows import without_bad_rows
 from ndcg_spark.core.expressions import columns_of, named
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 
 FIT: T.StructType = from_arrow_schema(FIT_SCHEMA)
@@ -26,76 +25,16 @@ _SHOWN_AT, _CLICKED, _TIMES, _CLICKS = "shown at", "was clicked", "times shown",
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
-@takes_tables
-def fit_propensities(
-    impressions: DataFrame, settings: PropensitySettings | None = None, *, parse_text: bool = False
+def fitted_propensities(
+    impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool = False
 ) -> DataFrame:
-    """Estimate the probability that each position is examined, relative to the first.
-
-    Parameters
-    ----------
-    impressions : DataFrame
-        One row per item shown: query, item, position from 1, and whether it was clicked (0 or 1).
-    settings : PropensitySettings or None
-        None is `PropensitySettings()`: EM for a position-based click model.
-    parse_text : bool
-        Whether numbers may be text.
-
-    Returns
-    -------
-    DataFrame
-        One row: `method`; `positions`, see `propensity_table`; `n_patterns` (bigint), the different vectors of
-        counts of a (query, item); `n_fitted` (bigint), those of them that were fitted; and of `pbm` also
-        `n_iterations`, `converged`, and `log_likelihood` (array<double>) at the start and after each iteration. The
-        bits do not depend on partitions.
-
-        `pbm` is fitted to all patterns, or to a sample by hash where these have more than 8,000,000 counts of
-        impressions and clicks. It keeps patterns that are frequent, and some of the rare ones, each of which then
-        stands for several. `n_impressions` and `n_clicks` are of the whole log.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-        The action raises for a bad row under `on_invalid=fail`.
-
-    Notes
-    -----
-    Spark cost: lazy; a shuffle of counts by (query, item, position), of those by (query, item), and of different
-    vectors of counts, all of them combined before the shuffle; then one task with one pass through a Python worker,
-    which takes up to half a gigabyte.
-
-    References
-    ----------
-    Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732 (`pbm`). Agarwal, Zaitsev,
-    Wang, Li, Najork and Joachims, WSDM 2019, doi:10.1145/3289600.3291017 (`pairs`).
-
-    Examples
-    --------
-    >>> fitted = fit_propensities(log, PropensitySettings(method="pbm"))  # doctest: +SKIP
-    >>> propensity_table(fitted).show()  # doctest: +SKIP
-    """
-    settings = PropensitySettings() if settings is None else settings
+    """Fit propensities, as `fit_propensities` describes it; with `parse_text`, numbers may be text. Lazy."""
     patterns = click_patterns(impressions, settings, parse_text=parse_text)
     return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(settings)), schema=FIT)
 
 
 def propensity_table(fitted: DataFrame) -> DataFrame:
-    """List the propensities of a fit, one row a position, as `judgments_from_impressions` takes them.
-
-    Parameters
-    ----------
-    fitted : DataFrame
-        From `fit_propensities`.
-
-    Returns
-    -------
-    DataFrame
-        Lazy: `position` (bigint); `propensity` (double, above 0, up to 1, or null); `ratio` (double), what was
-        estimated; `reason` (string), why the propensity is null or not the ratio: `above_1` (1 is taken),
-        `no_clicks`, `no_chain` (no chain of items shown at two positions links it to the first), `no_pairs` (no item
-        was shown there and at the first), `first_not_shown`, `first_not_clicked`; `n_impressions` and `n_clicks`
-        (bigint); `method`.
-    """
+    """List the propensities of a fit, one row a position, with its method. Lazy."""
     return fitted.select(F.explode("positions").alias("one"), "method").select("one.*", "method")
 
 

@@ -7,9 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import columns_of, key_text, named, raise_if
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import run_rows
 from ndcg_spark.evaluation.frames.ranking import long_rows, resolve_duplicates, valid_only
 from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
@@ -22,45 +21,16 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
 
-@takes_tables
-def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Rank every row of a long table and show what it adds to DCG and to the ideal.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        A long table with scores and relevances.
-    settings : EvaluationSettings
-        All ranks are shown; those beyond the largest cutoff K weigh nothing.
-
-    Returns
-    -------
-    DataFrame
-        Lazy and unsorted, with the columns `run` (if rankers are named), the query columns, `item`, `score`,
-        `relevance`, `rank` (1-based; null for an item that is not ranked; under `ties=expected` the first rank of the
-        tie group), `ideal_rank` (null for an item that is not in the ideal list), `gain`, `discount` and
-        `ideal_discount`.
-
-        The sum of gain * discount is DCG@K, and the sum of gain * ideal_discount is IDCG@K. Two things have no row:
-        items added by `pad_to_k`, and the ideal list of `ideal=k_ones`.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-
-    Notes
-    -----
-    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. It is
-    meant for a few queries: filter first.
-    """
+def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    """Rank every row and show what it adds, as `explain_ranks` describes it. Lazy."""
     columns, names = settings.columns, canonical_names(settings)
     if columns.rank is not None:
-        raise InvalidParameterError("rank_rows ranks by score: leave the rank column out.")
+        raise InvalidParameterError(f"ranks are explained of rows with scores: leave {option('rank')} out.")
     if columns.item is None:
-        raise InvalidParameterError("rank_rows shows items: name the item column.")
+        raise InvalidParameterError(f"ranks are explained item by item: name the item column ({option('item')}).")
     taken = sorted({*SHOWN, RUN} & set(columns.query))
     if taken:
-        raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column that rank_rows shows.")
+        raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column of the result; rename it.")
     rows = valid_only(long_rows(run_rows(frame, settings, judged=True), settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:

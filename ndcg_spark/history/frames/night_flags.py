@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.core.expressions import number
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.history.frames.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
@@ -32,74 +31,15 @@ _OF_RUN = ("run", "metric", "k")
 """What the series of a run have in common with its series over all queries."""
 
 
-@takes_tables
-def flag_changes(
+def flagged_nights(
     metrics: DataFrame,
-    settings: FlagSettings | None = None,
+    settings: FlagSettings,
     *,
     per_query: DataFrame | None = None,
     query: str | Sequence[str] = "query_id",
     parse_text: bool = False,
 ) -> DataFrame:
-    """Flag nights whose value is far from what was usual on earlier nights of the same weekday.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
-        and `std_error` and `config_hash`, if they are there. Nights of another `config_hash` are no history.
-    settings : FlagSettings or None
-        None is `FlagSettings()`: all nights are judged, each by the nights before it.
-    per_query : DataFrame or None
-        Metrics of every query of the same data set, with `run_date`, as `--per-query-output` of `mean-ndcg` stores
-        them. A night that is held against the night before it is then compared query by query, where the table has
-        both nights of the run and `config_hash`.
-    query : str or sequence of str
-        Columns of `per_query` that identify a query.
-    parse_text : bool
-        Whether numbers may be text.
-
-    Returns
-    -------
-    DataFrame
-        One row per night that is judged and series, lazy and unsorted: `night`, the keys, `config_hash`, `value`,
-        `std_error`, and
-
-        - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `short_history`: too few earlier nights, and
-          no clear difference from the night before; `no_value`,
-        - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
-          deviation,
-        - `z` (double): (value - median) / max(spread, std_error); null where that is 0,
-        - `limit` (double): the value is flagged if z is farther from 0,
-        - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`;
-          `before`: too few, so that the night was held against the one before it (its value is `median`, the standard
-          error of the difference is `spread`); `before_paired`: likewise, by the mean difference of the queries that
-          both nights have and its standard error,
-        - `rule` (string): all that in words.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-        The action raises for a night that a series has twice, and for a query that a night of `per_query` has twice.
-    MissingPackageError
-        With `per_query` and without SciPy; workers need it, too.
-
-    Notes
-    -----
-    With at least 8 earlier nights of the weekday these are the history; else all earlier nights are, if there are 28;
-    else the night is held against the one before it at level 0.001: as of independent nights, or, by `per_query`, by
-    a paired t-test. A query that one of the two nights lacks is left out then, and counted in `rule`. Where weight or
-    segments of a query differ, those of the later night count.
-    A series is `missing` on a night that the table has: its run has no row, or it has no value there, although it had
-    one on the latest seven nights (within 31 days) or on some of them. A segment is missing only if its run was
-    computed by the same `config_hash` on these nights, and if their `n_queries` make a night without any query
-    improbable (at most 1 %). `median` is then the last value. Segments of a run that has no row are not listed.
-    Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
-    through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
-    lists segment sets, metrics and cutoffs, and one shuffle of the queries of the nights that are paired, two where
-    they have weights or segments.
-    """
-    settings = FlagSettings() if settings is None else settings
+    """Judge nights by those before them, as `flag_changes` describes it; with `parse_text`, numbers may be text."""
     rows = series_rows(metrics, parse_text=parse_text)
     inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
     series = _series(rows, settings, parse_text=parse_text)
@@ -112,7 +52,7 @@ def flag_changes(
 
 
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
-    """Series that `flag_changes` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
+    """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
     settings = FlagSettings(start=night, end=night, lookback=LATEST_DAYS)
     series = _series(series_rows(metrics), settings, parse_text=False)
     judged = series.mapInArrow(as_shipped(make_flagger(settings, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))

@@ -9,7 +9,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.expressions import columns_of, raise_if, require_column
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
@@ -55,49 +54,8 @@ _STORED = (
 )
 
 
-@takes_tables
-def roll_up(metrics: DataFrame, settings: RollUpSettings | None = None) -> DataFrame:
-    """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        Rows of one data set with their `state`: of a metric table, or, with a column `baseline`, of a comparison
-        table.
-    settings : RollUpSettings or None
-        None is `RollUpSettings()`: all periods of all nights.
-
-    Returns
-    -------
-    DataFrame
-        One row per period, run, segment, metric and k, lazy and unsorted:
-
-        - `period` (`week`, `month`, `rolling_7`), `period_start`, `period_end` (date; both in the period),
-        - the keys, counts, means and `state` of a summary (see `summarize`), the same bits as of one evaluation of
-          all queries of these days,
-        - `n_days` (bigint): days of the period that have a row,
-        - `missing_days` (array of date): days up to the last night of the table that have none,
-        - `convention`, `config_hash` (string) of all these nights; null if the table lacks them,
-        - `independence` (string): what the interval assumes.
-
-        Of comparisons: the columns of `compare` without `replicates`; `docs/history.md` says which are null under
-        which `independence`. P-values are adjusted within each period and baseline.
-
-    Raises
-    ------
-    InvalidParameterError
-        For `independence=query` of a metric table.
-    MissingColumnError, MissingPackageError
-        The latter for comparisons or `independence=day` where there is no SciPy. The action raises for nights of two
-        `config_hash` in one period, and names both; and for a night that a period has twice.
-
-    Notes
-    -----
-    Queries weigh, not days. Spark cost: one small shuffle (nine rows per row of the table), no action, one pass
-    through Python workers; without `as_of` the dates are read once more. Comparisons: two shuffles, the first of the
-    stored replicates (once per night), and two passes.
-    """
-    settings = RollUpSettings() if settings is None else settings
+def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
+    """Add nights up, as `roll_up` describes it. Lazy."""
     if is_comparison(metrics):
         return _roll_up_comparisons(metrics, settings)
     independence = settings.independence or "query_day"
@@ -139,7 +97,7 @@ def roll_up(metrics: DataFrame, settings: RollUpSettings | None = None) -> DataF
 
 
 def roll_up_columns(table: DataFrame) -> dict[str, str]:
-    """Columns of `roll_up` of a table, and their types in Spark's words."""
+    """Columns of `rolled_up` of a table, and their types in Spark's words."""
     if is_comparison(table):
         return {one.name: one.dataType.simpleString() for one in PERIODS_OF_PAIRS}
     return ROLL_UP_COLUMNS

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.core.exact_sums import from_limbs, limbs
 from ndcg_spark.core.expressions import columns_of, named, require_column
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.timestamps import TimeColumn, time_column
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import EventColumns, EventSettings
@@ -36,57 +35,8 @@ _VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
 """Columns on the way; they have spaces, so that no key is likely to share the name."""
 
 
-@takes_tables
-def judgments_from_events(
-    events: DataFrame, settings: EventSettings | None = None, *, parse_text: bool = False
-) -> DataFrame:
-    """Make graded judgments from what users did.
-
-    Parameters
-    ----------
-    events : DataFrame
-        One row per event: query, item, event, timestamp, and the event id or user if `settings.dedup` needs them.
-    settings : EventSettings or None
-        None is `EventSettings()`: views are 1, carts 2, purchases 3, and the best counts.
-    parse_text : bool
-        Whether timestamps may be text.
-
-    Returns
-    -------
-    DataFrame
-        One row per (query, item) with an event in the window, lazy and unsorted: the query columns, the item column,
-        and
-
-        - `relevance` (double): null if the item is unjudged,
-        - `rule` (string): what it follows from. `best`, `sum`, `last`: the graded events; `negative`: a negative
-          event; `impressions`: it was shown and nothing followed; `too_few_impressions`: it was not shown
-          `min_impressions` times, so it is unjudged,
-        - `event` (string): the event that decided; null for a sum and for impressions,
-        - `n_events`, `n_negative`, `n_impressions` (bigint): graded events, those of them with a grade below 0, and
-          impressions, after deduplication,
-        - `n_duplicates` (bigint): repeated events that were left out,
-        - `first_ts`, `last_ts` (timestamp): of all of these events.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-        The action raises for a bad row (a null, an unknown event) under `on_invalid=fail`. Rows outside the window
-        are not looked at.
-
-    Notes
-    -----
-    Spark cost: one shuffle, no action, no Python. Without deduplication, rows are aggregated before the shuffle; with
-    it, all rows of the window are shuffled.
-
-    Values that decay are rounded down to multiples of 2^-64 before they are added, so a sum does not depend on the
-    order of rows or their partitions.
-
-    Examples
-    --------
-    >>> settings = EventSettings(rule="sum", as_of=datetime(2026, 2, 1), half_life=7)
-    >>> judgments_from_events(events, settings)  # doctest: +SKIP
-    """
-    settings = EventSettings() if settings is None else settings
+def judged_events(events: DataFrame, settings: EventSettings, *, parse_text: bool = False) -> DataFrame:
+    """Judge items by events, as `from_events` describes it; with `parse_text`, timestamps may be text. Lazy."""
     time, reasons = _checks(events, settings, parse_text)
     keys = [*settings.columns.query, settings.columns.item]
     valid = without_bad_rows(_in_window(events, time, settings), reasons, keys, settings.on_invalid)

@@ -8,7 +8,6 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.core.expressions import columns_of, named, number, require_column
-from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import MAX_WEIGHT, RatingSettings
@@ -29,70 +28,13 @@ _JUDGED = [
 ]
 
 
-@takes_tables
-def judgments_from_ratings(
-    ratings: DataFrame, settings: RatingSettings | None = None, *, parse_text: bool = False
-) -> DataFrame:
-    """Make one judgment of each item from the ratings of several annotators.
-
-    Parameters
-    ----------
-    ratings : DataFrame
-        One row per query, item and annotator: a relevance, and maybe a weight.
-    settings : RatingSettings or None
-        None is `RatingSettings()`: the mean, every rating weighing 1.
-    parse_text : bool
-        Whether relevances and weights may be text.
-
-    Returns
-    -------
-    DataFrame
-        One row per (query, item), lazy and unsorted: the query columns, the item column, and
-
-        - `relevance` (double): null where `rule` says why,
-        - `rule` (string): `mean`, `median`, `majority`; or why there is no relevance: `no_ratings` (all are null),
-          `no_weight` (all weigh 0), `tie`,
-        - `decided_by` (array of string): the annotators whose ratings the relevance follows from: all of them for
-          the mean, those at the median, those of the majority,
-        - `n_ratings` (bigint): ratings that weigh something,
-        - `n_zero_weight` (bigint): ratings of weight 0, which count nowhere else,
-        - `weight_sum`, `lowest`, `highest` (double),
-        - `disputed` (boolean): see `disputed_items`,
-        - `ratings` (array of struct<relevance, annotator, weight>): all of them, the lowest first; those of weight 0,
-          too.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError
-        The action raises for a bad row under `on_invalid=fail`, and for an annotator who rated an item twice.
-
-    Notes
-    -----
-    Spark cost: one shuffle of all rows, no action, one pass through Python workers.
-    """
-    settings = RatingSettings() if settings is None else settings
+def judged_ratings(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool = False) -> DataFrame:
+    """Judge items by ratings, as `from_ratings` describes it; with `parse_text`, numbers may be text. Lazy."""
     rows = rated_items(ratings, settings, parse_text=parse_text)
     keys = [one for one in rows.schema if one.name != RATINGS]
     return rows.mapInArrow(
         as_shipped(make_judge(settings)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
     )
-
-
-def disputed_items(judgments: DataFrame) -> DataFrame:
-    """Keep the items that annotators disagree about, with all of their ratings, for a person to decide.
-
-    Parameters
-    ----------
-    judgments : DataFrame
-        From `judgments_from_ratings`.
-
-    Returns
-    -------
-    DataFrame
-        Lazy: the items whose highest and lowest rating are `dispute_range` or more apart, or of which no grade has
-        more than half of the weight. Ratings of weight 0 do not count.
-    """
-    return judgments.where("disputed")
 
 
 def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool) -> DataFrame:

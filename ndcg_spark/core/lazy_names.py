@@ -1,0 +1,19 @@
+"""Public names of a package that are imported when they are first used, as workers import the package, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def names_of(package: str, **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package; each home is a module of it, and names its names in one text."""
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def found(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{home_of[name].replace('__', '.')}"), name)
+
+    return found, lambda: sorted(home_of)
