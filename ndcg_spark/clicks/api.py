@@ -168,7 +168,7 @@ def inverse_propensity_estimates(
 
     Parameters
     ----------
-    impressions, propensities, query, item, position, click, propensity, power, clip, on_invalid
+    impressions, propensities, query, item, position, click, propensity, power, clip
         As for `judgments_from_impressions`.
     propensity_of : str
         With propensities of *showing* an item (`action`), as a randomised policy logs them, the estimate is that of
@@ -179,6 +179,8 @@ def inverse_propensity_estimates(
         Columns to estimate by; `"a+b"` groups by both together.
     confidence : float
         Level of the intervals.
+    on_invalid : str
+        As in `WeightSettings`.
 
     Returns
     -------

@@ -102,9 +102,7 @@ def rank_by_retrieval(
         meaning here.
     labels : str
         Column of the labels in both tables.
-    run : str
-        Name of the ranker.
-    metric, query, item, vector, same, exclude_self, zero_vector, parts, block_bytes, held_pairs
+    metric, query, item, vector, same, exclude_self, zero_vector, run, parts, block_bytes, held_pairs
         As in `RetrievalSettings`.
 
     Returns
