@@ -97,8 +97,8 @@ def _run(name: str, value: Column) -> Column:
 
 def run(queries: DataFrame, replicates: int, flips: int) -> None:
     names, segments = ["a", "b"], ["segment"]
-    frame = compare(queries, baseline="a", names=names, metrics="ndcg", segments=segments,
-                    replicates=replicates, flips=flips)  # fmt: skip
+    frame = compare(queries, baseline="a", runs=names, metrics="ndcg", segments=segments,
+                    replicates=replicates, flips=flips).summary  # fmt: skip
     frame.collect()
 
 

@@ -203,7 +203,7 @@ def digests(spark: Any, _: Path) -> dict[str, Any]:
     return {
         "evaluations": {_text(given): evaluation_settings(**given).digest for given in EVALUATIONS},
         "comparisons": {
-            _text(given): comparison_settings(queries, names=["a", "b"], **given).digest for given in COMPARISONS
+            _text(given): comparison_settings(queries, runs=["a", "b"], **given).digest for given in COMPARISONS
         },
         "retrieval": {_text(given): RetrievalSettings(**given).digest for given in RETRIEVALS},
         "slices": {_text(given): slice_name(*given) for given in SLICES},

@@ -293,7 +293,7 @@ def groups_of(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | No
 
 
 def compared(asked: Asked) -> Answer:
-    return both_sides(ndcg_spark.compare(asked.plain, baseline=RUNS[0], unpaired="drop"), asked.question)
+    return both_sides(ndcg_spark.compare(asked.plain, baseline=RUNS[0], unpaired="drop").summary, asked.question)
 
 
 def compared_by_tables(asked: Asked) -> Answer:
@@ -302,7 +302,7 @@ def compared_by_tables(asked: Asked) -> Answer:
     found = ndcg_spark.compare(
         table, baseline=RUNS[0], unpaired="drop", segments=asked.question.segments,
         metrics=list(asked.question.metrics), convention=asked.question.convention, **weight,
-    )  # fmt: skip
+    ).summary  # fmt: skip
     return both_sides(found, asked.question)
 
 

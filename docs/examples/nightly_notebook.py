@@ -2,8 +2,9 @@
 # MAGIC %md
 # MAGIC # Ranking quality, last night
 # MAGIC
-# MAGIC Reads the metric table that `ndcg-spark mean-ndcg --output` writes every night: the means of the last night,
-# MAGIC what moved since the night before, and where. Without a metric table it makes a small one and runs anywhere.
+# MAGIC Reads the metric table that `ndcg-spark mean-ndcg --output` or `write_night` writes every night: the means of
+# MAGIC the last night, what moved since the night before, and where. Without a metric table it writes a small one,
+# MAGIC two nights of a shop, and runs anywhere.
 # MAGIC
 # MAGIC Set the widget `metrics` to your table, such as `main.ranking.metrics`, and `dataset` to a data set. If
 # MAGIC it is empty, the data set of the newest night is read.
@@ -26,10 +27,14 @@
 
 # %%
 # The `# %%` lines are cells of VS Code and Jupytext; Databricks takes the COMMAND lines.
+from datetime import date
+from tempfile import mkdtemp
+
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from ndcg_spark import evaluate, merge_summaries
+from ndcg_spark import evaluate, merge_summaries, read_table, write_night
+from ndcg_spark.diagnosis import shift_of_means
 
 spark = SparkSession.builder.getOrCreate()
 on_databricks = "dbutils" in globals()
@@ -59,19 +64,14 @@ rows = [
     ("2026-01-31", "shoes", "DE", "a", 0.9, 3), ("2026-01-31", "shoes", "DE", "b", 0.8, 2),
     ("2026-01-31", "hats", "FR", "c", 0.4, 1), ("2026-01-31", "hats", "FR", "d", 0.5, 0),
 ]  # fmt: skip
-if table:
-    metrics = spark.table(table)
-else:
-    columns = "run_date string, query_id string, country string, item_id string, score double, relevance int"
+if not table:
+    table = f"{mkdtemp()}/metrics"
+    columns = "night string, query_id string, country string, item_id string, score double, relevance int"
     rankings = spark.createDataFrame(rows, columns)
-    nights = [
-        evaluate(rankings.where(F.col("run_date") == night), k=[1, 10], segments=["country"])
-        .summary.withColumn("run_date", F.to_date(F.lit(night)))
-        .withColumn("dataset", F.lit("shop"))
-        .withColumn("config_hash", F.lit("example"))
-        for night in ("2026-01-30", "2026-01-31")
-    ]
-    metrics = nights[0].unionByName(nights[1])
+    for night in (date(2026, 1, 30), date(2026, 1, 31)):
+        result = evaluate(rankings.where(F.col("night") == str(night)), k=[1, 10], segments="country")
+        write_night({table: result.summary}, night=night, dataset="shop", stamps=result.provenance)
+metrics = read_table(table)
 
 # COMMAND ----------
 
@@ -106,21 +106,18 @@ show(
 # MAGIC %md
 # MAGIC ## Since the night before
 # MAGIC
-# MAGIC Segments with the largest change first. After a change of the configuration, there is no night to compare
-# MAGIC with. `ndcg-spark diagnose` and `report` say more.
+# MAGIC Segments whose mean has changed the most come first. After a change of the configuration, there is no night to
+# MAGIC compare with. `ndcg-spark diagnose` and `report` say more.
 
 # COMMAND ----------
 
 # %%
 before = metrics.where(F.col("run_date") < last).agg(F.max("run_date")).first()[0]
-keys = ["run", "segment_by", "segment", "metric", "k"]
-values = metrics.where(F.col("metric") == "ndcg")
-then = values.where(F.col("run_date") == before).select(*keys, F.col("value").alias("before")).alias("then")
-now = values.where(F.col("run_date") == last).select("dataset", *keys, F.col("value").alias("now"), "n_queries")
-now = now.alias("now")
-same = [F.col(f"now.{key}").eqNullSafe(F.col(f"then.{key}")) for key in keys]  # k is null for k=all
-changes = now.join(then, same).select("now.*", "before", (F.col("now.now") - F.col("before")).alias("change"))
-show(changes.where("segment_by <> ''").orderBy(F.abs("change").desc(), *keys).limit(20))
+shifts = shift_of_means(metrics.where(F.col("run_date") == before), metrics.where(F.col("run_date") == last))
+changes = shifts.where("metric = 'ndcg' and not is_total").selectExpr(
+    "run", "segment_by", "segment", "k", "value_before", "value_after", "value_after - value_before difference"
+)
+show(changes.where("difference is not null").orderBy(F.abs("difference").desc(), "run", "segment", "k").limit(20))
 
 # COMMAND ----------
 

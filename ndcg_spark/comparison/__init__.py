@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from ndcg_spark.core.lazy_names import names_of
 
 if TYPE_CHECKING:
+    from ndcg_spark.comparison.api import Comparison as Comparison
     from ndcg_spark.comparison.api import compare as compare
     from ndcg_spark.comparison.settings import ComparisonSettings as ComparisonSettings
 
 __getattr__, __dir__ = names_of(
     __name__,
-    api="compare",
+    api="Comparison compare",
     settings="ComparisonSettings",
 )

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.shown import Shown
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
-from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.api import Cutoffs, Evaluation
+from ndcg_spark.evaluation.frames.readable import in_order, interval_of, metric_label, segment_label
 from ndcg_spark.evaluation.settings import SummedMetric, cutoffs_of, segment_sets_of
 from ndcg_spark.metrics import parse_metric
 
@@ -47,20 +50,86 @@ def compared_metrics(
     return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Shown):
+    """Result of `compare`.
+
+    Parameters
+    ----------
+    settings : ComparisonSettings
+    summary : DataFrame
+        Lazy, one row per (baseline, run, segment, metric, k): means, difference, intervals, tests and verdict. The
+        columns are explained in `docs/compare.md`.
+
+    Notes
+    -----
+    Nothing is cached: each action compares again.
+    """
+
+    settings: ComparisonSettings
+    summary: DataFrame
+
+    def __repr__(self) -> str:
+        """What is compared, by which tests, and that nothing has run yet."""
+        settings = self.settings
+        pairs = [f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs]
+        segments = ", ".join("+".join(names) for names in settings.segment_sets)
+        metrics = ", ".join(one.text for one in settings.metrics if one not in settings.companions)
+        return "\n".join(
+            (
+                f"Comparison: {', '.join(pairs)}; {metrics}{f', by {segments}' if segments else ''}",
+                f"tests at {settings.alpha:g}: t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap "
+                f"replicates, seed {settings.seed}; queries that one run lacks: {settings.unpaired}",
+                "lazy: summary (differences); each action on it compares anew",
+            )
+        )
+
+    def differences(self) -> DataFrame:
+        """Differences for people, sorted: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
+
+        Returns
+        -------
+        DataFrame
+            Lazy, one row per segment, metric and pair of runs, of metrics that are tested: also `p` (after Holm; null
+            where there is no test), `verdict` and `n`, the queries that count. Segments and metrics are named as by
+            `Evaluation.means`.
+
+        Notes
+        -----
+        Spark cost: that of `summary`, and one small shuffle.
+        """
+        tested = in_order(self.summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
+        return tested.select(
+            "run",
+            "baseline",
+            segment_label().alias("segment"),
+            metric_label().alias("metric"),
+            "difference",
+            interval_of("ci_low", "ci_high").alias("interval"),
+            F.col("p_holm").alias("p"),
+            "verdict",
+            F.col("n_queries").alias("n"),
+        )
+
+    def for_people(self) -> DataFrame:
+        """The same as `differences`."""
+        return self.differences()
+
+
 @takes_tables
 def compare(
-    runs: Tables,
+    results: Tables,
     *,
     baseline: str | None = None,
+    runs: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
-    k: int | str | Sequence[int | str | None] | None = None,
+    k: Cutoffs = None,
     query: str | Sequence[str] | None = None,
-    segments: Sequence[str] | None = None,
+    segments: str | Sequence[str] | None = None,
     weight: str | None = None,
     cluster: str | None = None,
     unpaired: Unpaired | None = None,
     convention: str | Convention | None = None,
-    names: Sequence[str] | None = None,
     replicates: int = 1000,
     flips: int = 9999,
     seed: int = 42,
@@ -69,16 +138,19 @@ def compare(
     effect: float | None = None,
     lift: LiftInterval = "fieller",
     keep_replicates: bool = False,
-) -> DataFrame:
+) -> Comparison:
     """Compare runs over the same queries.
 
     Parameters
     ----------
-    runs : DataFrame, Evaluation, or mapping from run to these
+    results : DataFrame, Evaluation, or mapping from run to these
         Metrics of every query, one row per (run, query, k), as `evaluate(...).per_query` has them; an evaluation of
         several runs; or a table or evaluation for each run.
     baseline : str or None
         The run that the others are compared with. None: each run with each one before it.
+    runs : str, sequence of str or None
+        Runs of a table to compare. None: all; an action lists them. The action of the result refuses a run without
+        rows.
     metrics : str, sequence of str, or None
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
         comes beside `ndcg` with difference and interval. It is tested only if it was named.
@@ -86,7 +158,7 @@ def compare(
         Cutoffs of metrics that name none. Default: all of the tables at which the metric has a value.
     query : str, sequence of str, or None
         Columns that identify a query. Default: those of the evaluation, else `query_id`.
-    segments : sequence of str or None
+    segments : str, sequence of str or None
         Columns to compare by, constant within a query; `"a+b"` groups by both together. Default: those of the
         evaluation.
     weight : str or None
@@ -101,9 +173,6 @@ def compare(
     convention : str, Convention or None
         By which the tables were evaluated: the default of `unpaired`, and whether a query must have the same IDCG in
         all runs, as under `ideal=judged`. Default: that of the evaluation, else `default`.
-    names : sequence of str or None
-        Runs of a table to compare. None: all; an action lists them. The action of the result refuses a run without
-        rows.
     replicates, flips : int
         Replicates of the bootstrap, and random sign flips, where more than 16 queries differ; 0 for none.
     seed : int
@@ -121,8 +190,8 @@ def compare(
 
     Returns
     -------
-    DataFrame
-        Lazy, one row per (baseline, run, segment, metric, k); the columns are explained in `docs/compare.md`.
+    Comparison
+        Its `summary` is a lazy DataFrame, one row per (baseline, run, segment, metric, k).
 
     Raises
     ------
@@ -135,17 +204,18 @@ def compare(
     Notes
     -----
     Spark cost: one shuffle of the rows (two with clusters), three small ones of sums; no action, except one that
-    lists the runs of a run column that `names` does not give. Workers add up exact sums, so every number is the same
+    lists the runs of a run column that `runs` does not give. Workers add up exact sums, so every number is the same
     to the last bit for any partitioning and row order.
 
     Examples
     --------
     >>> result = evaluate(rankings, run="ranker", k=10)  # doctest: +SKIP
-    >>> compare(result, baseline="bm25").where("metric = 'ndcg'").show()  # doctest: +SKIP
+    >>> compare(result, baseline="bm25").show()  # doctest: +SKIP
     """
     given = dict(locals())
     require_scipy()
-    return compare_by(given.pop("runs"), comparison_settings(runs, **given))
+    settings = comparison_settings(given.pop("results"), **given)
+    return Comparison(settings=settings, summary=compare_by(results, settings))
 
 
 def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
@@ -156,31 +226,32 @@ def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
 
 
 def comparison_settings(
-    runs: Tables,
+    results: Tables,
     *,
     baseline: str | None = None,
+    runs: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
-    k: int | str | Sequence[int | str | None] | None = None,
+    k: Cutoffs = None,
     query: str | Sequence[str] | None = None,
-    segments: Sequence[str] | None = None,
+    segments: str | Sequence[str] | None = None,
     convention: str | Convention | None = None,
-    names: Sequence[str] | None = None,
     **options: Any,
 ) -> ComparisonSettings:
     """Build the settings that the options of `compare` describe; an action may list the runs."""
-    first = next((one for one, _ in _tables(runs) if isinstance(one, Evaluation)), None)
+    first = next((one for one, _ in _tables(results) if isinstance(one, Evaluation)), None)
     used = _convention(convention, first)
     if first is not None:
         query = first.settings.columns.query if query is None else query
-        segments = ["+".join(names) for names in first.settings.segment_sets] if segments is None else segments
-    listed = _runs(runs) if names is None else dict.fromkeys(names, True)
-    known = known_runs(runs) or tuple(listed)
+        segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
+    names = (runs,) if isinstance(runs, str) else runs
+    listed = _runs(results) if names is None else dict.fromkeys(names, True)
+    known = known_runs(results) or tuple(listed)
     for run in listed:
         one_of_runs("run", run, known)
     weight = options.pop("weight", None)
-    if weight is None and any(listed.values()) and _has_weight(runs):
+    if weight is None and any(listed.values()) and _has_weight(results):
         weight = STORED_WEIGHT
-    compared, companions = _metrics(metrics, k, first, runs)
+    compared, companions = _metrics(metrics, k, first, results)
     return ComparisonSettings(
         runs=tuple(listed if names is None else names),
         baseline=baseline,

@@ -125,7 +125,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             if chosen.weight is not None:
                 options["weight"] = chosen.weight
             convention = self.settings.convention
-            settings = comparison_settings(chosen.runs, convention=convention, names=chosen.names, **options)
+            settings = comparison_settings(chosen.runs, convention=convention, runs=chosen.names, **options)
         return compare_by(chosen.runs, settings), settings
 
     def _chosen(self) -> Chosen:

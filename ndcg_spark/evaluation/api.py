@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import html
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.core.given import ArrowTable, takes_tables
+from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.checks import checked_rows
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
@@ -40,12 +39,9 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Evaluation:
+class Evaluation(Shown):
     """Result of `evaluate`: lazy DataFrames of means, of metrics per query, and of rankings.
 
     Parameters
@@ -86,13 +82,6 @@ class Evaluation:
             )
         )
 
-    def _repr_html_(self) -> str:
-        """The means that `show` or `to_pandas` has found last, at most 1,000 rows; before, what is computed."""
-        found: pd.DataFrame | None = self.__dict__.get("_found")
-        if found is None:
-            return f"<pre>{html.escape(repr(self))}</pre>"
-        return str(found.head(MOST_SHOWN).fillna({"interval": ""}).to_html(index=False, na_rep=""))
-
     @property
     def per_query_table(self) -> DataFrame:
         """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
@@ -125,31 +114,11 @@ class Evaluation:
         without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in beside]
         return readable_means(self.summary, without=without)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Run an action: `means`, as a DataFrame of pandas.
+    def for_people(self) -> DataFrame:
+        """The same as `means`."""
+        return self.means()
 
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        InputRefusedError
-            For bad rows, in one line that counts them by reason.
-        """
-        import pandas as pd
-
-        means = self.means()
-        try:
-            with readable_errors():
-                rows = means.collect()
-        except InputRefusedError as error:
-            raise self._counted(error) from error
-        found = pd.DataFrame([tuple(row) for row in rows], columns=means.columns)
-        self.__dict__["_found"] = found
-        return found
-
-    def _counted(self, refused: InputRefusedError) -> InputRefusedError:
+    def explained(self, refused: InputRefusedError) -> InputRefusedError:
         """Run an action: count the bad rows of the table by reason, where a refusal names the first of them."""
         if not text_of(refused).startswith("bad row:"):
             return refused
@@ -158,25 +127,6 @@ class Evaluation:
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
         return InputRefusedError(f"{describe_bad_rows(counted, 'data')}; {advice}.")
-
-    def show(self, n: int = 20) -> None:
-        """Run an action: print the first means.
-
-        Parameters
-        ----------
-        n : int
-            How many rows; how many there are more is said.
-
-        Raises
-        ------
-        InputRefusedError
-            For bad rows, in one line that counts them by reason.
-        """
-        found = self.to_pandas()
-        shown = found.head(n).fillna({"interval": ""})
-        print(shown.to_string(index=False, na_rep="", float_format="{:.4f}".format))
-        if len(found) > n:
-            print(f"... and {len(found) - n:,} more")
 
     @cached_property
     def rankings(self) -> DataFrame:
@@ -201,8 +151,6 @@ OF_COLUMNS, OF_ITEMS, OF_PLAN = (
 NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
 OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
 """Arguments of `evaluate` that say how rankings are evaluated."""
-MOST_SHOWN = 1000
-"""Rows of means in a notebook."""
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 

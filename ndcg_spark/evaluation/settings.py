@@ -57,6 +57,14 @@ class SummedMetric:
         """Whether the mean at a cutoff is wanted."""
         return self.cutoffs is None or k in self.cutoffs
 
+    @property
+    def text(self) -> str:
+        """As a user names it, once for each cutoff: `ndcg@5, ndcg@10`; without `@` at all of them."""
+        if self.cutoffs is None:
+            return self.name
+        rising = sorted(self.cutoffs, key=lambda k: MAX_K + 1 if k is None else k)
+        return ", ".join(f"{self.name}@{'all' if k is None else k}" for k in rising)
+
 
 def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Parse segment sets: each a column, or columns joined by `+`.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
+from ndcg_spark.comparison.api import Comparison
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
@@ -48,6 +49,7 @@ from ndcg_spark.reports.building import (
 )
 from ndcg_spark.reports.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reports.reading import Rows, Scope
+from ndcg_spark.reports.sentences import headline
 from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import counted, day, listed, metric_name, period_name, plain
 from ndcg_spark.tables import swap_in
@@ -71,6 +73,17 @@ class Report:
     """
 
     contents: Contents
+
+    def __repr__(self) -> str:
+        """What it is about, its first sentence, and how to see more."""
+        night = "" if self.contents.run_date is None else f", {day(self.contents.run_date)}"
+        return "\n".join(
+            (
+                f"Report: {self.contents.title}{night}",
+                headline(self.contents),
+                "html (the page), figures; save(path) writes the page",
+            )
+        )
 
     @cached_property
     def html(self) -> str:
@@ -118,13 +131,13 @@ def report(
     metrics: DataFrame | Evaluation,
     *,
     per_query: DataFrame | None = None,
-    comparison: DataFrame | None = None,
+    comparison: DataFrame | Comparison | None = None,
     flags: DataFrame | None = None,
     changed: DataFrame | Iterable[Mapping[str, Any]] | None = None,
     summary: Mapping[str, Any] | None = None,
-    run_date: date | None = None,
+    night: date | None = None,
     dataset: str | None = None,
-    runs: Sequence[str] = (),
+    runs: str | Sequence[str] = (),
     metric: str | None = None,
     gates: Sequence[str] = (),
     baseline: str | None = None,
@@ -142,19 +155,19 @@ def report(
         queries are shown, too.
     per_query : DataFrame or None
         A per-query table: adds how queries are distributed, and those with the lowest values.
-    comparison : DataFrame or None
-        A comparison table: adds the differences between runs.
+    comparison : DataFrame, Comparison or None
+        A comparison table, or the result of `compare`: adds the differences between runs.
     flags : DataFrame or None
         What `flag_changes` found: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
     changed : DataFrame, iterable of mapping, or None
         Rows of `changed_queries`: adds the queries that lost and gained most between two runs, with both lists.
     summary : mapping or None
         The JSON of the job: adds the rows that were rejected.
-    run_date : date or None
-        The night; None takes the newest.
+    night : date or None
+        None takes the newest.
     dataset : str or None
         None: the only one.
-    runs : sequence of str
+    runs : str or sequence of str
         Runs to show; empty takes those with the highest values. One of them may lack the night, which the report then
         tells first; likewise `baseline` and `production`.
     metric : str or None
@@ -189,8 +202,8 @@ def report(
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits, (means, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
-    table = reading.metric_table(means)
-    place = _place(reading.datasets_of(table), dataset, run_date)
+    table, runs = reading.metric_table(means), (runs,) if isinstance(runs, str) else runs
+    place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
@@ -210,7 +223,7 @@ def report(
     if per_query is not None:
         parts.read_queries(per_query, baseline)
     if comparison is not None:
-        parts.read_comparisons(comparison)
+        parts.read_comparisons(comparison.summary if isinstance(comparison, Comparison) else comparison)
     if changed is not None:
         parts.read_changes(changed)
     return Report(parts.contents(title, gates, computed, summary))

@@ -41,7 +41,7 @@ class DrawReport(Work[ReportJobSettings]):
             **frames,
             changed=settings.diagnosis,
             summary=settings.summary,
-            run_date=settings.run_date,
+            night=settings.run_date,
             dataset=settings.dataset,
             runs=tuple(dict.fromkeys(settings.runs)),
             metric=settings.metric,

@@ -45,7 +45,9 @@ def test_the_hash_of_keys_is_the_definition(spark):
 
 
 def test_a_run_column(table):
-    frame = compare(table, baseline="a", metrics="ndcg", segments=["country"], names=["a", "b"], replicates=1000)
+    frame = compare(
+        table, baseline="a", metrics="ndcg", segments=["country"], runs=["a", "b"], replicates=1000
+    ).summary
     assert frame.schema == COMPARISON_SCHEMA
     rows = found(frame)
     assert [(row["run"], row["segment"]) for row in rows] == [("b", s) for s in ("", "DE", "FR", "US")]
@@ -55,7 +57,7 @@ def test_a_run_column(table):
 
 
 def test_all_pairs_of_the_runs_that_a_table_has(table):
-    rows = found(compare(table, metrics="ndcg@10", replicates=0, flips=0))
+    rows = found(compare(table, metrics="ndcg@10", replicates=0, flips=0).summary)
     assert [(row["baseline"], row["run"]) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [row["p_holm"] for row in rows] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
 
@@ -64,17 +66,17 @@ def test_two_tables_weights_and_clusters(weighted):
     table = weighted.withColumnRenamed("weight", "w")
     tables = {"new": table.where("run = 'b'"), "old": table.where("run = 'a'").repartition(3)}
     options = {"baseline": "old", "replicates": 1000, "cluster": "user", "metrics": ["ndcg"]}
-    (row,) = found(compare(tables, **options))
+    (row,) = found(compare(tables, **options).summary)
     assert (row["run"], row["std_error"], row["n_clusters"]) == ("new", near(0.034184728740), 5)
     assert (row["boot_low"], row["boot_high"]) == (near(0.027944444441), near(0.146208333347))
-    (row,) = found(compare(tables, **options, weight="w"))
+    (row,) = found(compare(tables, **options, weight="w").summary)
     assert row["std_error"] == near(0.041480623065)
 
 
 def test_ndcg_is_compared_and_dcg_beside_it_is_not_tested(table):
     """p of c against a is .017505305127 (COMPARE's worked example); one test leaves it, two double it."""
     options = {"baseline": "a", "names": ["a", "c"], "replicates": 0, "flips": 0}
-    dcg, ndcg = found(compare(table, **options))
+    dcg, ndcg = found(compare(table, **options).summary)
     assert (dcg["metric"], ndcg["metric"]) == ("dcg", "ndcg")
     assert ndcg["difference"] == estimate(X, Z).difference
     assert dcg["difference"] == near(2 * estimate(X, Z).difference)
@@ -82,16 +84,18 @@ def test_ndcg_is_compared_and_dcg_beside_it_is_not_tested(table):
     assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
     assert (ndcg["p_value"], ndcg["p_holm"], ndcg["family_size"]) == (near(0.017505305127), ndcg["p_value"], 1)
     assert ndcg["verdict"] == "better"
-    (alone,) = found(compare(table.drop("dcg"), **options))
+    (alone,) = found(compare(table.drop("dcg"), **options).summary)
     assert alone == ndcg
-    named = found(compare(table, **options, metrics="ndcg,dcg"))
+    named = found(compare(table, **options, metrics="ndcg,dcg").summary)
     assert [row["p_holm"] for row in named] == [2 * ndcg["p_value"]] * 2
     assert {(row["family_size"], row["verdict"]) for row in named} == {(2, "better")}
 
 
 def test_dcg_of_an_evaluation_is_tested_where_it_was_named(spark):
     both = evaluate(rankings(spark), score=["old", "new"], metrics=["ndcg@1", "ndcg@3", "dcg@3", "ap@3"])
-    rows = {(row["metric"], row["k"]): row for row in found(compare(both, baseline="old", replicates=0, flips=0))}
+    rows = {
+        (row["metric"], row["k"]): row for row in found(compare(both, baseline="old", replicates=0, flips=0).summary)
+    }
     assert set(rows) == {("ndcg", 1), ("ndcg", 3), ("dcg", 1), ("dcg", 3), ("ap", 3)}
     assert {at for at, row in rows.items() if row["verdict"] is None} == {("dcg", 1)}
 
@@ -110,7 +114,7 @@ def test_the_same_bits_at_any_number_of_partitions(spark, weighted, cluster):
         spark.conf.set("spark.sql.shuffle.partitions", str(n))
         spark.conf.set("spark.sql.adaptive.enabled", str(n == 1).lower())
         try:
-            results.append(found(compare(many.repartition(n), names=["a", "b"], cluster=cluster, **options)))
+            results.append(found(compare(many.repartition(n), runs=["a", "b"], cluster=cluster, **options).summary))
         finally:
             spark.conf.set("spark.sql.shuffle.partitions", "2")
             spark.conf.unset("spark.sql.adaptive.enabled")
@@ -139,8 +143,8 @@ def test_evaluations(spark):
     with pytest.raises(
         InvalidParameterError, match="the input has one run without a name; two runs need run= or score="
     ):
-        compare(evaluate(data, score="old", k=3), names=["old", "new"])
-    rows = found(compare(several, baseline="old", replicates=0))
+        compare(evaluate(data, score="old", k=3), runs=["old", "new"])
+    rows = found(compare(several, baseline="old", replicates=0).summary)
     assert {(row["metric"], row["k"], row["segment"]) for row in rows} == {
         (metric, k, segment) for metric in ("ndcg", "dcg") for k in (1, 3) for segment in ("", "DE", "US")
     }
@@ -149,17 +153,19 @@ def test_evaluations(spark):
         means = {(row["metric"], row["k"], row["segment"]): row["value"] for row in summary if row["run"] == name}
         assert {(row["metric"], row["k"], row["segment"]): row[column] for row in rows} == means
     one_each = {name: evaluate(data, score=name, k=[1, 3], segments=["country"]) for name in ("old", "new")}
-    assert found(compare(one_each, baseline="old", replicates=0)) == rows
+    assert found(compare(one_each, baseline="old", replicates=0).summary) == rows
     long = data.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)"))
     by_column = evaluate(long, run="ranker", k=[1, 3], segments=["country"])
-    assert found(compare(by_column, baseline="old", replicates=0)) == rows
+    assert found(compare(by_column, baseline="old", replicates=0).summary) == rows
 
 
 def test_queries_of_one_run_follow_the_convention(spark, table):
     some = table.where("not (run = 'b' and query_id = 'q01')")
-    (zero,) = found(compare(some, metrics="ndcg", names=["a", "b"], replicates=0))
+    (zero,) = found(compare(some, metrics="ndcg", runs=["a", "b"], replicates=0).summary)
     assert (zero["n_queries"], zero["unpaired"], zero["n_only_baseline"]) == (12, "zero", 1)
-    dropping = compare(some, metrics="ndcg", names=["a", "b"], replicates=0, convention="default;missing_query=drop")
+    dropping = compare(
+        some, metrics="ndcg", runs=["a", "b"], replicates=0, convention="default;missing_query=drop"
+    ).summary
     (row,) = found(dropping)
     assert (row["n_queries"], row["unpaired"], row["difference"]) == (11, "drop", estimate(X[1:], Y[1:]).difference)
 
@@ -167,43 +173,43 @@ def test_queries_of_one_run_follow_the_convention(spark, table):
 def test_stored_weights_are_used(weighted):
     options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
     for names in (None, ["a", "b"]):
-        row = found(compare(weighted, **options, names=names))[0]
+        row = found(compare(weighted, **options, runs=names).summary)[0]
         assert (row["difference"], row["std_error"]) == WORKED
-    row = found(compare(weighted, **options, weight="", names=["a", "b"]))[0]
+    row = found(compare(weighted, **options, weight="", runs=["a", "b"]).summary)[0]
     assert (row["difference"], row["std_error"]) == (near(0.071666666667), near(0.026135814663))
     # As a table has them to which another data set added the column.
     null = weighted.withColumn("weight", F.lit(None).cast("double"))
-    assert found(compare(null, **options))[0]["difference"] == near(0.071666666667)
+    assert found(compare(null, **options).summary)[0]["difference"] == near(0.071666666667)
     with pytest.raises(InputRefusedError, match="weight='' compares without weights"), readable_errors():
-        compare(null, **options, names=["a", "b"]).collect()
+        compare(null, **options, runs=["a", "b"]).summary.collect()
     two = {"a": weighted.where("run = 'a'"), "b": weighted.where("run = 'b'").drop("weight")}
     with pytest.raises(InputRefusedError, match="of run 'a' has stored weights and that of run 'b' has none"):
         compare(two, **options)
-    assert found(compare(two, **options, weight=""))[0]["difference"] == near(0.071666666667)
+    assert found(compare(two, **options, weight="").summary)[0]["difference"] == near(0.071666666667)
 
 
 def test_an_evaluation_and_its_per_query_table_agree(spark):
     data = rankings(spark).withColumn("w", F.expr("case query_id when 'q1' then 3.0 else 1.0 end"))
     result = evaluate(data, score=["old", "new"], k=[1, 3], weight="w")
     options = {"baseline": "old", "replicates": 0, "flips": 0}
-    rows = found(compare(result, **options))
-    assert found(compare(result.per_query, **options)) == rows
+    rows = found(compare(result, **options).summary)
+    assert found(compare(result.per_query, **options).summary) == rows
     means = {(row["run"], row["metric"], row["k"]): row["value"] for row in result.summary.collect()}
     for row in rows:
         at = (row["metric"], row["k"])
         assert (row["baseline_value"], row["value"]) == (means[("old", *at)], means[("new", *at)])
-    assert rows != found(compare(result, **options, weight=""))
+    assert rows != found(compare(result, **options, weight="").summary)
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
 def test_a_run_without_rows_is_refused(table, unpaired):
     options = {"metrics": "ndcg", "replicates": 0, "flips": 0, "unpaired": unpaired}
     with pytest.raises(InputRefusedError) as refused, readable_errors():
-        compare(table, names=["typo", "a"], baseline="typo", **options).collect()
+        compare(table, runs=["typo", "a"], baseline="typo", **options).summary.collect()
     told = "run 'typo' has no rows; of the runs to compare, these have some: 'a'."
     assert str(refused.value) == told
     with pytest.raises(InvalidParameterError, match="run must be one of x, y; got 'z'"):
-        compare({"x": table, "y": table}, names=["x", "z"])
+        compare({"x": table, "y": table}, runs=["x", "z"])
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ def test_a_cutoff_at_which_nothing_was_evaluated_is_refused(spark, evaluated, op
 
 def test_some_of_several_tables_are_compared(table):
     tables = {name: table.where(f"run = '{name}'") for name in NAMES}
-    (row,) = found(compare(tables, names=["c", "a"], metrics="ndcg", replicates=0, flips=0))
+    (row,) = found(compare(tables, runs=["c", "a"], metrics="ndcg", replicates=0, flips=0).summary)
     assert (row["baseline"], row["run"], row["difference"]) == ("c", "a", -estimate(X, Z).difference)
 
 
@@ -252,7 +258,7 @@ def test_keys_of_other_types_are_refused(spark):
         kind: whole.withColumn("query_id", whole.query_id.cast(kind)) for kind in ("bigint", "double", "string")
     }
     more = {"baseline": "x", "metrics": "ndcg", "replicates": 0, "flips": 0}
-    (row,) = compare({"x": whole, "y": others["bigint"]}, **more).collect()
+    (row,) = compare({"x": whole, "y": others["bigint"]}, **more).summary.collect()
     assert (row["n_queries"], row["difference"]) == (2, 0)
     for kind in ("double", "string"):
         with pytest.raises(InputRefusedError, match=f"'query_id' is int in run 'x' and {kind} in run 'y'; cast one"):
@@ -262,7 +268,7 @@ def test_keys_of_other_types_are_refused(spark):
 def test_refusals_are_one_line(table):
     twice = table.union(table.where("run = 'a' and query_id = 'q05'"))
     with pytest.raises(InputRefusedError) as refused, readable_errors():
-        compare(twice, baseline="a", metrics="ndcg", replicates=0).collect()
+        compare(twice, baseline="a", metrics="ndcg", replicates=0).summary.collect()
     told = "query query_id=q05 comes twice in run 'a' at k=10; choose the rows of one night and data set."
     assert str(refused.value) == told
     with pytest.raises(MissingColumnError, match=r"column 'usr'.*Did you mean 'user'"):
@@ -270,11 +276,11 @@ def test_refusals_are_one_line(table):
     with pytest.raises(InvalidParameterError, match="baseline must be one of a, b, c; got 'd'"):
         compare(table, baseline="d")
     with pytest.raises(InvalidParameterError, match="needs two runs"):
-        compare(table, names=["a"])
+        compare(table, runs=["a"])
     with pytest.raises(InvalidParameterError, match="a run is named twice: a, b, a"):
-        compare(table, names=["a", "b", "a"])
+        compare(table, runs=["a", "b", "a"])
     with pytest.raises(InvalidParameterError, match="got 'b'; name the baseline 'a' among them, too"):
-        compare(table, baseline="a", names=["b"])
+        compare(table, baseline="a", runs=["b"])
     with pytest.raises(InputRefusedError, match=r"column 'country' .* not a number"):
         compare(table, baseline="a", weight="country")
 
@@ -282,14 +288,18 @@ def test_refusals_are_one_line(table):
 def test_ideals_of_different_judgments_are_refused_unless_the_convention_has_them(table):
     different = table.withColumn("idcg", F.when(F.col("run") == "a", 1.0).otherwise(2.0))
     with pytest.raises(InputRefusedError, match="two values of IDCG"), readable_errors():
-        compare(different, baseline="a", metrics="ndcg", replicates=0).collect()
-    allowed = compare(different, baseline="a", metrics="ndcg", replicates=0, convention="default;ideal=retrieved")
+        compare(different, baseline="a", metrics="ndcg", replicates=0).summary.collect()
+    allowed = compare(
+        different, baseline="a", metrics="ndcg", replicates=0, convention="default;ideal=retrieved"
+    ).summary
     assert len(allowed.collect()) == 2
 
 
 def test_stored_replicates_add_up(table):
     (row,) = found(
-        compare(table, baseline="a", names=["a", "b"], metrics="ndcg", replicates=3, flips=0, keep_replicates=True)
+        compare(
+            table, baseline="a", runs=["a", "b"], metrics="ndcg", replicates=3, flips=0, keep_replicates=True
+        ).summary
     )
     n_replicates, n_places = row["replicates"][:2]
     assert (n_replicates, n_places) == (3, 4)  # draws, differences, squares in two limbs

@@ -79,8 +79,8 @@ def test_other_functions_take_them_too(spark):
     other = table.assign(run="y", score=-table.score)
     result = evaluate(pd.concat([table, other]), run="run", k=3)
     per_query = result.per_query.toPandas()
-    found = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0)
-    assert rows_of(found) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0))
+    found = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0).summary
+    assert rows_of(found) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0).summary)
     assert explain_difference(table, "default", "sklearn", k=3).steps.count() > 0
     summary = result.summary.toPandas()
     assert merge_summaries(summary).count() == result.summary.count()
@@ -158,7 +158,7 @@ def test_counts_that_pandas_makes_floats_are_whole_numbers(spark):
 
 def test_a_series_is_no_table(spark):
     found = compare(evaluate(pd.DataFrame({**ROWS, "run": ["x", "x", "x", "y", "y"]}), run="run"),
-                    names=pd.Series(["x", "y"]), replicates=0, flips=0)  # fmt: skip
+                    runs=pd.Series(["x", "y"]), replicates=0, flips=0).summary  # fmt: skip
     assert {row["run"] for row in found.collect()} == {"y"}
 
 

@@ -174,8 +174,8 @@ def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
     found = ndcg_spark.evaluate(table, run="ranker", metrics=["ndcg@1", "ndcg@2", "ap@5"])
     for runs in (found.per_query, found):
         compared = ndcg_spark.compare(
-            runs, baseline="a", metrics=["ndcg", "ap"], names=["a", "b"], replicates=0, flips=0
-        )
+            runs, baseline="a", metrics=["ndcg", "ap"], runs=["a", "b"], replicates=0, flips=0
+        ).summary
         seen = {(row["metric"], row["k"]): (row["n_queries"], row["difference"]) for row in compared.collect()}
         third = 0.6309297535714575
         assert seen == {("ndcg", 1): (1, 1.0), ("ndcg", 2): (1, 1.0 - third), ("ap", 5): (1, 0.5)}
@@ -197,7 +197,7 @@ def test_comparisons_leave_out_the_queries_that_no_mean_has(spark):
         found = ndcg_spark.evaluate(table, run="ranker", metrics=metrics, convention=convention)
         told = {"convention": convention} if len(metrics) == 1 else {}  # NDCG beside it shows the rule
         for runs, more in ((found, {}), (found.per_query, {"metrics": "success", **told})):
-            compared = ndcg_spark.compare(runs, baseline="a", names=["a", "b"], replicates=0, flips=0, **more)
+            compared = ndcg_spark.compare(runs, baseline="a", runs=["a", "b"], replicates=0, flips=0, **more).summary
             (row,) = compared.where("metric = 'success'").collect()
             assert (row["baseline_value"], row["value"], row["n_queries"], row["n_skipped"]) == (1.0, 0.0, 1, 1)
 

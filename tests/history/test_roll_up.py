@@ -207,9 +207,9 @@ def compared(spark):
     )
     options = {"baseline": "old", "names": ["old", "new"], "metrics": "ndcg", "segments": ["country"]}
     parts = [
-        compare(queries.where(f"night = '{night}'").drop("night"), **options, keep_replicates=True).selectExpr(
-            f"date'{night}' run_date", "'aa11' config_hash", "*"
-        )
+        compare(
+            queries.where(f"night = '{night}'").drop("night"), **options, keep_replicates=True
+        ).summary.selectExpr(f"date'{night}' run_date", "'aa11' config_hash", "*")
         for night in (date(2026, 1, 5 + at) for at in range(3))
     ]
     return parts[0].union(parts[1]).union(parts[2]).cache()

@@ -582,7 +582,7 @@ def test_the_notebook_reads_one_data_set_and_its_newest_configuration(
     low = 1 / math.log2(3)
     assert {row["k"]: row["value"] for row in last} == pytest.approx({None: (1 + low) / 2, 10: (1 + low) / 2})
     assert {row["dataset"] for row in last} == {"shop"}
-    assert {(row["segment"], row["k"]): row["change"] for row in changes} == pytest.approx(
+    assert {(row["segment"], row["k"]): row["difference"] for row in changes} == pytest.approx(
         {("FR", None): low - 1, ("FR", 10): low - 1, ("DE", None): 0, ("DE", 10): 0}
     )
     assert {row["k"]: row["value"] for row in merged} == pytest.approx({None: (3 + low) / 4, 10: (3 + low) / 4})

@@ -123,12 +123,12 @@ OTHERS = {
         lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run="b", n=2, segments=[NOWHERE]),
     ),
     "explain_difference": ("trec_eval", lambda of: ns.explain_difference(of.next, "default", NOWHERE, **RANKED)),
-    "report runs": ("'a', 'b'", lambda of: ns.report(of.metrics, run_date=NIGHT, runs=[NOWHERE])),
-    "report metric": ("lists them all", lambda of: ns.report(of.metrics, run_date=NIGHT, metric=f"{NOWHERE}@2")),
-    "report baseline": ("'b', 'a'", lambda of: ns.report(of.metrics, run_date=NIGHT, baseline=NOWHERE)),
-    "report production": ("'b', 'a'", lambda of: ns.report(of.metrics, run_date=NIGHT, production=NOWHERE)),
-    "report dataset": ("shop", lambda of: ns.report(of.metrics, run_date=NIGHT, dataset=NOWHERE)),
-    "report gates": ("lists them all", lambda of: ns.report(of.metrics, run_date=NIGHT, gates=[f"{NOWHERE}@2>=0.5"])),
+    "report runs": ("'a', 'b'", lambda of: ns.report(of.metrics, night=NIGHT, runs=[NOWHERE])),
+    "report metric": ("lists them all", lambda of: ns.report(of.metrics, night=NIGHT, metric=f"{NOWHERE}@2")),
+    "report baseline": ("'b', 'a'", lambda of: ns.report(of.metrics, night=NIGHT, baseline=NOWHERE)),
+    "report production": ("'b', 'a'", lambda of: ns.report(of.metrics, night=NIGHT, production=NOWHERE)),
+    "report dataset": ("shop", lambda of: ns.report(of.metrics, night=NIGHT, dataset=NOWHERE)),
+    "report gates": ("lists them all", lambda of: ns.report(of.metrics, night=NIGHT, gates=[f"{NOWHERE}@2>=0.5"])),
 }
 """Calls with a name of a run, metric, convention or data set, and names that do exist."""
 CASES = [(name, one) for name, (parameters, _) in COLUMNS.items() for one in parameters]
@@ -140,7 +140,7 @@ def refusal(made):
     def act():
         found = made()
         for one in found if isinstance(found, tuple) else (found,):
-            (one.summary if isinstance(one, evaluation.Evaluation) else one).collect()
+            (one.summary if hasattr(one, "summary") else one).collect()
 
     with pytest.raises(NdcgSparkError) as refused, ns.readable_errors():
         act()
@@ -164,7 +164,7 @@ def test_a_run_or_metric_that_does_not_exist_is_refused(tables, case):
 
 
 def test_a_night_of_a_report_is_a_date(tables):
-    assert refusal(lambda: ns.report(tables.metrics, run_date="2026-02-01")) == (
+    assert refusal(lambda: ns.report(tables.metrics, night="2026-02-01")) == (
         "a night is a datetime.date; got '2026-02-01'."
     )
 

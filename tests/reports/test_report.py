@@ -478,7 +478,7 @@ def test_limits_are_stated(spark):
     ("options", "error", "named"),
     [
         ({"dataset": "web"}, InvalidParameterError, "there is no data set 'web'; there are 'shop'"),
-        ({"run_date": date(2026, 1, 30)}, InputRefusedError, "no rows of data set 'shop' on 2026-01-30"),
+        ({"night": date(2026, 1, 30)}, InputRefusedError, "no rows of data set 'shop' on 2026-01-30"),
         ({"runs": ["best"]}, InvalidParameterError, "there is no run 'best'"),
         ({"metric": "ndcg@7"}, InvalidParameterError, "ndcg@7 is not computed; there are ndcg@1, ndcg@5, ndcg@10"),
         ({"gates": ["rr@10>0"]}, InvalidParameterError, "rr@10 is not computed"),

@@ -99,10 +99,10 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
     rows = [("ab"[r["run"]], r["query"], 10, r["value"], r["user"]) for r in example_1()]
     table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double, user string")
     found = {
-        name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).collect()[0].asDict()
+        name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).summary.collect()[0].asDict()
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
-    night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True)
+    night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True).summary
     weeks = rolled_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpSettings(periods=("week",)))
     (week,) = weeks.select("independence", "difference", "boot_low", "n_days").collect()
     wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]

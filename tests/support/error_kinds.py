@@ -135,7 +135,9 @@ KINDS = {
     "streams to compare": Kind(
         "InputRefusedError",
         "runs['b'] is a stream, ",
-        lambda spark, _: compare({"a": table(spark), "b": spark.readStream.format("rate").load()}, baseline="a"),
+        lambda spark, _: (
+            compare({"a": table(spark), "b": spark.readStream.format("rate").load()}, baseline="a").summary
+        ),
     ),
     # What the action finds.
     "array of structs": Kind(
@@ -197,7 +199,7 @@ KINDS = {
             ),
             baseline="a",
             metrics="ndcg",
-        ).collect(),
+        ).summary.collect(),
     ),
     "conventions that do not merge": Kind(
         "InputRefusedError",

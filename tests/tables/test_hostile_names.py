@@ -265,7 +265,7 @@ def two_runs(frame, name):
         lambda frame, name: ranked_rows(frame, EvaluationSettings(columns=Columns(
             query=(name("query_id"),), item=name("item_id"), score=(name("new"),), relevance=name("relevance"),
         ))),
-        lambda frame, name: compare(two_runs(frame, name), baseline=name("old")).drop(
+        lambda frame, name: compare(two_runs(frame, name), baseline=name("old")).summary.drop(
             "run", "baseline", "segment_by"
         ),
         lambda frame, name: changed_queries(two_runs(frame, name), baseline=name("old"), run=name("new")).drop(

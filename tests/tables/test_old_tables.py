@@ -85,7 +85,7 @@ def test_they_are_flagged(spark):
 def test_runs_of_a_night_are_compared(spark):
     """The differences are 0, .631 - 1, .5 - .631 and 0; together -.5 over 4 queries."""
     night = open_table(spark, str(OLD / "per_query")).frame.where("run_date = '2026-01-30'")
-    found = compare(night, baseline="a", metrics="ndcg@3", segments=["country"]).collect()
+    found = compare(night, baseline="a", metrics="ndcg@3", segments=["country"]).summary.collect()
     assert {row["segment"]: (row["n_queries"], row["difference"]) for row in found} == {
         "": (4, pytest.approx(-0.125, abs=1e-12)),
         "DE": (2, pytest.approx((ndcg(2) - 1) / 2, abs=1e-12)),

@@ -83,7 +83,7 @@ def test_tables_that_jobs_store_otherwise_are_refused(rankings, tmp_path):
     before = contents(tmp_path / "metrics")
     stored = result.summary.sparkSession.read.parquet(place)
     for kind, frame in (
-        ("comparison table", compare(result, replicates=0, flips=0)),
+        ("comparison table", compare(result, replicates=0, flips=0).summary),
         ("table of periods", roll_up(stored)),
         ("table of flags", flag_changes(stored)),
     ):

@@ -1,13 +1,39 @@
-"""Means for people: what a summary says, in a few columns and in order."""
+"""Means for people: what a summary says, in a few columns and in order; and what other results share with that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.evaluation.settings import SHOWN_FIRST
+
+
+def segment_label() -> Column:
+    """A segment as `country=DE`, and `all` for all queries."""
+    by = F.col("segment_by")
+    return F.when(by == "", F.lit("all")).otherwise(
+        F.concat(by, F.lit("="), F.coalesce(F.col("segment"), F.lit("null")))
+    )
+
+
+def metric_label() -> Column:
+    """A metric as `ndcg@10`, and `ndcg@all` of the whole list."""
+    return F.concat_ws("@", "metric", F.coalesce(F.col("k").cast("string"), F.lit("all")))
+
+
+def in_order(rows: DataFrame, *last: Column) -> DataFrame:
+    """Sort rows of means or differences: all queries first, main metrics first, then by `last`."""
+    # F.array_position of Spark 3.5 takes no column as the value.
+    place = F.call_function("array_position", F.array(*map(F.lit, SHOWN_FIRST)), F.col("metric"))
+    by_metric = [place == 0, place, F.col("metric"), F.col("k").asc_nulls_last()]
+    return rows.orderBy("segment_by", F.col("segment").asc_nulls_last(), *by_metric, *last)
+
+
+def interval_of(low: str, high: str) -> Column:
+    """An interval as text with four digits, null where it has no bounds."""
+    return F.when(F.col(low).isNotNull(), F.format_string("[%.4f, %.4f]", low, high))
 
 
 def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFrame:
@@ -17,19 +43,12 @@ def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFr
     which come first; metrics as `ndcg@10`; the interval as text with four digits, null below two queries; `n` are
     the queries that count. Spark cost: one small shuffle, to sort.
     """
-    by, cutoff = F.col("segment_by"), F.col("k")
-    named = F.concat(by, F.lit("="), F.coalesce(F.col("segment"), F.lit("null")))
-    interval = F.format_string("[%.4f, %.4f]", "ci_low", "ci_high")
-    name = F.concat_ws("@", "metric", F.coalesce(cutoff.cast("string"), F.lit("all")))
-    # F.array_position of Spark 3.5 takes no column as the value.
-    place = F.call_function("array_position", F.array(*map(F.lit, SHOWN_FIRST)), F.col("metric"))
-    last = [place == 0, place, F.col("metric"), cutoff.asc_nulls_last(), F.col("run")]
-    ordered = summary.where(~name.isin(*without)).orderBy(by, F.col("segment").asc_nulls_last(), *last)
+    ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"))
     return ordered.select(
         "run",
-        F.when(by == "", F.lit("all")).otherwise(named).alias("segment"),
-        name.alias("metric"),
+        segment_label().alias("segment"),
+        metric_label().alias("metric"),
         "value",
-        F.when(F.col("ci_low").isNotNull(), interval).alias("interval"),
+        interval_of("ci_low", "ci_high").alias("interval"),
         F.col("n_queries").alias("n"),
     )

@@ -1,0 +1,85 @@
+"""Results that show themselves: what is computed before an action, rows for people after it."""
+
+from __future__ import annotations
+
+import html
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.errors import InputRefusedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_SHOWN = 1000
+"""Rows in a notebook."""
+_FOUND = "_found"
+
+
+class Shown(ABC):
+    """A result with lazy DataFrames; `for_people` is what it shows of them."""
+
+    @abstractmethod
+    def for_people(self) -> DataFrame:
+        """Rows in few columns, in order. Lazy."""
+
+    def explained(self, refused: InputRefusedError) -> InputRefusedError:
+        """What `to_pandas` raises for what the action refused; it may run another one."""
+        return refused
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Run an action: the rows that `show` prints, as a DataFrame of pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        InputRefusedError
+            For bad rows, in one line.
+        """
+        import pandas as pd
+
+        frame = self.for_people()
+        try:
+            with readable_errors():
+                rows = frame.collect()
+        except InputRefusedError as error:
+            raise self.explained(error) from error
+        found = pd.DataFrame([tuple(row) for row in rows], columns=frame.columns)
+        self.__dict__[_FOUND] = found
+        return found
+
+    def show(self, n: int = 20) -> None:
+        """Run an action: print the first rows.
+
+        Parameters
+        ----------
+        n : int
+            How many rows; how many there are more is said.
+
+        Raises
+        ------
+        InputRefusedError
+            For bad rows, in one line.
+        """
+        found = self.to_pandas()
+        print(_without_nulls(found.head(n)).to_string(index=False, na_rep="", float_format="{:.4f}".format))
+        if len(found) > n:
+            print(f"... and {len(found) - n:,} more")
+
+    def _repr_html_(self) -> str:
+        """The rows that `show` or `to_pandas` has found last, at most 1,000; before, what is computed."""
+        found: pd.DataFrame | None = self.__dict__.get(_FOUND)
+        if found is None:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return str(_without_nulls(found.head(MOST_SHOWN)).to_html(index=False, na_rep=""))
+
+
+def _without_nulls(found: pd.DataFrame) -> pd.DataFrame:
+    """Empty text for null in columns of text."""
+    return found.fillna({name: "" for name in found.columns if found[name].dtype == object})
