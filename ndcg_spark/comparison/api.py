@@ -111,7 +111,7 @@ class Comparison(Shown):
             F.col("n_queries").alias("n"),
         )
 
-    def for_people(self) -> DataFrame:
+    def _for_people(self) -> DataFrame:
         """The same as `differences`."""
         return self.differences()
 

@@ -20,13 +20,13 @@ _FOUND = "_found"
 
 
 class Shown(ABC):
-    """A result with lazy DataFrames; `for_people` is what it shows of them."""
+    """A result with lazy DataFrames; `_for_people` is what it shows of them."""
 
     @abstractmethod
-    def for_people(self) -> DataFrame:
+    def _for_people(self) -> DataFrame:
         """Rows in few columns, in order. Lazy."""
 
-    def explained(self, refused: InputRefusedError) -> InputRefusedError:
+    def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """What `to_pandas` raises for what the action refused; it may run another one."""
         return refused
 
@@ -44,12 +44,12 @@ class Shown(ABC):
         """
         import pandas as pd
 
-        frame = self.for_people()
+        frame = self._for_people()
         try:
             with readable_errors():
                 rows = frame.collect()
         except InputRefusedError as error:
-            raise self.explained(error) from error
+            raise self._explained(error) from error
         found = pd.DataFrame([tuple(row) for row in rows], columns=frame.columns)
         self.__dict__[_FOUND] = found
         return found

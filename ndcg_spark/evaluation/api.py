@@ -114,11 +114,11 @@ class Evaluation(Shown):
         without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in beside]
         return readable_means(self.summary, without=without)
 
-    def for_people(self) -> DataFrame:
+    def _for_people(self) -> DataFrame:
         """The same as `means`."""
         return self.means()
 
-    def explained(self, refused: InputRefusedError) -> InputRefusedError:
+    def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """Run an action: count the bad rows of the table by reason, where a refusal names the first of them."""
         if not text_of(refused).startswith("bad row:"):
             return refused
