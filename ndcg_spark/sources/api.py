@@ -46,7 +46,8 @@ def read_table(reference: str, *, format: str | None = None, options: Mapping[st
 
     Examples
     --------
-    >>> evaluate(read_table("run.trec"), read_table("judgments.qrels")).show()  # doctest: +SKIP
+    >>> run = read_table("run.txt", format="trec-run")  # doctest: +SKIP
+    >>> evaluate(run, read_table("qrels.txt", format="trec-qrels")).show()  # doctest: +SKIP
     """
     table = open_table(session_or_started(), reference, format, dict(options or {}))
     if not (table.parse_text and table.name.startswith("trec-")):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import math
+
 import pytest
 from pyspark.sql import functions as F
 from support.closeness import near
@@ -75,7 +78,7 @@ def test_two_tables_weights_and_clusters(weighted):
 
 def test_ndcg_is_compared_and_dcg_beside_it_is_not_tested(table):
     """p of c against a is .017505305127 (COMPARE's worked example); one test leaves it, two double it."""
-    options = {"baseline": "a", "names": ["a", "c"], "replicates": 0, "flips": 0}
+    options = {"baseline": "a", "runs": ["a", "c"], "replicates": 0, "flips": 0}
     dcg, ndcg = found(compare(table, **options).summary)
     assert (dcg["metric"], ndcg["metric"]) == ("dcg", "ndcg")
     assert ndcg["difference"] == estimate(X, Z).difference
@@ -307,3 +310,39 @@ def test_stored_replicates_add_up(table):
     assert draws[0] == 15
     differences = row["replicates"][2 + n_places + 3 : 2 + n_places + 6]
     assert differences[0] == 5282809773 if differences[0] > 0 else True
+
+
+def test_a_comparison_shows_itself(table, capsys):
+    """The worked example again, by what a person reads: `differences` names what `summary` has."""
+    result = compare(table, baseline="a", runs=["a", "b"], metrics="ndcg@10", segments="country", replicates=0)
+    told = [
+        "Comparison: b against a; ndcg@10, by country",
+        "tests at 0.05: t, 9,999 sign flips, 0 bootstrap replicates, seed 42; queries that one run lacks: zero",
+        "lazy: summary (differences); each action on it compares anew",
+    ]
+    assert repr(result).splitlines() == told
+    assert result._repr_html_() == f"<pre>{html.escape(repr(result))}</pre>"
+    result.show(1)
+    _, first, more = capsys.readouterr().out.splitlines()
+    shown = ["b", "a", "all", "ndcg@10", "0.0717", "[0.0141,", "0.1292]", "0.0575", "not_worse", "12"]
+    assert (first.split(), more) == (shown, "... and 3 more")
+    rows = {row["segment"]: row for row in found(result.summary)}
+    people = result.to_pandas()
+    assert people["segment"].tolist() == ["all", "country=DE", "country=FR", "country=US"]
+    assert people.columns.tolist() == result.differences().columns
+    for row in people.to_dict("records"):
+        its = rows[row["segment"].removeprefix("country=").replace("all", "")]
+        named = {"difference": "difference", "verdict": "verdict", "n": "n_queries"}
+        assert all(row[name] == its[column] for name, column in named.items())
+        assert (its["p_holm"] is None and math.isnan(row["p"])) or row["p"] == its["p_holm"]
+    assert result._repr_html_().count("<tr") == 5
+
+
+def test_what_stands_beside_a_metric_is_not_shown(table):
+    assert set(compare(table, baseline="a", replicates=0, flips=0).to_pandas()["metric"]) == {"ndcg@10"}
+
+
+def test_a_comparison_that_is_refused_is_one_line(table):
+    result = compare(table.union(table.limit(1)), baseline="a", metrics="ndcg", replicates=0)
+    with pytest.raises(InputRefusedError, match=r"^query query_id=.* comes twice in run '.'.*$"):
+        result.show()

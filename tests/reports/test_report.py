@@ -438,7 +438,7 @@ def test_a_summary_is_a_night_without_a_date(spark):
 
 
 def test_the_result_of_an_evaluation(spark, tmp_path):
-    from ndcg_spark import evaluate
+    from ndcg_spark import compare, evaluate
 
     rows = [("a", f"i{at}", float(-at), at % 3) for at in range(9)] + [("b", "x", 1.0, 1)]
     frame = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
@@ -446,6 +446,15 @@ def test_the_result_of_an_evaluation(spark, tmp_path):
     found, of_tables = report(result), report(result.summary, per_query=result.per_query_table)
     assert found.contents == of_tables.contents
     assert [row.query for row in found.contents.lowest] == ["a", "b"]
+    two = evaluate(frame.selectExpr("*", "-score other"), score=["score", "other"], k=3)
+    compared = compare(two, replicates=0)
+    both = [report(two, comparison=one).contents.comparisons for one in (compared, compared.summary)]
+    assert both[0] == both[1] != ()
+    assert repr(found).splitlines() == [
+        f"Report: {found.contents.title}",
+        headline(found.contents),
+        "html (the page), figures; save(path) writes the page",
+    ]
     page = tmp_path / "page.html"
     page.write_text("an older page")
     assert found.save(page) == page
