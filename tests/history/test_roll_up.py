@@ -205,7 +205,7 @@ def compared(spark):
     queries = spark.createDataFrame(
         rows, "night date, run string, query_id string, k int, ndcg double, country string"
     )
-    options = {"baseline": "old", "names": ["old", "new"], "metrics": "ndcg", "segments": ["country"]}
+    options = {"baseline": "old", "runs": ["old", "new"], "metrics": "ndcg", "segments": ["country"]}
     parts = [
         compare(
             queries.where(f"night = '{night}'").drop("night"), **options, keep_replicates=True
