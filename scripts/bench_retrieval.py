@@ -92,7 +92,7 @@ def by_faiss(metric: str, queries: str, corpus: str) -> float:
     import faiss
 
     faiss.omp_set_num_threads(THREADS)
-    tables = [pq.open_table(path) for path in (queries, corpus)]
+    tables = [pq.read_table(path) for path in (queries, corpus)]
     values = [np.asarray(one.column(1).combine_chunks().flatten()).reshape(one.num_rows, -1) for one in tables]
     if metric == "hamming":
         wanted, items = (np.ascontiguousarray(one).view(np.uint8) for one in values)

@@ -76,7 +76,7 @@ class RowCount:
 
 
 def count_rows(checked: DataFrame) -> RowCount:
-    """Run an action: count rows from `checked_rows` by reason. Spark cost: one scan, one small shuffle."""
+    """Run an action: count rows from `checked` by reason. Spark cost: one scan, one small shuffle."""
     found = checked.groupBy("reason").agg(F.sum("n").alias("n"), F.min("key").alias("example")).collect()
     bad = sorted((row for row in found if row["reason"] is not None), key=lambda row: str(row["reason"]))
     return RowCount(
@@ -94,7 +94,7 @@ def describe_bad_rows(counted: RowCount, table: str) -> str:
 
 
 def rejects_table(checked: DataFrame, table: str) -> DataFrame:
-    """Bad rows from `checked_rows` as they came, with the reason; lazy.
+    """Bad rows from `checked` as they came, with the reason; lazy.
 
     Rows: `source` (the given `input` or `judgments`), `reason`, `row` (JSON, so that tables of any shape fit one
     rejects table).

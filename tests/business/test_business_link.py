@@ -17,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def link(spark, metrics, clicks, settings=None):
     return linked_rates(
-        spark.createDataFrame(metrics, METRIC_COLUMNS), spark.createDataFrame(clicks, CLICK_COLUMNS), settings
+        spark.createDataFrame(metrics, METRIC_COLUMNS),
+        spark.createDataFrame(clicks, CLICK_COLUMNS),
+        settings or LinkSettings(),
     )
 
 

@@ -186,7 +186,7 @@ def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
 def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
     nightly = tmp_path / "nightly"
     for day, factor in (("2026-01-30", 1), ("2026-01-31", 3)):
-        rows = pq.open_table(table)
+        rows = pq.read_table(table)
         rows = rows.set_column(rows.schema.get_field_index("ndcg"), "ndcg", pa.array(
             [value * factor for value in rows["ndcg"].to_pylist()]))  # fmt: skip
         (nightly / f"run_date={day}").mkdir(parents=True)
@@ -258,12 +258,12 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
 
 
 def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
-    bad, scores = pq.open_table(rankings).slice(0, 2), pa.array([float("nan"), float("inf")])
+    bad, scores = pq.read_table(rankings).slice(0, 2), pa.array([float("nan"), float("inf")])
     for at, (name, values) in enumerate((("item_id", pa.array(["x", "y"])), ("old", scores), ("new", scores)), 1):
         bad = bad.set_column(at, name, values)
     both = tmp_path / "both"
     both.mkdir()
-    pq.write_table(pq.open_table(rankings), both / "1.parquet")
+    pq.write_table(pq.read_table(rankings), both / "1.parquet")
     pq.write_table(bad, both / "2.parquet")
     same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", *FAST, *NIGHT)
     out, rejects = tmp_path / "comparison", tmp_path / "rejects"
@@ -348,7 +348,7 @@ def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
 def test_a_table_without_rows_is_refused(table, tmp_path):
     """One table, and one with the baseline in another."""
     out, empty = ("--output", tmp_path / "comparison"), tmp_path / "empty.parquet"
-    pq.write_table(pq.open_table(table).slice(0, 0), empty)
+    pq.write_table(pq.read_table(table).slice(0, 0), empty)
     assert_refused(run("--per-query", empty, *NIGHT, *out), "--per-query has no rows")
     beside = ("--per-query", table, "--baseline", "a", "--runs", "b", "--baseline-per-query", empty)
     assert_refused(run(*beside, *NIGHT, *out), "--baseline-per-query has no rows")

@@ -219,7 +219,7 @@ def test_the_view_of_a_query(spark):
 
 def test_the_view_ranks_by_score_and_shows_items(spark):
     table = scored_table(spark, ranked((1.0,)))
-    with pytest.raises(InvalidParameterError, match="leave the rank column out"):
+    with pytest.raises(InvalidParameterError, match="leave rank= out"):
         ranked_rows(table, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
         ranked_rows(table, EvaluationSettings(columns=Columns(item=None)))

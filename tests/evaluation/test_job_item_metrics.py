@@ -108,7 +108,7 @@ def test_what_is_refused_writes_nothing(tmp_path, books, changes, metrics, named
         if columns is None:
             tables.pop(name, None)
         else:
-            table = pq.open_table(books[name]).to_pydict() | columns
+            table = pq.read_table(books[name]).to_pydict() | columns
             write(books[name], **table)
     ended = mean_ndcg(*options(tables), "--metrics", metrics, "--output", tmp_path / "table")
     assert_refused(ended, *named)

@@ -250,7 +250,7 @@ def test_a_name_that_results_have_is_refused_before_anything_runs(name):
         EvaluationSettings(columns=Columns(query=(name,)))
 
 
-# ------------------------------------------------------------------------------------------------ rank_rows
+# ------------------------------------------------------------------------------------------------ explain_ranks
 
 
 @pytest.mark.parametrize("ties", ["item_asc", "item_desc", "expected", "best", "worst"])
@@ -270,7 +270,7 @@ def test_gains_times_discounts_of_rows_add_up_to_dcg_and_idcg(spark, ties, ideal
     assert (dcg, idcg) == pytest.approx((result["dcg"], result["idcg"]), abs=1e-12)
 
 
-def test_rank_rows_refuses_or_resolves_duplicates_as_evaluate_does(spark):
+def test_explained_ranks_refuse_or_resolve_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
     with pytest.raises(SPARK_ERRORS) as caught:
         ranked_rows(frame, EvaluationSettings()).collect()
@@ -279,7 +279,7 @@ def test_rank_rows_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     assert [row["relevance"] for row in ranked_rows(frame, best).collect()] == [1.0]
 
 
-def test_rank_rows_shows_no_ideal_ranks_where_the_ideal_is_not_made_of_rows(spark):
+def test_explained_ranks_show_no_ideal_ranks_where_the_ideal_is_not_made_of_rows(spark):
     rows = [("q", "a", 0.5, 1), ("q", "b", 0.4, 0)]
     settings = EvaluationSettings(convention=Convention(ideal="k_ones"))
     shown = ranked_rows(spark.createDataFrame(rows, LONG), settings).collect()

@@ -77,7 +77,7 @@ def test_a_backfill_of_all_periods(table, folder, tmp_path):
         *((str(NIGHTS[0] + timedelta(days=at)), "rolling_7") for at in range(6)),
     }
     (week,) = [row for key, row in rows.items() if (key[0], key[2], key[5]) == ("2026-02-01", "week", "ndcg")]
-    tables = [pq.open_table(folder / f"{one}.parquet") for one in NIGHTS[:3]]
+    tables = [pq.read_table(folder / f"{one}.parquet") for one in NIGHTS[:3]]
     pq.write_table(pa.concat_tables(tables), folder / "whole.parquet")
     found = done("--input", folder / "whole.parquet", "--k", "3", "--json", "-").json["metrics"]
     (at_once,) = [row for row in found if row["metric"] == "ndcg"]

@@ -27,7 +27,7 @@ def weekly(values, **changed):
 
 def flags(spark, rows, settings=None):
     """Rows by night."""
-    found = flagged_nights(spark.createDataFrame(rows, METRIC_COLUMNS), settings).collect()
+    found = flagged_nights(spark.createDataFrame(rows, METRIC_COLUMNS), settings or FlagSettings()).collect()
     by_night = {row["night"]: row.asDict() for row in found}
     assert len(by_night) == len(found)
     return by_night
@@ -172,7 +172,8 @@ def test_options_out_of_range(options, named):
 def missing(spark, rows, settings=None):
     """Rules of what is missing, by night and segment."""
     columns = f"{METRIC_COLUMNS}, n_queries bigint"
-    listed = flagged_nights(spark.createDataFrame(rows, columns), settings).where("status = 'missing'").collect()
+    judged = flagged_nights(spark.createDataFrame(rows, columns), settings or FlagSettings())
+    listed = judged.where("status = 'missing'").collect()
     return {(row["night"], row["run"], row["segment"]): row["rule"] for row in listed}
 
 

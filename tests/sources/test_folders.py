@@ -232,7 +232,7 @@ def test_both_readers_read_the_rows_of_spark_or_refuse(
         except (InputRefusedError, *SPARK_ERRORS):
             by_spark = None
         listed = list_files(path)
-        by_workers = None if isinstance(listed, str) else [str(pq.open_table(one)["query_id"][0]) for one in listed]
+        by_workers = None if isinstance(listed, str) else [str(pq.read_table(one)["query_id"][0]) for one in listed]
         if len(levels) > 1:
             assert (by_spark, by_workers) == (None, None)
         else:

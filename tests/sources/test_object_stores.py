@@ -282,7 +282,7 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     with pytest.raises(InputRefusedError, match=told):
         ndcg_spark.evaluate("s3://data/doubled")
     lacking = pa.BufferOutputStream()
-    pq.write_table(pq.open_table(one).drop_columns(["relevance"]), lacking)
+    pq.write_table(pq.read_table(one).drop_columns(["relevance"]), lacking)
     server.put("data/lacking/0.parquet", one.read_bytes())
     server.put("data/lacking/1.parquet", lacking.getvalue().to_pybytes())
     found = refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)

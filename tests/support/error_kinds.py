@@ -114,9 +114,9 @@ KINDS = {
         "column 'a' (score=) of the input is array<int>, not a number; cast it first.",
         lambda spark, _: evaluate(table(spark).selectExpr("*", "array(1) a"), score="a").summary,
     ),
-    "plan that fits no view": Kind(
+    "settings that fit no view": Kind(
         "InvalidParameterError",
-        "rank_rows ranks by score: leave the rank column out.",
+        "ranks are explained of rows with scores: leave rank= out.",
         lambda spark, _: ranked_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
     ),
     "name of a view": Kind(

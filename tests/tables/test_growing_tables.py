@@ -255,7 +255,7 @@ def test_a_column_of_another_type_than_on_any_earlier_night_is_refused(spark, ra
 
 
 def _columns(path):
-    table = pq.open_table(path)
+    table = pq.read_table(path)
     return table.column_names, table.columns
 
 

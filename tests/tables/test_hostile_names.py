@@ -273,7 +273,7 @@ def two_runs(frame, name):
         ),
         lambda frame, name: score_losses(two_runs(frame, name).rankings, two_runs(frame, name).settings).drop("run"),
     ],
-    ids=["explain_difference", "rank_rows", "compare", "changed_queries", "score_losses"],
+    ids=["explain_difference", "explain_ranks", "compare", "changed_queries", "score_losses"],
 )  # fmt: skip
 def test_names_of_columns_change_no_value(spark, make):
     plain, hostile = same_rows(spark, make, LISTS, OF_LISTS, HOSTILE)
