@@ -26,6 +26,27 @@ if TYPE_CHECKING:
     from ndcg_spark.retrieval.api import retrieve
     from ndcg_spark.sources.api import read_table
     from ndcg_spark.tables.nights import write_night
+else:
+    __getattr__, _listed = names_of(
+        __name__,
+        rooms="business clicks comparison diagnosis errors evaluation history judgments ml mlflow reports retrieval",
+        comparison__api="compare",
+        conventions="PRESETS Convention",
+        core__failures="readable_errors",
+        core__shipping="add_package_to_workers",
+        evaluation__api="evaluate",
+        evaluation__explanation="explain_difference",
+        evaluation__frames__functions="dcg ndcg",
+        evaluation__frames__summary="merge_summaries",
+        reports__assembly="report",
+        retrieval__api="retrieve",
+        sources__api="read_table",
+        tables__nights="write_night",
+    )
+
+    def __dir__() -> list[str]:
+        return sorted([*_listed(), "__version__"])
+
 
 __all__ = [
     "PRESETS",
@@ -44,23 +65,3 @@ __all__ = [
     "retrieve",
     "write_night",
 ]
-
-__getattr__, _listed = names_of(
-    __name__,
-    comparison__api="compare",
-    conventions="PRESETS Convention",
-    core__failures="readable_errors",
-    core__shipping="add_package_to_workers",
-    evaluation__api="evaluate",
-    evaluation__explanation="explain_difference",
-    evaluation__frames__functions="dcg ndcg",
-    evaluation__frames__summary="merge_summaries",
-    reports__assembly="report",
-    retrieval__api="retrieve",
-    sources__api="read_table",
-    tables__nights="write_night",
-)
-
-
-def __dir__() -> list[str]:
-    return sorted([*_listed(), "__version__"])

@@ -9,9 +9,10 @@ from ndcg_spark.core.lazy_names import names_of
 if TYPE_CHECKING:
     from ndcg_spark.business.api import business_link as business_link
     from ndcg_spark.business.settings import LinkSettings as LinkSettings
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="business_link",
-    settings="LinkSettings",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="business_link",
+        settings="LinkSettings",
+    )
+    __all__ = __dir__()

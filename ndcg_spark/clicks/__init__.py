@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ndcg_spark.clicks.settings import ImpressionColumns as ImpressionColumns
     from ndcg_spark.clicks.settings import PropensitySettings as PropensitySettings
     from ndcg_spark.clicks.settings import WeightSettings as WeightSettings
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="fit_propensities inverse_propensity_estimates judgments_from_impressions merge_estimates",
-    settings="ImpressionColumns PropensitySettings WeightSettings",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="fit_propensities inverse_propensity_estimates judgments_from_impressions merge_estimates",
+        settings="ImpressionColumns PropensitySettings WeightSettings",
+    )
+    __all__ = __dir__()

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison.api import Comparison as Comparison
     from ndcg_spark.comparison.api import compare as compare
     from ndcg_spark.comparison.settings import ComparisonSettings as ComparisonSettings
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="Comparison compare",
-    settings="ComparisonSettings",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="Comparison compare",
+        settings="ComparisonSettings",
+    )
+    __all__ = __dir__()

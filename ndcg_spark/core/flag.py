@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ndcg_spark.errors import one_of
+from ndcg_spark.errors import InvalidParameterError, one_of, option
 
 S = TypeVar("S")
 
@@ -106,10 +106,20 @@ def settings_from(cls: type[S], given: Mapping[str, Any]) -> S:
             values[one.field] = settings_from(one.kind, given)
         elif one.field in given:
             value = given[one.field]
-            if get_origin(one.kind) is tuple and value is not None:
-                value = (value,) if isinstance(value, str) else tuple(value)
+            if get_origin(one.kind) is tuple and not (value is None and one.optional):
+                value = _several(one.field, value)
             values[one.field] = value
     return cls(**values)
+
+
+def _several(name: str, value: Any) -> tuple[Any, ...]:
+    """A tuple of what is one text, or several values."""
+    if isinstance(value, str):
+        return (value,)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise InvalidParameterError(f"{option(name)} must be one name or several; got {value!r}.") from None
 
 
 def check_choices(settings: Any) -> None:

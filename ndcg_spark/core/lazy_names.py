@@ -7,11 +7,16 @@ from importlib import import_module
 from typing import Any
 
 
-def names_of(package: str, **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package; each home is a module of it, and names its names in one text."""
+def names_of(package: str, rooms: str = "", **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package; each home is a module of it, and names its names in one text.
+
+    `rooms` are packages in it, which need not be imported before they are used.
+    """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 
     def found(name: str) -> Any:
+        if name in rooms.split():
+            return import_module(f"{package}.{name}")
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{home_of[name].replace('__', '.')}"), name)

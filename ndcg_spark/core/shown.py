@@ -49,9 +49,12 @@ class Shown(ABC):
             with readable_errors():
                 rows = frame.collect()
         except InputRefusedError as error:
-            raise self._explained(error) from error
+            explained = self._explained(error)
+            if explained is error:
+                raise
+            raise explained from error
         found = pd.DataFrame([tuple(row) for row in rows], columns=frame.columns)
-        self.__dict__[_FOUND] = found
+        self.__dict__[_FOUND] = found.copy()
         return found
 
     def show(self, n: int = 20) -> None:
@@ -68,9 +71,11 @@ class Shown(ABC):
             For bad rows, in one line.
         """
         found = self.to_pandas()
-        print(_without_nulls(found.head(n)).to_string(index=False, na_rep="", float_format="{:.4f}".format))
-        if len(found) > n:
-            print(f"... and {len(found) - n:,} more")
+        shown = found.head(max(n, 0))
+        if len(shown):
+            print(_without_nulls(shown).to_string(index=False, na_rep="", float_format=_number))
+        if len(found) > len(shown):
+            print(f"... and {len(found) - len(shown):,} more")
 
     def _repr_html_(self) -> str:
         """The rows that `show` or `to_pandas` has found last, at most 1,000; before, what is computed."""
@@ -78,6 +83,11 @@ class Shown(ABC):
         if found is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
         return str(_without_nulls(found.head(MOST_SHOWN)).to_html(index=False, na_rep=""))
+
+
+def _number(value: float) -> str:
+    """Four digits, and of what these would make 0 the first two that are not."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.0001 else f"{value:.1e}"
 
 
 def _without_nulls(found: pd.DataFrame) -> pd.DataFrame:

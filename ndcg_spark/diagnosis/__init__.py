@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from ndcg_spark.diagnosis.frames import score_losses as score_losses
     from ndcg_spark.diagnosis.frames import shift_of_means as shift_of_means
     from ndcg_spark.diagnosis.frames import summarize_losses as summarize_losses
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="changed_queries",
-    frames="score_losses shift_of_means summarize_losses",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="changed_queries",
+        frames="score_losses shift_of_means summarize_losses",
+    )
+    __all__ = __dir__()

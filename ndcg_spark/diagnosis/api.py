@@ -21,7 +21,7 @@ def changed_queries(
     n: int = 10,
     metric: str = "ndcg",
     k: int | str | None = None,
-    segments: Sequence[str] = (),
+    segments: str | Sequence[str] = (),
     depth: int | None = None,
 ) -> DataFrame:
     """The queries that gained and lost most between two runs, with both lists side by side.
@@ -37,7 +37,7 @@ def changed_queries(
         Column of `evaluation.per_query`.
     k : int or None
         Default: the largest cutoff at which the metric was evaluated.
-    segments : sequence of str
+    segments : str or sequence of str
         Segment columns of the evaluation; the first `n` for each of their values are found.
     depth : int or None
         Items of each list that are shown. Default: the largest cutoff, or 10.
@@ -62,6 +62,7 @@ def changed_queries(
     queries, and of the run column, if there is one.
     """
     settings, known = evaluation.settings, known_runs(evaluation)
+    segments = (segments,) if isinstance(segments, str) else segments
     for named, name in (("baseline", baseline), ("run", run)):
         if known is not None:
             one_of_runs(named, name, known)

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.settings import Columns as Columns
     from ndcg_spark.evaluation.settings import EvaluationSettings as EvaluationSettings
     from ndcg_spark.evaluation.settings import ItemColumns as ItemColumns
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="Evaluation evaluate evaluation_settings",
-    explanation="Explanation explain_difference explain_ranks",
-    frames__functions="dcg ndcg",
-    frames__ranking="rank_queries",
-    frames__scoring="score_queries",
-    frames__summary="merge_summaries summarize summarize_rankings",
-    settings="Columns EvaluationSettings ItemColumns",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="Evaluation evaluate evaluation_settings",
+        explanation="Explanation explain_difference explain_ranks",
+        frames__functions="dcg ndcg",
+        frames__ranking="rank_queries",
+        frames__scoring="score_queries",
+        frames__summary="merge_summaries summarize summarize_rankings",
+        settings="Columns EvaluationSettings ItemColumns",
+    )
+    __all__ = __dir__()

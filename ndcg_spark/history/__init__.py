@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from ndcg_spark.history.api import roll_up as roll_up
     from ndcg_spark.history.settings import FlagSettings as FlagSettings
     from ndcg_spark.history.settings import RollUpSettings as RollUpSettings
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="flag_changes roll_up",
-    settings="FlagSettings RollUpSettings",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="flag_changes roll_up",
+        settings="FlagSettings RollUpSettings",
+    )
+    __all__ = __dir__()

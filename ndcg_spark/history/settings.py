@@ -170,6 +170,10 @@ def read_limits(text: str) -> tuple[tuple[int, float], ...]:
         raise InvalidParameterError(f"{option('limits')} must be as 8=5.9,26=3.3; got {text!r}.") from None
 
 
+def _is_limit(one: object) -> bool:
+    return isinstance(one, tuple) and [isinstance(part, int | float) for part in one] == [True, True]
+
+
 def limits_text(limits: tuple[tuple[int, float], ...]) -> str:
     """Write limits as `read_limits` reads them."""
     return ",".join(f"{nights}={limit:g}" for nights, limit in limits)
@@ -216,6 +220,11 @@ class FlagSettings:
         check_nights(self.start, self.end)
         if self.lookback is not None and self.lookback < 1:
             raise InvalidParameterError(f"lookback must be at least 1 day; got {self.lookback}.")
+        if not all(map(_is_limit, self.limits)):
+            raise InvalidParameterError(
+                f"{option('limits')} must be pairs of nights and a limit, as ((8, 5.9), (26, 3.3)); got "
+                f"{self.limits!r}."
+            )
         numbers = [nights for nights, _ in self.limits]
         if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 2:
             raise InvalidParameterError(f"limits must name rising numbers of nights from 2 on; got {numbers}.")

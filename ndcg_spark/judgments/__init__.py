@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ndcg_spark.judgments.settings import EventSettings as EventSettings
     from ndcg_spark.judgments.settings import RatingColumns as RatingColumns
     from ndcg_spark.judgments.settings import RatingSettings as RatingSettings
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="from_events from_ratings rating_agreement",
-    settings="EventColumns EventSettings RatingColumns RatingSettings",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="from_events from_ratings rating_agreement",
+        settings="EventColumns EventSettings RatingColumns RatingSettings",
+    )
+    __all__ = __dir__()

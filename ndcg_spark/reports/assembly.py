@@ -139,7 +139,7 @@ def report(
     dataset: str | None = None,
     runs: str | Sequence[str] = (),
     metric: str | None = None,
-    gates: Sequence[str] = (),
+    gates: str | Sequence[str] = (),
     baseline: str | None = None,
     production: str | None = None,
     title: str | None = None,
@@ -172,7 +172,7 @@ def report(
         tells first; likewise `baseline` and `production`.
     metric : str or None
         Metric of the headline, as `ndcg@10`. None: NDCG at 10, or at the largest cutoff.
-    gates : sequence of str
+    gates : str or sequence of str
         Such as `ndcg@10>=0.40`.
     baseline : str or None
         Queries are shown that lose the most against this run. None: since the night before.
@@ -203,6 +203,7 @@ def report(
     """
     limits, (means, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
     table, runs = reading.metric_table(means), (runs,) if isinstance(runs, str) else runs
+    gates = (gates,) if isinstance(gates, str) else gates
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from ndcg_spark.retrieval.api import rank_by_retrieval as rank_by_retrieval
     from ndcg_spark.retrieval.api import retrieve as retrieve
     from ndcg_spark.retrieval.settings import RetrievalSettings as RetrievalSettings
-
-__getattr__, __dir__ = names_of(
-    __name__,
-    api="judgments_from_labels rank_by_retrieval retrieve",
-    settings="RetrievalSettings",
-)
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        api="judgments_from_labels rank_by_retrieval retrieve",
+        settings="RetrievalSettings",
+    )
+    __all__ = __dir__()

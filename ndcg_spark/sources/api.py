@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import MALFORMED, named, number
 from ndcg_spark.core.given import session_or_started
 from ndcg_spark.sources.formats import open_table
 
-_NUMBERS = {"rank": "int", "score": "double", "relevance": "double"}
+_OF_TREC = ("rank", "score", "relevance")
+_NO_NUMBER = float("nan")
+"""Every rule for rows refuses it, whatever columns are selected; a null can mean that an item is unjudged."""
 
 
-def read_table(reference: str, *, format: str | None = None, options: Mapping[str, str] | None = None) -> DataFrame:
+def read_table(
+    reference: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    numbers: str | Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
     """Read a table as the jobs do: rankings, judgments, or a table that a night was written to.
 
     Parameters
     ----------
-    reference : str
+    reference : str or path
         A path, the name of a table of the catalog, or a SQL query with `format="sql"`.
     format : str or None
         `parquet`, `csv`, `tsv`, `json`, `orc`, `table`, `sql`, `trec-run`, `trec-qrels`, or any other name that Spark
         has a reader for. Default: by the name, as `--input` is read.
+    numbers : str, sequence of str or None
+        Columns of text that are numbers, such as `["score", "relevance"]` of csv. Text that is no number is NaN,
+        which is a bad row of `evaluate`; a cast would make it null, which is an item without a judgment. Default: the
+        rank, score and relevance of the TREC formats.
     options : mapping from str to str, or None
         For Spark's reader.
 
     Returns
     -------
     DataFrame
-        Lazy. Columns of csv and tsv are text, so that ids such as 007 keep their zeros: cast those that are numbers.
-        A line with too few or too many fields, or without a number where the TREC formats have one, is a bad row of
-        `evaluate`.
+        Lazy. Other columns of csv and tsv are text, so that ids such as 007 keep their zeros. Of a line with too few
+        or too many fields, `numbers` are NaN; in the TREC formats the ids are null.
 
     Raises
     ------
-    InputRefusedError, InvalidParameterError
-        For a path or table that does not exist, or a format that Spark does not know.
+    InputRefusedError, InvalidParameterError, MissingColumnError
+        For a path, table or column that does not exist, or a format that Spark does not know.
 
     Notes
     -----
@@ -49,17 +62,17 @@ def read_table(reference: str, *, format: str | None = None, options: Mapping[st
     >>> run = read_table("run.txt", format="trec-run")  # doctest: +SKIP
     >>> evaluate(run, read_table("qrels.txt", format="trec-qrels")).show()  # doctest: +SKIP
     """
-    table = open_table(session_or_started(), reference, format, dict(options or {}))
-    if not (table.parse_text and table.name.startswith("trec-")):
-        return table.frame
-    frame, line = table.frame, F.concat_ws(" ", *[named(name) for name in table.frame.columns if name != MALFORMED])
-    found = {
-        name: number(frame, name, "a field of the format", "table", parse_text=True).cast(kind)
-        for name, kind in _NUMBERS.items()
-        if name in frame.columns
-    }
-    no_number = F.lit(False)
-    for name, value in found.items():
-        no_number = no_number | (named(name).isNotNull() & value.isNull())
-    malformed = F.coalesce(named(MALFORMED), F.when(no_number, line))
-    return frame.withColumns({**found, MALFORMED: malformed})
+    table = open_table(session_or_started(), os.fspath(reference), format, dict(options or {}))
+    frame, of_trec = table.frame, table.name.startswith("trec-")
+    if numbers is None:
+        numbers = [name for name in _OF_TREC if name in frame.columns] if of_trec else []
+    found = {}
+    for name in [numbers] if isinstance(numbers, str) else numbers:
+        value = number(frame, name, "one of the numbers", "table", parse_text=True).cast("double")
+        if isinstance(frame.schema[name].dataType, T.StringType):
+            lost = named(name).isNotNull() & value.isNull()
+            if MALFORMED in frame.columns:
+                lost = lost | named(MALFORMED).isNotNull()
+            found[name] = F.when(lost, F.lit(_NO_NUMBER)).otherwise(value)
+    frame = frame.withColumns(found) if found else frame
+    return frame.drop(MALFORMED) if of_trec else frame

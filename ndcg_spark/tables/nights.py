@@ -94,7 +94,7 @@ def write_night(
     *,
     night: date,
     dataset: str,
-    runs: Sequence[str] | None = None,
+    runs: str | Sequence[str] | None = None,
     formats: Mapping[str, str] | None = None,
     stamps: Mapping[str, str | None] | None = None,
 ) -> None:
@@ -114,7 +114,7 @@ def write_night(
         The date that rows are stored under, as `run_date`.
     dataset : str
         The name of the data set that they are stored under.
-    runs : sequence of str or None
+    runs : str, sequence of str or None
         The runs whose rows are written, and replaced; rows of others are left out. A metric table must have rows of
         each. None: the runs that any of the tables has; one that another table lacks loses its rows there.
     formats : mapping of str to str, or None
@@ -150,6 +150,7 @@ def write_night(
     ...     night=date(2026, 1, 31), dataset="shop", stamps=result.provenance,
     ... )  # doctest: +SKIP
     """
+    runs = (runs,) if isinstance(runs, str) and runs else runs
     _check(tables, night, dataset, runs, formats or {})
     with readable_errors():
         frames = {reference: _completed(reference, frame, stamps or {}) for reference, frame in tables.items()}
@@ -182,8 +183,8 @@ def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[st
         raise InvalidParameterError(f"{option('night')} must be a datetime.date; got {night!r}.")
     if not isinstance(dataset, str) or not dataset:
         raise InvalidParameterError(f"{option('dataset')} must be a name; got {dataset!r}.")
-    if runs is not None and (isinstance(runs, str) or not all(isinstance(run, str) for run in runs) or not runs):
-        raise InvalidParameterError(f"{option('runs')} must be names in a list; got {runs!r}.")
+    if runs is not None and (not runs or not all(isinstance(run, str) for run in runs)):
+        raise InvalidParameterError(f"{option('runs')} must be names of runs; got {runs!r}.")
     for reference in formats:
         one_of("table", reference, tuple(tables))
 

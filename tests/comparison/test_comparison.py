@@ -344,5 +344,19 @@ def test_what_stands_beside_a_metric_is_not_shown(table):
 
 def test_a_comparison_that_is_refused_is_one_line(table):
     result = compare(table.union(table.limit(1)), baseline="a", metrics="ndcg", replicates=0)
-    with pytest.raises(InputRefusedError, match=r"^query query_id=.* comes twice in run '.'.*$"):
+    with pytest.raises(InputRefusedError, match=r"^query query_id=.* comes twice in run '.'.*$") as refused:
         result.show()
+    assert refused.value.__cause__ is not refused.value
+
+
+def test_small_numbers_are_not_shown_as_zero(spark, capsys):
+    rows = [
+        (run, f"q{n}", 10, 0.5 + (0.00001 + n / 1e9) * (run == "new")) for n in range(9) for run in ("old", "new")
+    ]
+    result = compare(spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double"), baseline="old")
+    result.show()
+    assert "1.0e-05" in capsys.readouterr().out
+    result.to_pandas().drop(columns="run", inplace=True)
+    result.show(-1)
+    assert capsys.readouterr().out == "... and 1 more\n"
+    assert "<th>run</th>" in result._repr_html_()

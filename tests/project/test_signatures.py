@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, get_type_hints
@@ -14,7 +16,8 @@ import ndcg_spark
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, WeightSettings
 from ndcg_spark.comparison.settings import Statistics
-from ndcg_spark.core.flag import Setting, settings_in
+from ndcg_spark.core.flag import Setting, settings_from, settings_in
+from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
 from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Period, RollUpSettings
 from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
@@ -104,3 +107,25 @@ def test_type_checkers_see_the_names_of_a_room(room: str) -> None:
 def test_a_name_that_is_not_there_is_an_attribute_error(place: str) -> None:
     with pytest.raises(AttributeError, match=f"module '{place}' has no attribute 'nowhere'"):
         import_module(place).nowhere  # noqa: B018
+
+
+def test_names_of_rooms_for_python() -> None:
+    """In a process of its own: rooms are there without an import, and `*` takes their names."""
+    code = (
+        "import ndcg_spark as ns; print(ns.judgments.from_events.__name__, ns.errors.NdcgSparkError.__name__)\n"
+        "from ndcg_spark.history import *; print(roll_up.__name__, RollUpSettings.__name__)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["from_events", "NdcgSparkError", "roll_up", "RollUpSettings"]
+
+
+@pytest.mark.parametrize(("value", "error"), [(5, "query= must be one name or several; got 5")])
+def test_a_value_of_a_wrong_type_is_refused_by_name(value: object, error: str) -> None:
+    with pytest.raises(InvalidParameterError, match=error):
+        settings_from(EventSettings, {"query": value})
+
+
+@pytest.mark.parametrize("limits", ["8=5.9", (8, 5.9), None, ((8, 5.9), (9,)), ((8, "5.9"),)])
+def test_limits_are_pairs(limits: object) -> None:
+    with pytest.raises(InvalidParameterError, match=r"limits= must be pairs|must be one name or several"):
+        settings_from(FlagSettings, {"limits": limits})

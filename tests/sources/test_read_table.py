@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate, read_table
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, MissingColumnError
 
 RUN = ["q1 Q0 007 1 2.5 tag", "q1 Q0 b 2 1.5 tag"]
 QRELS = ["q1 0 007 0", "q1 0 b 3"]
@@ -28,31 +29,67 @@ def test_the_trec_formats_are_evaluated_as_they_are(spark, written):
     run = read_table(written("run.txt", RUN), format="trec-run")
     judgments = read_table(written("qrels.txt", QRELS), format="trec-qrels")
     assert dict(run.dtypes) | dict(judgments.dtypes) == {
-        "query_id": "string", "iteration": "string", "item_id": "string", "rank": "int", "score": "double",
-        "tag": "string", "relevance": "double", "__malformed_line": "string",
+        "query_id": "string", "iteration": "string", "item_id": "string", "rank": "double", "score": "double",
+        "tag": "string", "relevance": "double",
     }  # fmt: skip
     assert {row["item_id"] for row in run.collect()} == {"007", "b"}
     assert evaluate(run, judgments).to_pandas()["value"].tolist() == pytest.approx([1 / math.log2(3)], abs=1e-15)
 
 
 @pytest.mark.parametrize(
-    ("table", "line"),
-    [("run", "q1 Q0 c 3 high tag"), ("run", "q1 Q0 c 3"), ("qrels", "q1 0 c much"), ("run", "q1 Q0 c third 0.5 tag")],
+    ("table", "line", "reason"),
+    [
+        ("run", "q1 Q0 c 3 high tag", "nan_score"),
+        ("run", "q1 Q0 c 3", "null_query"),
+        ("qrels", "q1 0 c much", "nan_relevance"),
+        ("qrels", "q1 0 c", "null_query"),
+    ],
 )
-def test_a_line_without_its_numbers_is_a_bad_row(spark, written, table, line):
+def test_a_line_without_its_numbers_is_a_bad_row(spark, written, table, line, reason):
+    """Whatever columns are selected: a relevance that is null would be an item without a judgment."""
     lines = {"run": RUN, "qrels": QRELS}
     lines[table] = [*lines[table], line]
-    tables = [read_table(written("a", lines[name]), format=f"trec-{name}") for name in lines]
-    with pytest.raises(InputRefusedError, match="malformed_line"):
-        evaluate(*tables).to_pandas()
-    assert len(evaluate(*tables, on_invalid="reject").to_pandas()) == 1
+    run, qrels = (read_table(written(name, lines[name]), format=f"trec-{name}") for name in lines)
+    few = run.select("query_id", "item_id", "score"), qrels.select("query_id", "item_id", "relevance")
+    for tables in ((run, qrels), few):
+        with pytest.raises(InputRefusedError, match=reason):
+            evaluate(*tables).to_pandas()
+    assert len(evaluate(*few, on_invalid="reject").to_pandas()) == 1
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_ranks_are_read_as_they_are(spark, written, ansi):
+    """A rank that is no whole number, or none at all, is a bad row for who ranks by it, and no matter else."""
+    qrels = read_table(written("qrels", ["q1 0 007 1"]), format="trec-qrels")
+    with session_settings(spark, spark__sql__ansi__enabled=ansi):
+        for rank in ("2.7", "-", "99999999999", "nan"):
+            run = read_table(written("run", [RUN[0], f"q1 Q0 b {rank} 1.5 tag"]), format="trec-run")
+            assert evaluate(run, qrels).to_pandas()["value"].tolist() == [1.0]
+            with pytest.raises(InputRefusedError, match="rank"):
+                evaluate(run, qrels, rank="rank").to_pandas()
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_numbers_of_csv(spark, written, ansi):
+    """Short lines, too, are bad rows, though the column that marks them is not selected."""
+    names = ["query_id,item_id,score,relevance", "007,a,1.5,1", "007,b,0.5,2"]
+    with session_settings(spark, spark__sql__ansi__enabled=ansi):
+        good = read_table(written("good.csv", names), numbers=["score", "relevance"])
+        assert evaluate(good, k=1).to_pandas()["value"].tolist() == pytest.approx([1 / 3], abs=1e-15)
+        assert good.select("query_id").first()[0] == "007"
+        for line, reason in (("007,c,0.1,high", "nan_relevance"), ("007,c,low,1", "nan_score"), ("007,c", "nan_")):
+            bad = read_table(written("bad.csv", [*names, line]), numbers=["score", "relevance"])
+            with pytest.raises(InputRefusedError, match=reason):
+                evaluate(bad.select("query_id", "item_id", "score", "relevance")).to_pandas()
+        with pytest.raises(MissingColumnError, match="column 'grade' .* is not in the table"):
+            read_table(written("good.csv", names), numbers="grade")
 
 
 def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
     rows = "SELECT 'q' query_id, 'a' item_id, 1D score, 1 relevance"
     spark.sql(rows).write.parquet(str(tmp_path / "rows"))
     spark.sql(rows).createOrReplaceTempView("rows_to_read")
-    path = str(tmp_path / "rows")
+    path = tmp_path / "rows"
     found = [read_table(path), read_table("rows_to_read"), read_table(rows, format="sql")]
     assert [one.collect() for one in found] == [spark.sql(rows).collect()] * 3
     text = read_table(written("a.csv", ["query_id;score", "007;1"]), options={"sep": ";"})

@@ -134,7 +134,7 @@ KINDS = {
     ),
     "streams to compare": Kind(
         "InputRefusedError",
-        "runs['b'] is a stream, ",
+        "results['b'] is a stream, ",
         lambda spark, _: (
             compare({"a": table(spark), "b": spark.readStream.format("rate").load()}, baseline="a").summary
         ),

@@ -184,7 +184,7 @@ def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
     with pytest.raises((OutputRefusedError, InputRefusedError), match="'c'"):
         write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs=["a", "b", "c"])
     assert files_below(tmp_path) == {}
-    write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs=["a"])
+    write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs="a")
     assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a"}
 
 
@@ -195,8 +195,8 @@ def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
         ({"night": "2026-01-31"}, InvalidParameterError, "night= must be a datetime.date; got '2026-01-31'"),
         ({"dataset": ""}, InvalidParameterError, "dataset= must be a name"),
         ({"tables": {}}, InvalidParameterError, "and there must be one"),
-        ({"runs": "a"}, InvalidParameterError, "runs= must be names in a list; got 'a'"),
-        ({"runs": []}, InvalidParameterError, "runs= must be names in a list"),
+        ({"runs": ""}, InvalidParameterError, "runs= must be names of runs; got ''"),
+        ({"runs": []}, InvalidParameterError, "runs= must be names of runs"),
         ({"dataset": 5}, InvalidParameterError, "dataset= must be a name; got 5"),
         ({"stamps": {"computed_at": "x"}}, InvalidParameterError, "'computed_at'"),
         ({"stamps": {"value": "x"}}, InvalidParameterError, "have a column 'value' of their own"),
