@@ -39,7 +39,8 @@ def choose_runs(
     The table of the baseline is the second of `frames`, if it has one. Refused are runs that the tables do not have,
     and runs of which only some have stored weights.
 
-    Spark cost: a scan of the columns `run` and `weight` of each table, and one of `run_date` and `dataset`, if there.
+    Spark cost: a scan of the columns `run` and `weight` of each table, and one each of `run_date` and
+    `dataset`, if there.
     """
     frame, *others = frames
     frame = _of_slice(frame, PER_QUERY, {"run_date": night, "dataset": dataset})
@@ -71,13 +72,11 @@ def choose_runs(
 
 def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -> DataFrame:
     """Rows of one night and data set of a nightly table. What was not asked for must be one alone."""
-    texts = {name: named(name).cast("string") for name in asked if name in frame.columns}
-    if not texts:
-        return frame
-    counted = [F.struct(F.count_distinct(one), F.min(one), F.max(one)) for one in texts.values()]
-    for (name, text), (n, first, last) in zip(texts.items(), frame.select(*counted).first() or (), strict=True):
-        value = asked[name]
-        words, option = _SLICES[name]
+    for name, value in asked.items():
+        if name not in frame.columns:
+            continue
+        (words, option), text = _SLICES[name], named(name).cast("string")
+        n, first, last = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
         if value is not None and (n > 1 or name == "run_date"):
             frame = frame.where(text == str(value))
             if frame.isEmpty():

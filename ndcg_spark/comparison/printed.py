@@ -30,7 +30,8 @@ def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings) ->
         for row in shown:
             print(printable(_line(row, settings)))
     if len(listed) > len(shown):
-        print(f"... and {len(listed) - len(shown)} more rows; --output and --json have all of them.")
+        more = len(listed) - len(shown)
+        print(f"... and {more:,} more row{'s' if more > 1 else ''}; --output and --json have all of them.")
 
 
 def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
@@ -81,7 +82,7 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
 def _line(row: dict[str, Any], settings: ComparisonSettings) -> str:
     baseline, run, difference, lift, _ = _numbers(row)
     p = adjusted_p(row) if row["p_holm"] is not None else "no test"
-    about = f"run={row['run']} baseline={row['baseline']} {_segment(row).replace(' ', '')} queries={row['n_queries']}"
+    about = f"run={row['run']} baseline={row['baseline']} {_segment(row, '=')} queries={row['n_queries']}"
     return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}  {verdict_text(row)}"
 
 
@@ -111,10 +112,10 @@ def verdict_text(row: dict[str, Any]) -> str:
     return f"{words} ({', '.join(said)})" if said else str(words)
 
 
-def _segment(row: dict[str, Any]) -> str:
+def _segment(row: dict[str, Any], equals: str = " = ") -> str:
     if not row["segment_by"]:
         return "overall"
-    return f"{row['segment_by']} = {'null' if row['segment'] is None else row['segment']}"
+    return f"{row['segment_by']}{equals}{'null' if row['segment'] is None else row['segment']}"
 
 
 def _metric(row: dict[str, Any]) -> str:

@@ -208,6 +208,28 @@ def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
     assert row["difference"] == pytest.approx(0.86 / 12, abs=1e-12)
 
 
+def test_data_sets_of_other_nights_do_not_count(spark):
+    rows = [("2026-01-30", "shop"), ("2026-01-30", "blog"), ("2026-01-31", "shop")]
+    table = spark.createDataFrame(rows, "run_date string, dataset string")
+    found = _of_slice(table, PER_QUERY, {"run_date": date(2026, 1, 31), "dataset": None})
+    assert found.collect() == [("2026-01-31", "shop")]
+    with pytest.raises(InputRefusedError, match="has 2 data sets, from blog to shop"):
+        _of_slice(table, PER_QUERY, {"run_date": date(2026, 1, 30), "dataset": None})
+
+
+def test_a_line_names_a_segment_as_it_is(table, tmp_path):
+    rows = pq.read_table(table)
+    cities = pa.array(["New York" if country == "DE" else "NewYork" for country in rows["country"].to_pylist()])
+    pq.write_table(rows.append_column("city of", cities), tmp_path / "cities.parquet")
+    ended = run("--per-query", tmp_path / "cities.parquet", "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg",
+                "--segment-cols", "city of", *FAST)  # fmt: skip
+    lines = [line for line in ended.out.splitlines() if " city of=" in line]
+    assert sorted(line.partition(" city of=")[2].partition(" queries=")[0] for line in lines) == [
+        "New York",
+        "NewYork",
+    ]
+
+
 def test_a_night_without_rows_is_refused_with_those_there_are(spark):
     nights = spark.sql("SELECT explode(array(date'2026-01-29', date'2026-01-31')) AS run_date")
     for rows, there in (

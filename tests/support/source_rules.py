@@ -70,7 +70,7 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.batches", "core.entries", "core.batches", "core.hashing",
+            "*.tasks", "*.tasks.*", "core.batches", "core.entries", "core.hashing",
             "evaluation.items.catalogue_task", "evaluation.items.item_features", "sources.footers", "sources.listing",
             "sources.parquet", "sources.stores",
         ),
