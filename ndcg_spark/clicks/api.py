@@ -98,8 +98,8 @@ def judgments_from_impressions(
 ) -> DataFrame:
     """Make judgments from clicks, corrected for the position at which items were shown.
 
-    The relevance of an item is the sum of weight times click over its impressions for the query, by their number,
-    where the weight of an impression is 1 / propensity, at most `clip`. With propensities of examination it
+    The relevance of an item is the sum of weight times click over its impressions for the query, divided by their
+    number, where the weight of an impression is 1 / propensity, at most `clip`. With propensities of examination it
     estimates without bias the rate at which the item would be clicked if it were always examined.
 
     Parameters
@@ -171,8 +171,8 @@ def inverse_propensity_estimates(
     impressions, propensities, query, item, position, click, propensity, power, clip
         As for `judgments_from_impressions`.
     propensity_of : str
-        With propensities of *showing* an item (`action`), as a randomised policy logs them, the estimate is that of
-        showing every item alike. Default: of examining a `position`.
+        With propensities of *showing* an item (`action`), as a randomised policy logs them, the estimate is that of a
+        policy that shows each item with the same probability. Default: of examining a `position`.
     run : str or None
         Column that tells several rankers apart.
     segments : str or sequence of str

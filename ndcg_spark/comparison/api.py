@@ -155,7 +155,7 @@ def compare(
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
         comes beside `ndcg` with difference and interval. It is tested only if it was named.
     k : int, str, None, or a sequence of these
-        Cutoffs of metrics that name none. Default: all of the tables at which the metric has a value.
+        Cutoffs of metrics that name none. Default: all cutoffs of the tables at which the metric has a value.
     query : str, sequence of str, or None
         Columns that identify a query. Default: those of the evaluation, else `query_id`.
     segments : str, sequence of str or None

@@ -57,7 +57,7 @@ def from_events(
     query, item, event, ts, event_id, user : str
         Column names, as in `EventColumns`; `query` may be a sequence of names.
     grades : mapping from str to float or None
-        Grade of each event, negative for a negative event. Default: views are 1, carts 2, purchases 3.
+        Grade of each event, negative for a negative event. Default: `view` is 1, `cart` 2, `purchase` 3.
     impression, rule, cap, half_life, min_impressions, negative, start, as_of, dedup, dedup_seconds, on_invalid
         As in `EventSettings`.
 

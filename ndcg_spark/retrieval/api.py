@@ -56,9 +56,9 @@ def retrieve(
     MissingColumnError, InputRefusedError, InvalidParameterError
         For what the schemas show. Bad rows raise when an action reaches them; see `readable_errors`: a null
         identifier, vector, label or filter value, an empty vector, a null, NaN or infinity in one, a vector of zeros
-        under `cosine` (unless `zero_vector=zero`), a sum of squares above 1e300 or below 1e-280, an entry of
-        array<tinyint> other than +1 and -1, a label other than 0 and 1; vectors or labels of two lengths; a query or
-        a found item that comes twice.
+        under `cosine` (unless `zero_vector=zero`), under `inner` and `euclidean` a sum of squares above 1e300, or
+        below 1e-280 and not 0, an entry of array<tinyint> other than +1 and -1, a label other than 0 and 1; vectors
+        or labels of two lengths; a query or a found item that comes twice.
 
     Notes
     -----

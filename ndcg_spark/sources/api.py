@@ -30,7 +30,7 @@ def read_table(
     Parameters
     ----------
     reference : str or path
-        A path, the name of a table of the catalog, or a SQL query with `format="sql"`.
+        A path, the name of a table of the catalog, or a SQL query.
     format : str or None
         `parquet`, `csv`, `tsv`, `json`, `orc`, `table`, `sql`, `trec-run`, `trec-qrels`, or any other name that Spark
         has a reader for. Default: by the name, as `--input` is read.
