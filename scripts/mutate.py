@@ -168,6 +168,8 @@ TOPICS: Mapping[str, Topic] = {
             "tests/retrieval/test_retrieval_blocks.py",
             "tests/evaluation/test_notebook_columns.py",
             "tests/evaluation/test_partial_rankings.py",
+            "tests/evaluation/test_evaluation.py",
+            "tests/jobs/test_explain.py",
             "tests/evaluation/test_item_metrics.py",
             "tests/evaluation/test_bad_rows.py",
             "tests/evaluation/test_rejected_rows.py",

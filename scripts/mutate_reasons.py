@@ -21,6 +21,10 @@ REASONS: dict[str, str] = {
     "same_names: operand: len(same) < 2": (
         "a column alone is asked for by its own spelling; it saves asking the session for a setting"
     ),
+    "sampled: operand: settings.sample == 1": "a sample of all keeps all; it saves a filter",
+    "_taken: operand: type(given).__module__.startswith('pyspark.pandas')": (
+        "no other table has to_spark, and one that had would be taken alike"
+    ),
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
 }

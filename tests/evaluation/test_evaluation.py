@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,15 @@ def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> N
         "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
     ]
     assert "ap@3, rr" in repr(evaluate(run, judgments=judgments, metrics="ap@3,rr"))
+
+
+def test_windows_rank_where_they_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """The reference gives the same numbers as the engine, so that only its name tells who ranked."""
+    rows_of_two_runs(spark, 2.0).write.parquet(str(tmp_path / "rows"))
+    result = evaluate(str(tmp_path / "rows"), run="r", strategy="window")
+    assert repr(result).splitlines()[1] == "ranked by: window, read by spark (the reference was asked for)"
+    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*: strategy=window"):
+        evaluate(str(tmp_path / "rows"), run="r", strategy="window", source="parquet")
 
 
 def rows_of_two_runs(spark: SparkSession, score: float) -> DataFrame:

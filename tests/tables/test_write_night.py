@@ -188,6 +188,14 @@ def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
     assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a"}
 
 
+def test_a_table_of_another_kind_beside_metrics(spark, rankings, tmp_path):
+    """Such as notes about the night; its runs are those that it has."""
+    notes = spark.createDataFrame([("a", "new index")], "run string, note string")
+    summary = evaluate(rankings, **ASKED).summary
+    write_night({f"{tmp_path}/metrics": summary, f"{tmp_path}/notes": notes}, night=NIGHT, dataset="shop")
+    assert [(row["run"], row["note"]) for row in stored_rows(tmp_path / "notes")] == [("a", "new index")]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -197,6 +205,7 @@ def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
         ({"tables": {}}, InvalidParameterError, "and there must be one"),
         ({"runs": ""}, InvalidParameterError, "runs= must be names of runs; got ''"),
         ({"runs": []}, InvalidParameterError, "runs= must be names of runs"),
+        ({"runs": ["a", 1]}, InvalidParameterError, "runs= must be names of runs; got"),
         ({"dataset": 5}, InvalidParameterError, "dataset= must be a name; got 5"),
         ({"stamps": {"computed_at": "x"}}, InvalidParameterError, "'computed_at'"),
         ({"stamps": {"value": "x"}}, InvalidParameterError, "have a column 'value' of their own"),
