@@ -202,8 +202,8 @@ def report(
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits, (means, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
-    table, runs = reading.metric_table(means), (runs,) if isinstance(runs, str) else runs
-    gates = (gates,) if isinstance(gates, str) else gates
+    table = reading.metric_table(means)
+    runs, gates = ((one,) if isinstance(one, str) else one for one in (runs, gates))
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
@@ -215,8 +215,7 @@ def report(
     baseline = None if baseline in seen else baseline
     reading.check_baseline(baseline, shown)
     if summary is not None:
-        hashes = {row["config_hash"] for row in rows if row["config_hash"]}
-        check_summary(summary, place.dataset, place.night, hashes)
+        check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
     parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)

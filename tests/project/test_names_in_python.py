@@ -9,6 +9,7 @@ import pytest
 
 import ndcg_spark as ns
 from ndcg_spark import clicks, diagnosis, evaluation, history, judgments, retrieval
+from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.evaluation.settings import Columns, ItemColumns
@@ -140,7 +141,7 @@ def refusal(made):
     def act():
         found = made()
         for one in found if isinstance(found, tuple) else (found,):
-            (one.summary if hasattr(one, "summary") else one).collect()
+            (one.summary if isinstance(one, Shown) else one).collect()
 
     with pytest.raises(NdcgSparkError) as refused, ns.readable_errors():
         act()
