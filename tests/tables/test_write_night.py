@@ -160,7 +160,7 @@ def test_a_run_without_queries_loses_those_that_it_had(rankings, tmp_path):
 
 
 def test_rejected_rows_without_a_run_are_not_in_the_way(rankings, tmp_path):
-    bad = rankings.limit(1).selectExpr("CAST(NULL AS STRING) AS ranker", "* EXCEPT (ranker)")
+    bad = rankings.limit(1).withColumn("ranker", F.lit(None).cast("string"))
     result = evaluate(rankings.unionByName(bad), **ASKED, on_invalid="reject")
     write_night({f"{tmp_path}/metrics": result.summary}, night=NIGHT, dataset="shop")
     assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
