@@ -25,6 +25,8 @@ REASONS: dict[str, str] = {
     "_taken: operand: type(given).__module__.startswith('pyspark.pandas')": (
         "no other table has to_spark, and one that had would be taken alike"
     ),
+    "_taken: operand: hasattr(given, 'to_spark')": "of pyspark.pandas, whatever has rows has it",
+    "is_ml_vector: operand: isinstance(kind, T.UserDefinedType)": "no other type is called VectorUDT",
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
 }

@@ -98,6 +98,8 @@ TYPES = {
                        T.ArrayType(T.StringType()), [["a"], []]),
     "large lists of views": (pa.table({"x": pa.array([["a"], []], pa.large_list(pa.string_view()))}),
                              T.ArrayType(T.StringType()), [["a"], []]),
+    "pairs of views": (pa.table({"x": pa.array([["a", "b"]], pa.list_(pa.string_view(), 2))}),
+                       T.ArrayType(T.StringType()), [["a", "b"]]),
     "categories of views": (
         pa.table({"x": pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()),
                                                       pa.array(["a", "b"], pa.string_view()))}),
