@@ -14,6 +14,7 @@ from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.core.student import require_scipy
@@ -41,7 +42,7 @@ def compared_metrics(
     everywhere = None if k is None else frozenset(cutoffs_of(k))
     texts = ["ndcg"] if names is None else [names] if isinstance(names, str) else list(names)
     found: dict[tuple[str, str], frozenset[int | None] | None] = {}
-    for text in (one.strip() for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()):
+    for text in (one.strip() for named in texts for one in re.split(r",(?![^(]*\))", named) if one.strip()):
         metric, at = parse_metric(text)
         key = (str(metric), metric.column)
         ks = everywhere if at is None else frozenset(cutoffs_of(at))
@@ -243,7 +244,7 @@ def comparison_settings(
     if first is not None:
         query = first.settings.columns.query if query is None else query
         segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
-    names = (runs,) if isinstance(runs, str) else runs
+    names = None if runs is None else several("runs", runs)
     listed = _runs(results) if names is None else dict.fromkeys(names, True)
     known = known_runs(results) or tuple(listed)
     for run in listed:

@@ -107,12 +107,12 @@ def settings_from(cls: type[S], given: Mapping[str, Any]) -> S:
         elif one.field in given:
             value = given[one.field]
             if get_origin(one.kind) is tuple and not (value is None and one.optional):
-                value = _several(one.field, value)
+                value = several(one.field, value)
             values[one.field] = value
     return cls(**values)
 
 
-def _several(name: str, value: Any) -> tuple[Any, ...]:
+def several(name: str, value: Any) -> tuple[Any, ...]:
     """A tuple of what is one text, or several values."""
     if isinstance(value, str):
         return (value,)

@@ -72,7 +72,9 @@ class Shown(ABC):
         """
         found = self.to_pandas()
         shown = found.head(max(n, 0))
-        if len(shown):
+        if found.empty:
+            print("no rows")
+        elif len(shown):
             print(_without_nulls(shown).to_string(index=False, na_rep="", float_format=_number))
         if len(found) > len(shown):
             print(f"... and {len(found) - len(shown):,} more")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.api import known_runs, one_of_runs
+from ndcg_spark.core.flag import several
 from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
@@ -62,7 +63,7 @@ def changed_queries(
     queries, and of the run column, if there is one.
     """
     settings, known = evaluation.settings, known_runs(evaluation)
-    segments = (segments,) if isinstance(segments, str) else segments
+    segments = several("segments", segments)
     for named, name in (("baseline", baseline), ("run", run)):
         if known is not None:
             one_of_runs(named, name, known)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.api import Comparison
+from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
@@ -203,7 +204,7 @@ def report(
     """
     limits, (means, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
     table = reading.metric_table(means)
-    runs, gates = ((one,) if isinstance(one, str) else one for one in (runs, gates))
+    runs, gates = several("runs", runs), several("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))

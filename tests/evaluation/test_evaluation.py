@@ -99,6 +99,11 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
     assert asked["metric"].tolist() == ["ndcg@all"] * 2 + ["dcg@2"] * 2
 
 
+def test_a_table_without_rows_shows_that(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(rows_of_two_runs(spark, 2.0).limit(0), run="r").show()
+    assert capsys.readouterr().out == "no rows\n"
+
+
 def test_a_bad_row_is_one_line(spark: SparkSession) -> None:
     result = evaluate(rows_of_two_runs(spark, math.nan), run="r")
     told = r"^1 bad row of 4 in the data: nan_score 1 \(e\.g\. run=a, query_id=q1, item=y\); on_invalid='reject'"
