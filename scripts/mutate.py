@@ -204,6 +204,7 @@ TOPICS: Mapping[str, Topic] = {
         ),
         tests=(
             "tests/core/test_given.py",
+            "tests/core/test_vector_columns.py",
             "tests/core/test_redaction.py",
             "tests/evaluation/test_evaluation_settings.py",
             "tests/metrics/test_metric_properties.py",

@@ -26,7 +26,10 @@ REASONS: dict[str, str] = {
         "no other table has to_spark, and one that had would be taken alike"
     ),
     "_taken: operand: hasattr(given, 'to_spark')": "of pyspark.pandas, whatever has rows has it",
-    "is_ml_vector: operand: isinstance(kind, T.UserDefinedType)": "no other type is called VectorUDT",
+    "_taken: operand: _is_of_pandas(given)": "pandas hands its tables over as Arrow since 2.2; older ones need it",
+    "_to_spark: negated: int(pyspark.__version__.partition('.')[0]) >= 4": (
+        "both ways hand over the same rows; Spark 3.5 has only the slower one"
+    ),
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
 }

@@ -135,7 +135,7 @@ def columns_of(names: Sequence[str]) -> list[Column]:
 
 def is_ml_vector(kind: T.DataType) -> bool:
     """Whether a type is that of vectors of `pyspark.ml`."""
-    return isinstance(kind, T.UserDefinedType) and type(kind).__name__ == "VectorUDT"
+    return type(kind).__name__ == "VectorUDT"
 
 
 def vector_column(frame: DataFrame, column: str) -> Column | None:

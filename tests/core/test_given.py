@@ -166,6 +166,11 @@ def test_a_series_is_no_table(spark):
     assert {row["run"] for row in found.collect()} == {"y"}
 
 
+def test_a_column_of_arrow_is_no_table():
+    given = pa.chunked_array([["x", "y"]])  # hands its values over as a table does
+    assert takes_tables(lambda data: data)(given) is given
+
+
 def test_the_session_is_that_of_a_dataframe_beside_it(spark):
     other = spark.newSession()
     run = other.createDataFrame([("q1", "a", 1.0)], "query_id string, item_id string, score double")

@@ -1,0 +1,34 @@
+"""Columns of vectors come as arrays of floats or doubles, and what is no vector is told from them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.ml.linalg import Matrices, Vectors
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import is_ml_vector, vector_column
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("array(1.5f)", "array<float>"),  # as they are: half of the bytes
+        ("array(1.5d)", "array<double>"),
+        ("array(1)", "array<double>"),
+        ("array(1.5bd)", "array<double>"),
+        ("array('1')", None),
+        ("1.0d", None),
+    ],
+)
+def test_arrays_of_numbers_are_vectors(spark, column, kind):
+    frame = spark.range(1).selectExpr(f"{column} AS x")
+    found = vector_column(frame, "x")
+    assert (None if found is None else frame.select(found.alias("x")).schema["x"].dataType.simpleString()) == kind
+
+
+def test_vectors_of_spark_and_nothing_else_of_its_kind(spark):
+    frame = spark.createDataFrame([(Vectors.dense(1.5, 2.0), Matrices.dense(1, 1, [1.0]))], ["vector", "matrix"])
+    assert frame.select(vector_column(frame, "vector").alias("x")).first()["x"] == [1.5, 2.0]
+    assert not is_ml_vector(frame.schema["matrix"].dataType)
+    assert not is_ml_vector(T.DoubleType())
+    assert vector_column(frame, "matrix") is None
