@@ -21,6 +21,9 @@ REASONS: dict[str, str] = {
     "same_names: operand: len(same) < 2": (
         "a column alone is asked for by its own spelling; it saves asking the session for a setting"
     ),
+    "Ranking.rankings: operand: N_REJECTED not in found.columns": (
+        "where nothing is rejected, each query has rows or judgments: the filter keeps all, which saves a filter"
+    ),
     "sampled: operand: settings.sample == 1": "a sample of all keeps all; it saves a filter",
     "_taken: operand: type(given).__module__.startswith('pyspark.pandas')": (
         "no other table has to_spark, and one that had would be taken alike"

@@ -130,7 +130,9 @@ def test_a_table_whose_order_does_not_show_its_keys_takes_rows_whose_keys_it_has
     """Somebody made it by a statement of their own, say."""
     there = in_catalog(["k", *(name for name in PER_QUERY if name != "k"), "dataset"])
     assert there.growth(stored(PER_QUERY), grow=True) == Growth()
-    with pytest.raises(OutputRefusedError, match="identified by other columns, and those of these results by 'user_id'"):
+    with pytest.raises(
+        OutputRefusedError, match="identified by other columns, and those of these results by 'user_id'"
+    ):
         there.growth(stored([PER_QUERY[0], "user_id", *PER_QUERY[2:]]), grow=True)
 
 

@@ -15,6 +15,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -51,6 +52,7 @@ from ndcg_spark.tables.catalog import (
 )
 from ndcg_spark.tables.remote import RemoteFolderWrite
 from ndcg_spark.tables.slices import NightlySlice, stamped
+from ndcg_spark.tables.table_writes import RemoteTableWrite
 
 NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
 OTHER = RunPartition(run_date=date(2026, 1, 31), dataset="app")
@@ -951,6 +953,44 @@ def test_rows_that_readers_see_are_not_discarded(table, spark):
     staged.swap()
     staged.close()
     assert table.values() == [("shop", "", 2, 5)]
+
+
+def files_with_rows(folder):
+    """Data files below a folder, hidden ones too, that have rows; and all folders there."""
+    files = [one for one in folder.rglob("*.parquet") if pq.read_metadata(one).num_rows]
+    return files, sorted(one for one in folder.rglob("*") if one.is_dir())
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_rows_that_were_replaced_take_no_space(table, spark):
+    """Spark cannot delete files, so that it overwrites them with none: ours, and those of a statement of SQL."""
+    folder = table.path.parent / "schema"
+    table.write(rows(spark, 0), partition=OTHER)
+    kept, _ = files_with_rows(folder)
+    (slice_,) = NIGHT.folders([""]).values()
+    night, name = (part.partition("=")[2] for part in slice_.split("/"))
+    spark.sql(
+        f"INSERT INTO {table.reference} SELECT run, k, 1, 'shop', DATE'{night}', '{name}' FROM {table.reference}"
+    )
+    assert table.values() == [("app", "", 0, 5), ("shop", "", 1, 5)]
+    for value in (2, 3):
+        table.write(rows(spark, value))
+        assert table.values() == [("app", "", 0, 5), ("shop", "", value, 5)]
+        files, _ = files_with_rows(folder)
+        assert set(kept) < set(files)
+        assert sum(pq.read_metadata(one).num_rows for one in files) == 10
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_a_write_that_staged_nothing_has_nothing_to_discard(table, spark):
+    """As when the table is dropped between two looks at it."""
+    table.write(rows(spark, 1))
+    stored = stamped(rows(spark, 2), NIGHT, [""]).drop("run_date", "slice").schema
+    facts, before = check_table(spark, table.reference, stored), files_with_rows(table.path.parent / "schema")
+    RemoteTableWrite(spark, facts, NIGHT.folders([""]), print).release()
+    assert files_with_rows(table.path.parent / "schema") == before
+    table.write(rows(spark, 3))
+    assert table.values() == [("shop", "", 3, 5)]
 
 
 @pytest.mark.parametrize("table", KINDS, indirect=True)
