@@ -199,6 +199,7 @@ TOPICS: Mapping[str, Topic] = {
             "core/expressions.py",
             "core/given.py",
             "comparison/choice.py",
+            "sources/nights.py",
             "jobs/config_file.py",
             "metrics/registry.py",
         ),
@@ -218,6 +219,7 @@ TOPICS: Mapping[str, Topic] = {
             "tests/tables/test_hostile_names.py",
             "tests/jobs/test_hostile_forms.py",
             "tests/comparison/test_compare_job.py",
+            "tests/sources/test_read_table.py",
         ),
     ),
 }

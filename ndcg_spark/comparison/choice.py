@@ -14,12 +14,13 @@ from ndcg_spark.comparison.frames import runs_in
 from ndcg_spark.comparison.settings import ComparisonJobSettings
 from ndcg_spark.core.expressions import named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.sources.nights import one_slice
 
 if TYPE_CHECKING:
     from ndcg_spark.comparison.api import Tables
 
-_SLICES = {"run_date": ("night", "--run-date"), "dataset": ("data set", "--dataset")}
 PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
+_BY_QUERY = "choose one by a query (run_date = ... AND dataset = ...), or of a folder by its part (run_date=...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ def choose_runs(
     `dataset`, if there.
     """
     frame, *others = frames
-    frame = _of_slice(frame, PER_QUERY, {"run_date": night, "dataset": dataset})
+    frame = one_slice(frame, PER_QUERY, night=night, dataset=dataset)
     if not others:
         require_column(frame, settings.run_column, option("run"), "per-query table")
         table, held = _listed(frame, settings.run_column, "")
@@ -70,28 +71,6 @@ def choose_runs(
     return Chosen(runs=runs, names=None, weight=_weight(settings, weighted))
 
 
-def _of_slice(frame: DataFrame, flag: str, asked: Mapping[str, object | None]) -> DataFrame:
-    """Rows of one night and data set of a nightly table. What was not asked for must be one alone."""
-    for name, value in asked.items():
-        if name not in frame.columns:
-            continue
-        (words, option), text = _SLICES[name], named(name).cast("string")
-        n, first, last = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
-        if value is not None and (n > 1 or name == "run_date"):
-            frame = frame.where(text == str(value))
-            if frame.isEmpty():
-                there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
-                raise InputRefusedError(
-                    f"{flag} has no rows of the {words} {value} ({option}); it has {there if n else 'no rows'}."
-                )
-        elif n > 1:
-            way_out = f"{option} chooses one" if flag == PER_QUERY else f"choose one by a query ({name} = ...)"
-            if flag == BASELINE and name == "run_date":
-                way_out += f", or of a folder by its part ({name}=...)"
-            raise InputRefusedError(f"{flag} has {n} {words}s, from {first} to {last}; {way_out}.")
-    return frame
-
-
 def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, dict[str, bool]]:
     """A table with the column `run`, its runs, and whether they have weights. `name`: of a table without runs."""
     column = named(run_column).cast("string") if run_column in frame.columns else F.lit(name)
@@ -102,7 +81,7 @@ def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, di
 def _baseline(frame: DataFrame, settings: ComparisonJobSettings, dataset: str | None) -> tuple[DataFrame, bool]:
     """Rows of the baseline in a table of its own, and whether they have weights."""
     # Its night is seldom that of the results.
-    frame = _of_slice(frame, BASELINE, {"run_date": None, "dataset": dataset})
+    frame = one_slice(frame, BASELINE, night=None, dataset=dataset, chosen_otherwise=_BY_QUERY)
     table, held = _listed(frame, settings.run_column, "")
     if not held:
         raise InputRefusedError(f"{BASELINE} has no rows; is the night in it?")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import date
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import MALFORMED, named, number
+from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import session_or_started
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.formats import open_table
+from ndcg_spark.sources.nights import DATASET, NIGHT, one_of
 
 _OF_TREC = ("rank", "score", "relevance")
 _NO_NUMBER = float("nan")
@@ -21,16 +25,24 @@ _NO_NUMBER = float("nan")
 def read_table(
     reference: str | os.PathLike[str],
     *,
+    night: date | None = None,
+    dataset: str | None = None,
     format: str | None = None,
     numbers: str | Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Read a table as the jobs do: rankings, judgments, or a table that a night was written to.
+    """Read a table as the jobs do: rankings, judgments, or a table that nights were written to.
+
+    Lazy; with `night` or `dataset`, runs up to four actions, which find out whether these are there.
 
     Parameters
     ----------
     reference : str or path
         A path, the name of a table of the catalog, or a SQL query.
+    night : date or None
+        Rows of one night only, of a table that `write_night` or a job wrote. None: of all nights.
+    dataset : str or None
+        Rows of one data set only. None: of all; with `night`, that night must have one alone.
     format : str or None
         `parquet`, `csv`, `tsv`, `json`, `orc`, `table`, `sql`, `trec-run`, `trec-qrels`, or any other name that Spark
         has a reader for. Default: by the name, as `--input` is read.
@@ -50,7 +62,8 @@ def read_table(
     Raises
     ------
     InputRefusedError, InvalidParameterError, MissingColumnError
-        For a path, table or column that does not exist, or a format that Spark does not know.
+        For a path, table, column, night or data set that does not exist, or a format that Spark does not know; and
+        for a night with several data sets, of which none is chosen.
 
     Notes
     -----
@@ -61,9 +74,15 @@ def read_table(
     --------
     >>> run = read_table("run.txt", format="trec-run")  # doctest: +SKIP
     >>> evaluate(run, read_table("qrels.txt", format="trec-qrels")).show()  # doctest: +SKIP
+    >>> queries = read_table("prod.ranking_queries", night=date(2026, 1, 31))  # doctest: +SKIP
+    >>> queries.where("k = 10").orderBy("ndcg").show(10)  # doctest: +SKIP
     """
+    if night is not None and type(night) is not date:  # a datetime is one, too
+        raise InvalidParameterError(f"night must be a datetime.date; got {night!r}.")
     table = open_table(session_or_started(), os.fspath(reference), format, dict(options or {}))
     frame, of_trec = table.frame, table.name.startswith("trec-")
+    if night is not None or dataset is not None:
+        frame = _of_slice(frame, f"table {os.fspath(reference)!r}", night, dataset)
     if numbers is None:
         numbers = [name for name in _OF_TREC if name in frame.columns] if of_trec else []
     found = {}
@@ -76,3 +95,13 @@ def read_table(
             found[name] = F.when(lost, F.lit(_NO_NUMBER)).otherwise(value)
     frame = frame.withColumns(found) if found else frame
     return frame.drop(MALFORMED) if of_trec else frame
+
+
+def _of_slice(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:
+    lacks = [name for name in (NIGHT, DATASET) if name not in frame.columns]
+    if lacks:
+        raise InputRefusedError(f"{table} has no column {lacks[0]!r}: no night was written to it.")
+    with readable_errors():
+        if night is not None:
+            frame = one_of(frame, NIGHT, table, night, by="night")
+        return one_of(frame, DATASET, table, dataset)

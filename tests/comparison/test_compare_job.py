@@ -12,9 +12,10 @@ from support.closeness import near
 from support.comparing import example_1
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
-from ndcg_spark.comparison.choice import PER_QUERY, _of_slice
+from ndcg_spark.comparison.choice import PER_QUERY
 from ndcg_spark.comparison.gates import ComparisonGate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.sources.nights import one_slice
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 FAST = ("--flips", "200", "--replicates", "100")
@@ -211,10 +212,10 @@ def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
 def test_data_sets_of_other_nights_do_not_count(spark):
     rows = [("2026-01-30", "shop"), ("2026-01-30", "blog"), ("2026-01-31", "shop")]
     table = spark.createDataFrame(rows, "run_date string, dataset string")
-    found = _of_slice(table, PER_QUERY, {"run_date": date(2026, 1, 31), "dataset": None})
+    found = one_slice(table, PER_QUERY, night=date(2026, 1, 31), dataset=None)
     assert found.collect() == [("2026-01-31", "shop")]
     with pytest.raises(InputRefusedError, match="has 2 data sets, from blog to shop"):
-        _of_slice(table, PER_QUERY, {"run_date": date(2026, 1, 30), "dataset": None})
+        one_slice(table, PER_QUERY, night=date(2026, 1, 30), dataset=None)
 
 
 def test_a_line_names_a_segment_as_it_is(table, tmp_path):
@@ -238,8 +239,8 @@ def test_a_night_without_rows_is_refused_with_those_there_are(spark):
         (nights.where("false"), "no rows"),
     ):
         with pytest.raises(InputRefusedError) as caught:
-            _of_slice(rows, PER_QUERY, {"run_date": date(2026, 1, 30)})
-        assert str(caught.value) == f"--per-query has no rows of the night 2026-01-30 (--run-date); it has {there}."
+            one_slice(rows, PER_QUERY, night=date(2026, 1, 30), dataset=None)
+        assert str(caught.value) == f"--per-query has no rows of the night 2026-01-30 (run_date=); it has {there}."
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from dataclasses import is_dataclass
 import click
 import pytest
 from support.main_job import assert_refused, command, mean_ndcg
-from support.public_names import public
+from support.public_names import ROOMS, public
 from support.source_rules import PACKAGE, Source, sources_in
 
 from ndcg_spark import compare, evaluate, readable_errors, tables
@@ -19,7 +20,6 @@ from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.jobs.flags import flag_of
-from ndcg_spark.reports.settings import ReportJobSettings
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 """Flags of Spark and of pip."""
@@ -81,8 +81,13 @@ def options_named(source: Source) -> list[str]:
 def arguments_of_python() -> set[str]:
     named = [*public().values(), *(getattr(tables, name) for name in tables.__all__)]
     called = [one for one in named if inspect.isfunction(one) or is_dataclass(one)]
-    of_jobs = [ReportJobSettings]  # what only a job reads: files
-    return {name for one in [*called, *of_jobs] for name in inspect.signature(one).parameters} | {*OPTIONS}
+    return {name for one in [*called, *of_jobs()] for name in inspect.signature(one).parameters} | {*OPTIONS}
+
+
+def of_jobs() -> list[type]:
+    """Settings of commands: what they alone ask for, such as files, no function takes."""
+    named = (vars(importlib.import_module(f"{PACKAGE}.{room}.settings")) for room in ROOMS)
+    return [one for names in named for name, one in names.items() if name.endswith("JobSettings")]
 
 
 NAMED = sorted({name for source in sources_in(PACKAGE) for name in options_named(source)})
@@ -102,6 +107,7 @@ def test_the_rule_sees_a_flag(text):
 
 
 def test_options_that_errors_name_are_arguments_of_python_and_flags():
+    assert {"ReportJobSettings", "ComparisonJobSettings"} < {one.__name__ for one in of_jobs()}
     assert {"query", "run", "segments", "weight"} <= set(NAMED)
     assert set(NAMED) - arguments_of_python() == set()
     assert {name for name in NAMED if flag_of(name).split()[0] not in FLAGS} == set()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from datetime import date
 
 import pytest
 from support.spark_rankings import session_settings
 
-from ndcg_spark import evaluate, read_table
-from ndcg_spark.errors import InputRefusedError, MissingColumnError
+from ndcg_spark import evaluate, read_table, write_night
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 RUN = ["q1 Q0 007 1 2.5 tag", "q1 Q0 b 2 1.5 tag"]
 QRELS = ["q1 0 007 0", "q1 0 b 3"]
@@ -96,3 +97,51 @@ def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
     assert text.select("query_id", "score").collect() == [("007", "1")]
     with pytest.raises(InputRefusedError, match=r"there is no path '/nowhere\.parquet'"):
         read_table("/nowhere.parquet")
+
+
+@pytest.fixture
+def nights(spark, tmp_path):
+    """Two nights of one data set, the second of another one, too."""
+    path = str(tmp_path / "queries") + "/"
+    for day, dataset, value in ((30, "shop", 1), (31, "shop", 2), (31, "blog", 3)):
+        rows = spark.createDataFrame([("q", value)], "query_id string, value int")
+        write_night({path: rows}, night=date(2026, 1, day), dataset=dataset)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("asked", "values"),
+    [
+        ({}, [1, 2, 3]),
+        ({"night": date(2026, 1, 30)}, [1]),
+        ({"night": date(2026, 1, 31), "dataset": "blog"}, [3]),
+        ({"dataset": "shop"}, [1, 2]),
+    ],
+    ids=repr,
+)
+def test_a_night_and_a_data_set_are_chosen(nights, asked, values):
+    assert sorted(row["value"] for row in read_table(nights, **asked).collect()) == values
+
+
+def test_a_night_or_data_set_that_is_not_there_is_refused_with_those_there_are(spark, nights, tmp_path):
+    for asked, told in (
+        (
+            {"night": date(2026, 2, 1)},
+            "no rows of the night 2026-02-01 (night=); it has nights from 2026-01-30 to 2026",
+        ),
+        ({"night": date(2026, 1, 31)}, "has 2 data sets, from blog to shop; dataset= chooses one."),
+        (
+            {"night": date(2026, 1, 30), "dataset": "blog"},
+            "no rows of the data set blog (dataset=); it has the data set",
+        ),
+        ({"dataset": "app"}, "no rows of the data set app (dataset=); it has data sets from blog to shop."),
+    ):
+        with pytest.raises(InputRefusedError) as refused:
+            read_table(nights, **asked)
+        assert str(refused.value).startswith(f"table {nights!r} has ")
+        assert told in str(refused.value)
+    spark.range(1).write.parquet(str(tmp_path / "other"))
+    with pytest.raises(InputRefusedError, match="has no column 'run_date': no night was written to it"):
+        read_table(str(tmp_path / "other"), night=date(2026, 1, 30))
+    with pytest.raises(InvalidParameterError, match=r"must be a datetime\.date; got '2026-01-30'"):
+        read_table(nights, night="2026-01-30")

@@ -1,0 +1,58 @@
+"""One night and data set of a table that nights were written to."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ndcg_spark.core.expressions import named
+from ndcg_spark.errors import InputRefusedError, option
+
+NIGHT, DATASET = "run_date", "dataset"
+_WORDS = {NIGHT: "night", DATASET: "data set"}
+
+
+def one_slice(
+    frame: DataFrame, table: str, *, night: date | None, dataset: str | None, chosen_otherwise: str = ""
+) -> DataFrame:
+    """Rows of one night and data set, of a table that has either column.
+
+    What is not asked for must be one alone. Where the night has one data set, its rows are taken whatever `dataset`
+    is, as that may name the results. `table` is what a person calls it; of one whose rows no option chooses,
+    `chosen_otherwise` says what does.
+
+    Spark cost: an action for each of the columns, and one more for each that is asked for.
+    """
+    frame = one_of(frame, NIGHT, table, night, chosen_otherwise=chosen_otherwise)
+    return one_of(frame, DATASET, table, dataset, takes_one_alone=True, chosen_otherwise=chosen_otherwise)
+
+
+def one_of(
+    frame: DataFrame,
+    column: str,
+    table: str,
+    asked: date | str | None,
+    *,
+    by: str = "",
+    takes_one_alone: bool = False,
+    chosen_otherwise: str = "",
+) -> DataFrame:
+    """Rows of one night, or one data set; `by` is the option that asks for it. See `one_slice`."""
+    if column not in frame.columns:
+        return frame
+    words, text, by = _WORDS[column], named(column).cast("string"), option(by or column)
+    n, first, last = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
+    if asked is not None and not (takes_one_alone and n == 1):
+        frame = frame.where(text == str(asked))
+        if frame.isEmpty():
+            there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
+            raise InputRefusedError(
+                f"{table} has no rows of the {words} {asked} ({by}); it has {there if n else 'no rows'}."
+            )
+    elif n > 1:
+        raise InputRefusedError(
+            f"{table} has {n} {words}s, from {first} to {last}; {chosen_otherwise or f'{by} chooses one'}."
+        )
+    return frame
