@@ -61,6 +61,8 @@ class Comparison(Shown):
     summary : DataFrame
         Lazy, one row per (baseline, run, segment, metric, k): means, difference, intervals, tests and verdict. The
         columns are explained in `docs/compare.md`.
+    evaluations : tuple of Evaluation
+        Those of `results`. Their bad rows are counted where an action of `show` or `to_pandas` meets one.
 
     Notes
     -----
@@ -69,6 +71,7 @@ class Comparison(Shown):
 
     settings: ComparisonSettings
     summary: DataFrame
+    evaluations: tuple[Evaluation, ...] = ()
 
     def __repr__(self) -> str:
         """What is compared, by which tests, and that nothing has run yet."""
@@ -115,6 +118,11 @@ class Comparison(Shown):
     def _for_people(self) -> DataFrame:
         """The same as `differences`."""
         return self.differences()
+
+    def _explained(self, refused: InputRefusedError) -> InputRefusedError:
+        """Run an action for each evaluation, until one has bad rows: count these, as it does itself."""
+        told = (one._explained(refused) for one in self.evaluations)
+        return next((one for one in told if one is not refused), refused)
 
 
 @takes_tables
@@ -216,7 +224,8 @@ def compare(
     given = dict(locals())
     require_scipy()
     settings = comparison_settings(given.pop("results"), **given)
-    return Comparison(settings=settings, summary=compare_by(results, settings))
+    evaluations = tuple(one for one, _ in _tables(results) if isinstance(one, Evaluation))
+    return Comparison(settings=settings, summary=compare_by(results, settings), evaluations=evaluations)
 
 
 def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:

@@ -349,6 +349,20 @@ def test_a_comparison_that_is_refused_is_one_line(table):
     assert refused.value.__cause__ is not refused.value
 
 
+@pytest.mark.parametrize("of_two", [False, True], ids=["one evaluation of two runs", "an evaluation for each run"])
+def test_bad_rows_of_rankings_are_counted(spark, of_two):
+    rows = [("a", "q", "x", 1.0, 1.0), ("b", "q", "x", math.nan, 1.0), ("b", "q", "y", math.nan, 0.0)]
+    frame = spark.createDataFrame(rows, "run string, query_id string, item_id string, score double, relevance double")
+    evaluation = evaluate(frame, run="run")
+    if of_two:
+        evaluation = {name: evaluate(frame.where(f"run = '{name}'")) for name in "ab"}
+    told = f"2 bad rows of {2 if of_two else 3} in the data: nan_score 2 "
+    with pytest.raises(InputRefusedError) as refused:
+        compare(evaluation, runs=["a", "b"]).show()
+    assert str(refused.value).startswith(told)
+    assert str(refused.value).endswith("; on_invalid='reject' leaves such rows out.")
+
+
 def test_small_numbers_are_not_shown_as_zero(spark, capsys):
     rows = [
         (run, f"q{n}", 10, 0.5 + (0.00001 + n / 1e9) * (run == "new")) for n in range(9) for run in ("old", "new")
