@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from support.closeness import approx
 from support.refusals import refusal
 
-from ndcg_spark import compare, evaluate
+from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.moments import STATE_SIZE, fill_unweighted, query_states
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history import RollUpSettings, roll_up
 from ndcg_spark.history.frames.roll_up import rolled_up
 
@@ -306,3 +306,15 @@ def test_a_night_that_is_a_number_is_refused(table):
 def test_replicates_that_a_metric_table_cannot_have(table):
     with pytest.raises(InvalidParameterError, match="a metric table does not have; choose query_day or day"):
         rolled_up(table, RollUpSettings(independence="query"))
+
+
+@pytest.mark.parametrize("of", [roll_up, merge_summaries])
+def test_a_table_that_is_no_metric_table_is_refused_with_its_own_columns(spark, of):
+    columns = {"run": "''", "segment_by": "''", "segment": "''", "metric": "'ndcg'", "k": "10", "value": "0.5D"}
+    named = ", ".join(f"{value} AS {name}" for name, value in columns.items())
+    table = spark.sql(f"SELECT {named}, date'2026-01-31' AS run_date")
+    told = (
+        r"column 'n_queries' .* is not in the .*, which has: run, segment_by, segment, metric, k, value, run_date\.$"
+    )
+    with pytest.raises(MissingColumnError, match=told):
+        of(table)

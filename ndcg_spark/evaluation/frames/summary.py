@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.expressions import columns_of, raise_if
+from ndcg_spark.core.expressions import columns_of, raise_if, require_column
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.task_limit import in_tasks, task_limit
 from ndcg_spark.core.workers import arrow_schema, as_shipped
@@ -162,6 +162,11 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
         together. Lazy. The action raises if rows with different `config_hash` would be merged, and names their
         conventions.
 
+    Raises
+    ------
+    MissingColumnError
+        For a table that is no summary.
+
     Notes
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
@@ -253,7 +258,13 @@ def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
 
 
 def with_counts(summaries: DataFrame) -> DataFrame:
-    """Add counts of rejected rows and lost queries, null, to rows of a version that did not count them. Lazy."""
+    """Add counts of rejected rows and lost queries, null, to rows of a version that did not count them. Lazy.
+
+    A table that lacks anything else of a summary is refused.
+    """
+    for name in (*GROUP_KEYS, *COUNTS, "state"):
+        if name not in OF_REJECTED:
+            require_column(summaries, name, "column of a metric table", "table of means")
     missing = [name for name in OF_REJECTED if name not in summaries.columns]
     return summaries.withColumns({name: F.lit(None).cast("bigint") for name in missing}) if missing else summaries
 

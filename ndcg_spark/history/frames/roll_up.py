@@ -22,7 +22,7 @@ from ndcg_spark.evaluation.frames.summary import (
     with_counts,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
-from ndcg_spark.history.frames.nights import HELD, METRIC_TABLE, NIGHT, PERIOD, nights_to_add, series_rows
+from ndcg_spark.history.frames.nights import HELD, NIGHT, PERIOD, nights_to_add, series_rows
 from ndcg_spark.history.settings import LONGEST_PERIOD, RollUpSettings
 from ndcg_spark.history.tasks.nights import SERIES
 from ndcg_spark.history.tasks.periods import FAMILY, PERIOD_SCHEMA, SERIES_OF_PAIRS, make_decider, make_roller
@@ -67,10 +67,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     quantiles = None
     if independence == "day":
         quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
-    metrics = with_counts(metrics)
-    for name in (*COUNTS, "state"):
-        require_column(metrics, name, "column of a metric table", METRIC_TABLE)
-    held = nights_to_add(series_rows(metrics), [*SERIES, *COUNTS, "state"], settings)
+    held = nights_to_add(series_rows(with_counts(metrics)), [*SERIES, *COUNTS, "state"], settings)
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
     keys = [*PERIOD, *SERIES]
     until = F.least("period_end", F.max("as_of"))
