@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.expressions import named, number, require_column
 from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import (
     InputRefusedError,
     InvalidParameterError,
@@ -297,6 +298,7 @@ class NdcgEvaluator(
         return str(self.getOrDefault(self.missingPrediction))
 
 
+@takes_tables
 def with_query_folds(
     rows: DataFrame,
     query: str | Sequence[str] = "query_id",

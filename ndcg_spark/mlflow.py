@@ -14,6 +14,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.expressions import columns_of, require_column
 from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, cannot_import
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
@@ -30,6 +31,7 @@ _PER_BATCH = 1000
 """Metrics that MLflow takes at once."""
 
 
+@takes_tables
 def log_evaluation(
     result: Evaluation | DataFrame, *, run_id: str | None = None, step: int = 0, prefix: str = ""
 ) -> dict[str, float]:

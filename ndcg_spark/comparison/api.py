@@ -158,8 +158,8 @@ def compare(
     baseline : str or None
         The run that the others are compared with. None: each run with each one before it.
     runs : str, sequence of str or None
-        Runs of a table to compare. None: all; an action lists them. The action of the result refuses a run without
-        rows.
+        Runs to compare; the baseline is one of them, whether it is named here or not. None: all; an action lists
+        those of a table. The action of the result refuses a run without rows.
     metrics : str, sequence of str, or None
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
         comes beside `ndcg` with difference and interval. It is tested only if it was named.
@@ -253,7 +253,7 @@ def comparison_settings(
     if first is not None:
         query = first.settings.columns.query if query is None else query
         segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
-    names = None if runs is None else several("runs", runs)
+    names = None if runs is None else with_baseline(several("runs", runs), baseline)
     listed = _runs(results) if names is None else dict.fromkeys(names, True)
     known = known_runs(results) or tuple(listed)
     for run in listed:
@@ -263,7 +263,7 @@ def comparison_settings(
         weight = STORED_WEIGHT
     compared, companions = _metrics(metrics, k, first, results)
     return ComparisonSettings(
-        runs=tuple(listed if names is None else names),
+        runs=tuple(listed) if names is None else names,
         baseline=baseline,
         metrics=compared,
         companions=companions,
@@ -274,6 +274,11 @@ def comparison_settings(
         skips_no_relevant=used.no_relevant == "skip",
         **{**options, "unpaired": options.get("unpaired") or used.missing_query},
     )
+
+
+def with_baseline(runs: Sequence[str], baseline: str | None) -> tuple[str, ...]:
+    """Runs that were chosen, and the one that they are compared with."""
+    return (*runs,) if baseline is None or baseline in runs else (baseline, *runs)
 
 
 def _tables(runs: Tables) -> list[tuple[DataFrame | Evaluation, str | None]]:

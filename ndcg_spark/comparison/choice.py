@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.comparison.api import with_baseline
 from ndcg_spark.comparison.frames import runs_in
 from ndcg_spark.comparison.settings import ComparisonJobSettings
 from ndcg_spark.core.expressions import named, require_column
@@ -48,13 +49,8 @@ def choose_runs(
     if not others:
         require_column(frame, settings.run_column, option("run"), "per-query table")
         table, held = _listed(frame, settings.run_column, "")
-        names = settings.chosen.runs or tuple(held)
-        _require(
-            [*names, *([] if settings.chosen.baseline is None else [settings.chosen.baseline])],
-            held,
-            PER_QUERY,
-            night,
-        )
+        names = with_baseline(settings.chosen.runs or tuple(held), settings.chosen.baseline)
+        _require(names, held, PER_QUERY, night)
         return Chosen(runs=table, names=names, weight=_weight(settings, {run: held[run] for run in names}))
     baseline, (its_rows, has_weight) = str(settings.chosen.baseline), _baseline(others[0], settings, dataset)
     asked = tuple(run for run in settings.chosen.runs or () if run != baseline) or settings.chosen.runs or ()

@@ -179,9 +179,7 @@ class ComparisonSettings(Statistics):
         Statistics.__post_init__(self)  # of slots, super() knows nothing
         if len(set(self.runs)) < 2:
             got = ", ".join(map(repr, self.runs)) or "none"
-            apart = self.baseline is not None and self.baseline not in self.runs
-            way_out = f"; name the baseline {self.baseline!r} among them, too" if apart else ""
-            raise InvalidParameterError(f"a comparison needs two runs; got {got}{way_out}.")
+            raise InvalidParameterError(f"a comparison needs two runs; got {got}.")
         if len(set(self.runs)) < len(self.runs):
             raise InvalidParameterError(f"a run is named twice: {', '.join(self.runs)}.")
         if self.baseline is not None:

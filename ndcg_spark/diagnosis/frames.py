@@ -29,6 +29,7 @@ MOST_RANKS = 50
 _UNIT = 2.0**32
 
 
+@takes_tables
 def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """What each query loses against its ideal list.
 

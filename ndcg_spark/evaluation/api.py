@@ -249,8 +249,8 @@ def evaluate(
     interactions : DataFrame, other table, or None
         What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
     k : int, `"all"`, a sequence of these, or None
-        Cutoffs, computed in one pass; `"all"` is the whole list. None: 10, and with `metrics` the whole list for
-        names without `@`.
+        Cutoffs, computed in one pass; `"all"` is the whole list, and `"1,3"` is as `[1, 3]`. None: 10, and with
+        `metrics` the whole list for names without `@`.
     metrics : str or sequence of str
         Metrics to compute in the same pass, such as `["ndcg@10", "ap@100", "p(rel=2)@5", "rr"]`; names of ir_measures
         are understood. A name without `@` is computed at each `k` where `k` is given, else on the whole list.

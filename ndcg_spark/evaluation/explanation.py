@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,9 +21,6 @@ from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import DuplicateCheck, EvaluationSettings, NullScore, Source, Strategy, cutoffs_of
-
-if TYPE_CHECKING:
-    pass
 
 PARTS: dict[str, tuple[str, ...]] = {
     "duplicates": ("duplicates",),

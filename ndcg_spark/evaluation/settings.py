@@ -491,6 +491,7 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     Parameters
     ----------
     k : int, str, None, or a sequence of these
+        A text may have several, after commas.
 
     Returns
     -------
@@ -502,10 +503,12 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
 
     Examples
     --------
-    >>> cutoffs_of(["all", 10, 1])
-    (1, 10, None)
+    >>> cutoffs_of(["all", 10, 1]), cutoffs_of("1,3")
+    ((1, 10, None), (1, 3))
     """
-    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    if isinstance(k, str):
+        k = k.split(",")
+    given = list(k) if isinstance(k, Iterable) else [k]
     found = {cutoff_of(one) for one in given}
     whole: list[int | None] = [None] if None in found else []
     return (*sorted(one for one in found if one is not None), *whole)

@@ -282,10 +282,16 @@ def test_refusals_are_one_line(table):
         compare(table, runs=["a"])
     with pytest.raises(InvalidParameterError, match="a run is named twice: a, b, a"):
         compare(table, runs=["a", "b", "a"])
-    with pytest.raises(InvalidParameterError, match="got 'b'; name the baseline 'a' among them, too"):
-        compare(table, baseline="a", runs=["b"])
     with pytest.raises(InputRefusedError, match=r"column 'country' .* not a number"):
         compare(table, baseline="a", weight="country")
+
+
+def test_the_baseline_is_one_of_the_runs_that_are_chosen(table):
+    chosen = [compare(table, baseline="a", runs=runs, metrics="ndcg", replicates=0) for runs in ("b", ["a", "b"])]
+    assert found(chosen[0].summary) == found(chosen[1].summary)
+    assert chosen[0].settings.runs == ("a", "b")
+    with pytest.raises(InvalidParameterError, match=r"a comparison needs two runs; got 'a'\.$"):
+        compare(table, baseline="a", runs="a")
 
 
 def test_ideals_of_different_judgments_are_refused_unless_the_convention_has_them(table):

@@ -144,6 +144,7 @@ def test_the_digest_differs_for_every_choice_that_can_change_a_number():
     [
         (10, (10,)),
         ("10", (10,)),
+        ("3, 1,all", (1, 3, None)),
         (None, (None,)),
         ("all", (None,)),
         (["all", 10, 1], (1, 10, None)),
@@ -163,11 +164,17 @@ def test_any_cutoffs_come_in_an_order_that_a_plan_takes(given_cutoffs):
     assert EvaluationSettings(cutoffs=cutoffs).cutoffs == cutoffs
 
 
-@pytest.mark.parametrize("bad", ["", "ten", "1.5", "1e1", "ALL", "1,3", "0x5"])
+@pytest.mark.parametrize("bad", ["", "ten", "1.5", "1e1", "ALL", "0x5"])
 def test_cutoffs_that_are_no_whole_numbers_are_named(bad):
     for given_cutoffs in (bad, [5, bad]):
         with pytest.raises(InvalidParameterError, match=f"from 1 on, or all; got '{bad}'"):
             cutoffs_of(given_cutoffs)
+
+
+@pytest.mark.parametrize("given_cutoffs", ["1,", "1,,3", ["1,3"], "5;6"])
+def test_commas_stand_between_cutoffs_of_a_text_alone(given_cutoffs):
+    with pytest.raises(InvalidParameterError, match=r"from 1 on, or all; got '(|1,3|5;6)'"):
+        cutoffs_of(given_cutoffs)
 
 
 @pytest.mark.parametrize("bad", [2.5, 2.0, True, math.inf, math.nan])

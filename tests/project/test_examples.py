@@ -480,24 +480,25 @@ def test_someone_is_told_when_the_job_fails_on_databricks(
 
 # --- The notebook
 
-NOTEBOOK = EXAMPLES / "nightly_notebook.py"
+NOTEBOOK, FIRST_NOTEBOOK = EXAMPLES / "nightly_notebook.py", EXAMPLES / "first_notebook.py"
 
 
-def cells() -> list[str]:
-    first, rest = NOTEBOOK.read_text(encoding="utf-8").split("\n", 1)
+def cells(notebook: Path = NOTEBOOK) -> list[str]:
+    first, rest = notebook.read_text(encoding="utf-8").split("\n", 1)
     assert first == "# Databricks notebook source"
     return [one.strip("\n") for one in re.split(r"^# COMMAND -{10}$", rest, flags=re.M)]
 
 
-def test_the_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_others() -> None:
-    for cell in cells():
+@pytest.mark.parametrize("notebook", [NOTEBOOK, FIRST_NOTEBOOK], ids=lambda path: path.stem)
+def test_a_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_others(notebook: Path) -> None:
+    for cell in cells(notebook):
         lines = cell.splitlines()
         if lines[0].startswith("# MAGIC"):
             assert all(line.startswith("# MAGIC") for line in lines), cell
             assert lines[0].split()[2] in ("%md", "%pip", "%restart_python")
         else:
             assert lines[0] == "# %%"
-    assert len(cells()) > 8
+    assert len(cells(notebook)) > 8
 
 
 class Widgets:
@@ -511,10 +512,48 @@ class Widgets:
         return self.values.get(name, self.defaults[name])
 
 
-def run_notebook(**names: Any) -> dict[str, Any]:
-    for cell in cells():
-        exec(compile(cell, NOTEBOOK.name, "exec"), names)
+def run_notebook(notebook: Path = NOTEBOOK, **names: Any) -> dict[str, Any]:
+    for cell in cells(notebook):
+        exec(compile(cell, notebook.name, "exec"), names)
     return names
+
+
+SECOND = 1 / math.log2(3)
+"""NDCG of a query whose only relevant item is second, and of none at rank 1."""
+OF_ERRORS = {
+    "a name": "evaluate() got an unexpected keyword argument 'segment'",
+    "a column": "column 'scores' (score=) is not in the input, which has: ranker, query_id, country, device, ",
+    "a cutoff": "k must be a whole number from 1 on, or all; got 0.",
+    "bad rows": "4 bad rows of 160 in the data: null_score 4 (e.g. ",
+    "bad rows of a comparison": "4 bad rows of 160 in the data: null_score 4 (e.g. ",
+    "a run": "baseline must be one of bm25, neural; got 'bm52'.",
+    "any action": "bad row: null_score at run=",
+}
+
+
+def test_the_first_notebook_has_every_form_of_a_result(spark: Any, capsys: pytest.CaptureFixture) -> None:
+    """By hand: of 40 queries bm25 has 10 whose relevant item is second, all of the 20 in FR."""
+    names = run_notebook(FIRST_NOTEBOOK)
+    lines = capsys.readouterr().out.splitlines()
+    table = names["table"].set_index(["run", "segment", "metric"])["value"]
+    for segment, share in (("all", 0.25), ("country=DE", 0), ("country=FR", 0.5)):
+        assert table["bm25", segment, "ndcg@1"] == pytest.approx(1 - share, abs=1e-15)
+        assert table["bm25", segment, "ndcg@3"] == pytest.approx(1 - share + share * SECOND, abs=1e-15)
+        assert table["neural", segment, "ndcg@3"] == 1
+    assert [line.partition(":")[0] for line in lines if re.match(r"Evaluation|Comparison|Report", line)] == [
+        "Evaluation", "Comparison", "Report",
+    ]  # fmt: skip
+    of_pandas = [line.split() for line in lines if line.split()[:2] in (["all", "ndcg@1"], ["all", "ndcg@3"])]
+    assert [line[2] for line in of_pandas] == ["0.7500", f"{0.75 + SECOND / 4:.4f}"]
+    (all_of_it,) = [line.split() for line in lines if line.split()[:4] == ["neural", "bm25", "all", "ndcg@3"]]
+    assert (all_of_it[4], all_of_it[-2:]) == (f"{(1 - SECOND) / 4:.4f}", ["better", "40"])
+    for what, told in OF_ERRORS.items():
+        assert sum(line.startswith(f"{what}: {told}") for line in lines) == 1, what
+    without = f"{(30 + 9 * SECOND) / 39:.4f}"  # the query of the bad rows is one of the ten
+    assert sum(line.split()[:4] == ["bm25", "all", "ndcg@3", without] for line in lines) == 1
+    assert sum(re.match(rf"\|bm25\| +q\d+\|{SECOND}", line) is not None for line in lines) == 3
+    assert "<table" in names["result"]._repr_html_()
+    assert "<svg" in Path(f"{names['folder']}/night.html").read_text(encoding="utf-8")
 
 
 def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -> None:
