@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.expressions import named, number, require_column
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import takes_rows
 from ndcg_spark.errors import (
     InputRefusedError,
     InvalidParameterError,
@@ -28,7 +28,7 @@ from ndcg_spark.errors import (
     text_of,
 )
 from ndcg_spark.evaluation.api import evaluate
-from ndcg_spark.evaluation.settings import NullScore, metrics_of
+from ndcg_spark.evaluation.settings import NullScore, metrics_of, one_cutoff_of
 from ndcg_spark.metrics import MetricAt
 
 MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
@@ -198,7 +198,7 @@ class NdcgEvaluator(
 
     def _metric(self) -> MetricAt:
         name = self.getMetricName()
-        (asked, *others), _ = metrics_of(name, self.getK())
+        (asked, *others), _ = metrics_of(name, [one_cutoff_of(self.getK())])
         if others:
             raise InvalidParameterError(f"metricName must name one metric at one cutoff; got {name!r}.")
         if asked.metric.needs:
@@ -298,7 +298,7 @@ class NdcgEvaluator(
         return str(self.getOrDefault(self.missingPrediction))
 
 
-@takes_tables
+@takes_rows
 def with_query_folds(
     rows: DataFrame,
     query: str | Sequence[str] = "query_id",

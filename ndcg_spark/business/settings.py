@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Annotated
 
-from ndcg_spark.core.flag import Flag
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.history.settings import MainMetricRows, check_confidence, check_nights
 
@@ -62,6 +62,7 @@ class LinkSettings:
     max_flat: Annotated[float, Flag(metavar="X")] = 0.02
 
     def __post_init__(self) -> None:
+        check_values(self)
         check_nights(self.start, self.as_of)
         if self.min_impressions < 0:
             raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 0.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.settings import read_segment_sets
 from ndcg_spark.judgments.settings import check_keys
@@ -60,6 +60,7 @@ class ImpressionColumns:
     propensity: Annotated[str | None, Flag(group="Propensities")] = None
 
     def __post_init__(self) -> None:
+        check_values(self)
         check_keys(self.query, self.item, IMPRESSION_RESERVED)
 
 
@@ -96,7 +97,7 @@ class PropensitySettings:
     on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         if not 0 < self.tolerance < 1:
             raise InvalidParameterError(f"tolerance must lie between 0 and 1; got {self.tolerance:g}.")
         if self.max_iter < 1:
@@ -151,7 +152,7 @@ class WeightSettings:
     on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         if self.power is not None and not 0 <= self.power < math.inf:
             raise InvalidParameterError(f"power must be a number of at least 0; got {self.power:g}.")
         if self.clip is not None and not 1 <= self.clip <= MAX_WEIGHT:

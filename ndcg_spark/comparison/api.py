@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -61,8 +61,9 @@ class Comparison(Shown):
     summary : DataFrame
         Lazy, one row per (baseline, run, segment, metric, k): means, difference, intervals, tests and verdict. The
         columns are explained in `docs/compare.md`.
-    evaluations : tuple of Evaluation
-        Those of `results`. Their bad rows are counted where an action of `show` or `to_pandas` meets one.
+    evaluations : mapping of run to Evaluation
+        What is compared, as far as it was not metrics of queries; None stands for all runs. Their bad rows are
+        counted where an action of `show` or `to_pandas` meets one.
 
     Notes
     -----
@@ -71,7 +72,7 @@ class Comparison(Shown):
 
     settings: ComparisonSettings
     summary: DataFrame
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: Mapping[str | None, Evaluation] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         """What is compared, by which tests, and that nothing has run yet."""
@@ -121,7 +122,8 @@ class Comparison(Shown):
 
     def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """Run an action for each evaluation, until one has bad rows: count these, as it does itself."""
-        told = (one._explained(refused) for one in self.evaluations)
+        data = {run: "data" if run is None else f"data of run {run!r}" for run in self.evaluations}
+        told = (one._explained(refused, data[run]) for run, one in self.evaluations.items())
         return next((one for one in told if one is not refused), refused)
 
 
@@ -158,8 +160,8 @@ def compare(
     baseline : str or None
         The run that the others are compared with. None: each run with each one before it.
     runs : str, sequence of str or None
-        Runs to compare; the baseline is one of them, whether it is named here or not. None: all; an action lists
-        those of a table. The action of the result refuses a run without rows.
+        Runs to compare. None: all. The baseline is one of them, whether it is named here or not; where it is not, and
+        for all, an action lists the runs of a table. The action of the result refuses a run without rows.
     metrics : str, sequence of str, or None
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
         comes beside `ndcg` with difference and interval. It is tested only if it was named.
@@ -213,8 +215,8 @@ def compare(
     Notes
     -----
     Spark cost: one shuffle of the rows (two with clusters), three small ones of sums; no action, except one that
-    lists the runs of a run column that `runs` does not give. Workers add up exact sums, so every number is the same
-    to the last bit for any partitioning and row order.
+    lists the runs of a run column that `runs` does not give, or gives without the baseline. Workers add up exact
+    sums, so every number is the same to the last bit for any partitioning and row order.
 
     Examples
     --------
@@ -224,15 +226,21 @@ def compare(
     given = dict(locals())
     require_scipy()
     settings = comparison_settings(given.pop("results"), **given)
-    evaluations = tuple(one for one, _ in _tables(results) if isinstance(one, Evaluation))
+    evaluations = {run: one for one, run in _chosen(results, settings) if isinstance(one, Evaluation)}
     return Comparison(settings=settings, summary=compare_by(results, settings), evaluations=evaluations)
 
 
 def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
     """Compare runs by settings that fit them; lazy, as `compare`."""
-    chosen = [(one, run) for one, run in _tables(runs) if run is None or run in settings.runs]
-    frames = [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in chosen]
-    return compare_queries(frames, settings)
+    tables = _chosen(runs, settings)
+    return compare_queries(
+        [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in tables], settings
+    )
+
+
+def _chosen(runs: Tables, settings: ComparisonSettings) -> list[tuple[DataFrame | Evaluation, str | None]]:
+    """Tables that are compared."""
+    return [(one, run) for one, run in _tables(runs) if run is None or run in settings.runs]
 
 
 def comparison_settings(
@@ -253,11 +261,17 @@ def comparison_settings(
     if first is not None:
         query = first.settings.columns.query if query is None else query
         segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
-    names = None if runs is None else with_baseline(several("runs", runs), baseline)
-    listed = _runs(results) if names is None else dict.fromkeys(names, True)
+    names = None if runs is None else several("runs", runs)
+    is_named = names is not None and (baseline is None or baseline in names)
+    listed = dict.fromkeys(names or (), True) if is_named else _runs(results)
     known = known_runs(results) or tuple(listed)
-    for run in listed:
+    for run in names or ():
         one_of_runs("run", run, known)
+    if baseline is not None:
+        one_of_runs("baseline", baseline, known)
+    if names is not None:
+        names = with_baseline(names, baseline)
+        listed = {run: listed.get(run, True) for run in names}
     weight = options.pop("weight", None)
     if weight is None and any(listed.values()) and _has_weight(results):
         weight = STORED_WEIGHT

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison.api import Tables
 
 PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
-_BY_QUERY = "choose one by a query (run_date = ... AND dataset = ...), or of a folder by its part (run_date=...)"
+_BY_QUERY = "choose one by a query (run_date = ...), or of a folder by its part (run_date=...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 
@@ -59,7 +59,7 @@ class Statistics:
     keep_replicates: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         for name in ("replicates", "flips"):
             value = getattr(self, name)
             if not 0 <= value <= MAX_REPLICATES:
@@ -98,7 +98,7 @@ class ChosenRuns:
     cluster: Annotated[str | None, Flag(group="Columns")] = None
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

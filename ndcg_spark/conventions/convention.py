@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.conventions.forms import DiscountFunction, GainFunction, check_discount, check_gain
-from ndcg_spark.core.flag import Flag, check_choices, settings_in
+from ndcg_spark.core.flag import Flag, check_values, settings_in
 from ndcg_spark.errors import InvalidParameterError
 
 Ties: TypeAlias = Literal["expected", "item_asc", "item_desc", "input_order", "best", "worst"]
@@ -103,7 +103,7 @@ class Convention:
     pad_to_k: Annotated[float | None, Flag(metavar="REL")] = None
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         check_gain(self.gain)
         check_discount(self.discount, 0)
         if self.pad_to_k is not None:

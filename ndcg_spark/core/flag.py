@@ -8,6 +8,8 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import date
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ndcg_spark.errors import InvalidParameterError, one_of, option
@@ -122,10 +124,39 @@ def several(name: str, value: Any) -> tuple[Any, ...]:
         raise InvalidParameterError(f"{option(name)} must be one name or several; got {value!r}.") from None
 
 
-def check_choices(settings: Any) -> None:
-    """Raise `InvalidParameterError` for a field whose type lists its values, and that has another."""
+def check_values(settings: Any) -> None:
+    """Raise `InvalidParameterError` for a field whose value is not of its type, or not among those that this lists.
+
+    Numbers of NumPy become those of Python, and a whole number for a field of fractions one of these: hashes of
+    settings tell 1 from 1.0.
+    """
     for one in settings_in(type(settings)):
         value = getattr(settings, one.field)
-        if one.choices and not (value is None and one.optional):
+        if one.is_nested or (value is None and one.optional):
+            continue
+        if one.choices:
             for its in value if get_origin(one.kind) is tuple else (value,):
                 one_of(one.field, its, one.choices)
+        elif one.kind in _KINDS:
+            object.__setattr__(settings, one.field, of_kind(one.field, one.kind, value))
+        elif get_origin(one.kind) is tuple and get_args(one.kind)[0] in _KINDS:
+            found = tuple(of_kind(one.field, get_args(one.kind)[0], its) for its in several(one.field, value))
+            object.__setattr__(settings, one.field, found)
+
+
+_KINDS: Mapping[Any, str] = {
+    bool: "True or False", int: "a whole number", float: "a number", str: "a name", date: "a datetime.date",
+}  # fmt: skip
+
+
+def of_kind(name: str, kind: type, value: Any) -> Any:
+    """A value as one of the type of its field."""
+    given = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    if type(given) is kind or (kind is str and isinstance(given, str)):
+        return given
+    is_flag = type(given) is bool  # which is a number to Python
+    if kind is float and isinstance(given, Real) and not is_flag:
+        return float(given)
+    if kind is int and isinstance(given, Integral) and not is_flag:
+        return int(given)
+    raise InvalidParameterError(f"{option(name)} must be {_KINDS[kind]}; got {value!r}.")

@@ -60,22 +60,32 @@ class ArrowTable(Protocol):
 
 
 def takes_tables(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Let a function take tables of pandas, polars and Arrow for DataFrames, and refuse streams. Runs no action.
+    """Let a function take tables of pandas, polars and Arrow for DataFrames, and refuse streams. Runs no action."""
+    return _taking(function, streams=False)
+
+
+def takes_rows(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """The same for a function that looks at one row at a time, so that a stream may pass through it."""
+    return _taking(function, streams=True)
+
+
+def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_Given, _Result]:
+    """Hand tables over to Spark before a function is called.
 
     Arguments are looked at themselves, and the values of a mapping. A table goes to Spark through the session of a
     DataFrame beside it, else the active one; where there is none, one is started, and a line of the log says so. NaN
     in a column of numbers is null there. Of pandas, an index with a name is a column, and columns `k` and `n_...` of
     whole numbers, which are floats there if one is missing, are whole numbers.
     """
-    names = list(inspect.signature(function).parameters)
+    names, refuses = list(inspect.signature(function).parameters), None if streams else function.__name__
 
     @wraps(function)
     def taken(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         if len(args) > len(names):
             return function(*args, **kwargs)  # says so
         spark = _session_of((*args, *kwargs.values()))
-        positional: Any = [_taken(name, one, function, spark) for name, one in zip(names, args, strict=False)]
-        named: Any = {name: _taken(name, one, function, spark) for name, one in kwargs.items()}
+        positional: Any = [_taken(name, one, refuses, spark) for name, one in zip(names, args, strict=False)]
+        named: Any = {name: _taken(name, one, refuses, spark) for name, one in kwargs.items()}
         return function(*positional, **named)
 
     return taken
@@ -87,12 +97,13 @@ def _session_of(given: Iterable[Any]) -> SparkSession | None:
     return next((one.sparkSession for one in inner if hasattr(one, "sparkSession")), None)
 
 
-def _taken(name: str, given: Any, function: Callable[..., Any], spark: SparkSession | None) -> Any:
+def _taken(name: str, given: Any, refuses: str | None, spark: SparkSession | None) -> Any:
+    """A table of Spark for one of another library. `refuses` is the function that takes no stream, if it does not."""
     if isinstance(given, Mapping):
-        return {key: _taken(f"{name}[{key!r}]", one, function, spark) for key, one in given.items()}
-    if _is_stream(given):
+        return {key: _taken(f"{name}[{key!r}]", one, refuses, spark) for key, one in given.items()}
+    if refuses is not None and _is_stream(given):
         raise InputRefusedError(
-            f"{name} is a stream, and metrics need all rows of a query: call {function.__name__} in the function "
+            f"{name} is a stream, and metrics need all rows of a query: call {refuses} in the function "
             "that writeStream.foreachBatch takes, or read the table by spark.read."
         )
     if hasattr(given, "sparkSession"):

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.expressions import columns_of, named, raise_if, require_column
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.diagnosis.tasks.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
 from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
@@ -29,7 +29,7 @@ MOST_RANKS = 50
 _UNIT = 2.0**32
 
 
-@takes_tables
+@takes_rows
 def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """What each query loses against its ideal list.
 

@@ -118,15 +118,15 @@ class Evaluation(Shown):
         """The same as `means`."""
         return self.means()
 
-    def _explained(self, refused: InputRefusedError) -> InputRefusedError:
-        """Run an action: count the bad rows of the table by reason, where a refusal names the first of them."""
-        if not text_of(refused).startswith("bad row:"):
+    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+        """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
+        if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
         counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.settings)))
         if not counted.rejected:  # it is one of the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(counted, 'data')}; {advice}.")
+        return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
 
     @cached_property
     def rankings(self) -> DataFrame:

@@ -20,7 +20,14 @@ from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
 from ndcg_spark.evaluation.frames.inspection import ranked_rows
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.settings import DuplicateCheck, EvaluationSettings, NullScore, Source, Strategy, cutoffs_of
+from ndcg_spark.evaluation.settings import (
+    DuplicateCheck,
+    EvaluationSettings,
+    NullScore,
+    Source,
+    Strategy,
+    one_cutoff_of,
+)
 
 PARTS: dict[str, tuple[str, ...]] = {
     "duplicates": ("duplicates",),
@@ -71,7 +78,7 @@ def difference_steps(
         raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
     found = [("", "", "", settings)]
     parts = list(PARTS.items())
-    wanted = settings.cutoffs if k == "same" else cutoffs_of(k)
+    wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
     if _cuts_down(settings, wanted):  # a table of discounts must reach as far as the cutoff at every step
         _cut(found, wanted)
     for part, choices in parts[:-1]:
@@ -165,7 +172,7 @@ def explain_ranks(
     --------
     >>> explain_ranks(rankings.where("query_id = 'q1'"), k=5).orderBy("rank").show()  # doctest: +SKIP
     """
-    given = dict(locals())
+    given = dict(locals()) | {"k": one_cutoff_of(k)}
     return ranked_rows(given.pop("data"), evaluation_settings(**given))
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
@@ -139,6 +139,7 @@ class Columns:
     order: str | None = None
 
     def __post_init__(self) -> None:
+        check_values(self)
         if not self.query:
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if len(set(self.query)) < len(self.query):
@@ -187,6 +188,9 @@ class ItemColumns:
     first_seen: str = "first_seen"
     topics: str = "topics"
     user: Annotated[str | None, Flag(shown="the query column")] = None
+
+    def __post_init__(self) -> None:
+        check_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +280,7 @@ class EvaluationSettings:
 
     def __post_init__(self) -> None:
         check_cutoffs(self.cutoffs)
-        check_choices(self)
+        check_values(self)
         if not 0 < self.confidence < 1:
             raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
         if not 0 < self.sample <= 1:
@@ -507,11 +511,19 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     ((1, 10, None), (1, 3))
     """
     if isinstance(k, str):
-        k = k.split(",")
+        k = [one.strip() for one in k.split(",")]
     given = list(k) if isinstance(k, Iterable) else [k]
     found = {cutoff_of(one) for one in given}
     whole: list[int | None] = [None] if None in found else []
     return (*sorted(one for one in found if one is not None), *whole)
+
+
+def one_cutoff_of(k: object, name: str = "k") -> int | None:
+    """Read what must be one cutoff; `name` is what it is called where the user wrote it."""
+    found = cutoffs_of(k)  # type: ignore[arg-type]  # which refuses what is none
+    if len(found) != 1:
+        raise InvalidParameterError(f"{name} must be one cutoff; got {k!r}.")
+    return found[0]
 
 
 def metrics_of(

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.settings import refuse_marks
 
@@ -65,6 +65,7 @@ class EventColumns:
     user: str = "user_id"
 
     def __post_init__(self) -> None:
+        check_values(self)
         check_keys(self.query, self.item, EVENT_RESERVED)
 
 
@@ -152,7 +153,7 @@ class EventSettings:
     on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         self._check_grades()
         self._check_window()
         if self.cap is not None and self.rule != "sum":
@@ -254,6 +255,7 @@ class RatingColumns:
     weight: Annotated[str | None, Flag(shown="all weigh 1")] = None
 
     def __post_init__(self) -> None:
+        check_values(self)
         check_keys(self.query, self.item, RATING_RESERVED)
         refuse_marks("query or item", (*self.query, self.item))
 
@@ -289,7 +291,7 @@ class RatingSettings:
     on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         if not 0 < self.dispute_range < math.inf:
             raise InvalidParameterError(
                 f"{option('dispute_range', f'{self.dispute_range:g}')} must be a number above 0."

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.api import Comparison
-from ndcg_spark.core.flag import several
+from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.gates import find_metric
-from ndcg_spark.history.settings import check_nights
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.building import (
@@ -254,7 +253,8 @@ class _Place:
 
 def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
     """Find the data set and the night, or say which there are."""
-    check_nights(night, None)
+    if night is not None:
+        of_kind("night", date, night)
     names = [row["dataset"] for row in found]
     if not names:
         raise InputRefusedError("the metric table has no rows.")

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-from ndcg_spark.core.flag import Flag
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 
 
@@ -43,6 +43,7 @@ class ReportLimits:
     items: Annotated[int, Flag(hidden=True)] = 20
 
     def __post_init__(self) -> None:
+        check_values(self)
         for one in fields(self):
             most = 8 if one.name == "runs" else 2_000  # colours end at eight
             if not 1 <= getattr(self, one.name) <= most:

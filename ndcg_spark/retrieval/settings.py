@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.settings import EvaluationSettings, read_segment_sets
 
@@ -69,7 +69,7 @@ class RetrievalSettings:
     held_pairs: Annotated[int, Flag(hidden=True)] = 2**21
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         if not 1 <= self.parts <= MAX_PARTS:
             raise InvalidParameterError(f"parts must lie between 1 and {MAX_PARTS}; got {self.parts}.")
         for name, value in (("block_bytes", self.block_bytes), ("held_pairs", self.held_pairs)):

@@ -12,10 +12,11 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import MALFORMED, named, number
 from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import session_or_started
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.sources.nights import DATASET, NIGHT, one_of
+from ndcg_spark.sources.nights import DATASET, RUN_DATE, rows_of_one
 
 _OF_TREC = ("rank", "score", "relevance")
 _NO_NUMBER = float("nan")
@@ -77,8 +78,8 @@ def read_table(
     >>> queries = read_table("prod.ranking_queries", night=date(2026, 1, 31))  # doctest: +SKIP
     >>> queries.where("k = 10").orderBy("ndcg").show(10)  # doctest: +SKIP
     """
-    if night is not None and type(night) is not date:  # a datetime is one, too
-        raise InvalidParameterError(f"night must be a datetime.date; got {night!r}.")
+    if night is not None:
+        of_kind("night", date, night)
     table = open_table(session_or_started(), os.fspath(reference), format, dict(options or {}))
     frame, of_trec = table.frame, table.name.startswith("trec-")
     if night is not None or dataset is not None:
@@ -98,10 +99,10 @@ def read_table(
 
 
 def _of_slice(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:
-    lacks = [name for name in (NIGHT, DATASET) if name not in frame.columns]
-    if lacks:
-        raise InputRefusedError(f"{table} has no column {lacks[0]!r}: no night was written to it.")
+    for name, column, asked in (("night", RUN_DATE, night), ("dataset", DATASET, dataset)):
+        if asked is not None and column not in frame.columns:
+            raise InputRefusedError(f"{table} has no column {column!r}: leave {option(name)} out.")
     with readable_errors():
         if night is not None:
-            frame = one_of(frame, NIGHT, table, night, by="night")
-        return one_of(frame, DATASET, table, dataset)
+            frame = rows_of_one(frame, RUN_DATE, table, night, by="night")
+        return rows_of_one(frame, DATASET, table, dataset)

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from ndcg_spark.core.expressions import named
 from ndcg_spark.errors import InputRefusedError, option
 
-NIGHT, DATASET = "run_date", "dataset"
-_WORDS = {NIGHT: "night", DATASET: "data set"}
+RUN_DATE, DATASET = "run_date", "dataset"
+_WORDS = {RUN_DATE: "night", DATASET: "data set"}
 
 
 def one_slice(
@@ -20,16 +20,16 @@ def one_slice(
     """Rows of one night and data set, of a table that has either column.
 
     What is not asked for must be one alone. Where the night has one data set, its rows are taken whatever `dataset`
-    is, as that may name the results. `table` is what a person calls it; of one whose rows no option chooses,
+    is, as that may name the results. `table` is what a person calls it; where no option chooses its night,
     `chosen_otherwise` says what does.
 
     Spark cost: an action for each of the columns, and one more for each that is asked for.
     """
-    frame = one_of(frame, NIGHT, table, night, chosen_otherwise=chosen_otherwise)
-    return one_of(frame, DATASET, table, dataset, takes_one_alone=True, chosen_otherwise=chosen_otherwise)
+    frame = rows_of_one(frame, RUN_DATE, table, night, chosen_otherwise=chosen_otherwise)
+    return rows_of_one(frame, DATASET, table, dataset, takes_one_alone=True)
 
 
-def one_of(
+def rows_of_one(
     frame: DataFrame,
     column: str,
     table: str,
@@ -44,7 +44,7 @@ def one_of(
         return frame
     words, text, by = _WORDS[column], named(column).cast("string"), option(by or column)
     n, first, last = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
-    if asked is not None and not (takes_one_alone and n == 1):
+    if asked is not None and not (takes_one_alone and n < 2):
         frame = frame.where(text == str(asked))
         if frame.isEmpty():
             there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.checks import Reading, check_output, reading_of
@@ -179,8 +180,7 @@ def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[st
                 f"tables must be DataFrames by where they go, such as 'prod.metrics'; got {reference!r}: "
                 f"{type(frame).__name__}."
             )
-    if type(night) is not date:  # a datetime is one, too
-        raise InvalidParameterError(f"{option('night')} must be a datetime.date; got {night!r}.")
+    of_kind("night", date, night)
     if not isinstance(dataset, str) or not dataset:
         raise InvalidParameterError(f"{option('dataset')} must be a name; got {dataset!r}.")
     if runs is not None and (not runs or not all(isinstance(run, str) for run in runs)):

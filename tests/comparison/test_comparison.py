@@ -292,6 +292,9 @@ def test_the_baseline_is_one_of_the_runs_that_are_chosen(table):
     assert chosen[0].settings.runs == ("a", "b")
     with pytest.raises(InvalidParameterError, match=r"a comparison needs two runs; got 'a'\.$"):
         compare(table, baseline="a", runs="a")
+    for runs in (["a", "b"], "b", "a,b"):
+        with pytest.raises(InvalidParameterError, match=r"baseline must be one of a, b, c; got 'd'\.$"):
+            compare(table, baseline="d", runs=runs)
 
 
 def test_ideals_of_different_judgments_are_refused_unless_the_convention_has_them(table):
@@ -355,18 +358,23 @@ def test_a_comparison_that_is_refused_is_one_line(table):
     assert refused.value.__cause__ is not refused.value
 
 
-@pytest.mark.parametrize("of_two", [False, True], ids=["one evaluation of two runs", "an evaluation for each run"])
-def test_bad_rows_of_rankings_are_counted(spark, of_two):
+def test_bad_rows_of_rankings_are_counted(spark):
     rows = [("a", "q", "x", 1.0, 1.0), ("b", "q", "x", math.nan, 1.0), ("b", "q", "y", math.nan, 0.0)]
     frame = spark.createDataFrame(rows, "run string, query_id string, item_id string, score double, relevance double")
-    evaluation = evaluate(frame, run="run")
-    if of_two:
-        evaluation = {name: evaluate(frame.where(f"run = '{name}'")) for name in "ab"}
-    told = f"2 bad rows of {2 if of_two else 3} in the data: nan_score 2 "
     with pytest.raises(InputRefusedError) as refused:
-        compare(evaluation, runs=["a", "b"]).show()
-    assert str(refused.value).startswith(told)
+        compare(evaluate(frame, run="run")).show()
+    assert str(refused.value).startswith("2 bad rows of 3 in the data: nan_score 2 (e.g. ")
     assert str(refused.value).endswith("; on_invalid='reject' leaves such rows out.")
+
+
+def test_bad_rows_are_those_of_a_run_that_is_compared_and_does_not_leave_them_out(spark):
+    rows = [("q", "x", math.nan, 1.0), ("q", "y", 1.0, 0.0)]
+    bad = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance double")
+    runs = {"other": evaluate(bad), "a": evaluate(bad, on_invalid="reject"), "b": evaluate(bad)}
+    result = compare(runs, baseline="a", runs="b", replicates=0, flips=0)
+    assert list(result.evaluations) == ["a", "b"]
+    with pytest.raises(InputRefusedError, match=r"^1 bad row of 2 in the data of run 'b': nan_score 1 "):
+        result.to_pandas()
 
 
 def test_small_numbers_are_not_shown_as_zero(spark, capsys):

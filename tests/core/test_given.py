@@ -15,7 +15,10 @@ from pyspark.sql import types as T
 
 from ndcg_spark import compare, evaluate, explain_difference, merge_summaries, report
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.diagnosis import score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.evaluation import evaluation_settings, rank_queries, score_queries
+from ndcg_spark.ml import with_query_folds
 
 ROWS = {
     "query_id": ["q1", "q1", "q1", "q2", "q2"],
@@ -164,6 +167,16 @@ def test_a_series_is_no_table(spark):
     found = compare(evaluate(pd.DataFrame({**ROWS, "run": ["x", "x", "x", "y", "y"]}), run="run"),
                     runs=pd.Series(["x", "y"]), replicates=0, flips=0).summary  # fmt: skip
     assert {row["run"] for row in found.collect()} == {"y"}
+
+
+def test_rankings_of_pandas_are_scored(spark):
+    """What `rank_queries` gives, taken to pandas and back; losses, too."""
+    settings = evaluation_settings(k=3)
+    rankings = rank_queries(pd.DataFrame(ROWS), settings)
+    for score in (score_queries, score_losses):
+        assert rows_of(score(rankings.toPandas(), settings)) == rows_of(score(rankings, settings))
+    folds = with_query_folds(pd.DataFrame(ROWS), num_folds=2)
+    assert folds.select("query_id", "fold").distinct().count() == 2
 
 
 def test_a_column_of_arrow_is_no_table():

@@ -144,7 +144,7 @@ def test_the_digest_differs_for_every_choice_that_can_change_a_number():
     [
         (10, (10,)),
         ("10", (10,)),
-        ("3, 1,all", (1, 3, None)),
+        ("3, 1, all", (1, 3, None)),
         (None, (None,)),
         ("all", (None,)),
         (["all", 10, 1], (1, 10, None)),

@@ -157,8 +157,8 @@ def test_partitions_do_not_matter(spark):
         ({"lookback": 0}, "lookback"),
         ({"fewest_any_day": 1}, "fewest_any_day"),
         ({"start": night(1), "end": night(1) - timedelta(days=1)}, "is after the last"),
-        ({"start": "2026-01-02"}, "a night is a datetime.date; got '2026-01-02'"),
-        ({"end": datetime(2026, 1, 2)}, "a night is a datetime.date; got datetime.datetime"),
+        ({"start": "2026-01-02"}, "must be a datetime.date; got '2026-01-02'"),
+        ({"end": datetime(2026, 1, 2)}, "must be a datetime.date; got datetime.datetime"),
     ],
 )
 def test_options_out_of_range(options, named):

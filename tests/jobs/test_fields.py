@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ndcg_spark.core.flag import Flag, check_choices
+from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import GroupedCommand
 from ndcg_spark.jobs.fields import grouped, options_of, sentences_of, settings_of
@@ -62,7 +62,7 @@ class Sample:
     weights: Annotated[tuple[int, ...], Flag(read=weights_of, text=text_of)] = (1, 2)
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
 
 
 def test_options_stand_under_the_title_of_the_field_before():

@@ -166,7 +166,7 @@ def test_a_run_or_metric_that_does_not_exist_is_refused(tables, case):
 
 def test_a_night_of_a_report_is_a_date(tables):
     assert refusal(lambda: ns.report(tables.metrics, night="2026-02-01")) == (
-        "a night is a datetime.date; got '2026-02-01'."
+        "night= must be a datetime.date; got '2026-02-01'."
     )
 
 

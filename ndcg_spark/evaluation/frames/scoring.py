@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions.discounts import discount_table
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import takes_rows
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LI
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 
 
-@takes_tables
+@takes_rows
 def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Metrics of every query, one row per (run, query, k).
 

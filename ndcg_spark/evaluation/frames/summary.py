@@ -264,7 +264,7 @@ def with_counts(summaries: DataFrame) -> DataFrame:
     """
     for name in (*GROUP_KEYS, *COUNTS, "state"):
         if name not in OF_REJECTED:
-            require_column(summaries, name, "column of a metric table", "table of means")
+            require_column(summaries, name, "column of a metric table", "metric table")
     missing = [name for name in OF_REJECTED if name not in summaries.columns]
     return summaries.withColumns({name: F.lit(None).cast("bigint") for name in missing}) if missing else summaries
 
