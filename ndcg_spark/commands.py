@@ -29,14 +29,24 @@ _WHERE = {
 """Modules below this package, and what they call the command."""
 
 
+def _loaded(name: str) -> Command[Any] | CommandGroup | click.Command:
+    module, _, attribute = _WHERE[name].partition(":")
+    found: Command[Any] | CommandGroup | click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
+    return found
+
+
+def all_jobs() -> Iterator[Command[Any]]:
+    """Load every command that is a job, those of groups one by one."""
+    for one in map(_loaded, _WHERE):
+        yield from (one.commands if isinstance(one, CommandGroup) else [one] if isinstance(one, Command) else [])
+
+
 class _Commands(Mapping[str, click.Command]):
     """Commands by name, loaded when they are asked for."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module, _, attribute = _WHERE[name].partition(":")
-        found = getattr(import_module(f"ndcg_spark.{module}"), attribute)
-        made: click.Command = found.as_click() if isinstance(found, Command | CommandGroup) else found
-        return made
+        found = _loaded(name)
+        return found.as_click() if isinstance(found, Command | CommandGroup) else found
 
     def __iter__(self) -> Iterator[str]:
         return iter(_WHERE)

@@ -36,21 +36,12 @@ from support.main_job import Ended, command
 from support.public_names import public
 
 from ndcg_spark import PRESETS
-from ndcg_spark.business.command import BUSINESS_LINK
-from ndcg_spark.clicks.command import ESTIMATES, JUDGMENTS, PROPENSITIES
-from ndcg_spark.commands import cli
+from ndcg_spark.commands import all_jobs, cli
 from ndcg_spark.comparison.api import comparison_settings
-from ndcg_spark.comparison.command import COMPARE_RUNS
-from ndcg_spark.diagnosis.command import NIGHTS, RUNS
 from ndcg_spark.evaluation import evaluation_settings
-from ndcg_spark.evaluation.command import EXPLAIN_DIFFERENCE, MEAN_NDCG
-from ndcg_spark.history.command import FLAG_CHANGES, ROLL_UP
 from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.config_file import keys_of
-from ndcg_spark.judgments.command import ANNOTATORS, EVENTS
-from ndcg_spark.reports.command import REPORT
 from ndcg_spark.retrieval import RetrievalSettings
-from ndcg_spark.retrieval.command import RETRIEVE
 from ndcg_spark.tables import slice_name
 
 WIDTH = 600
@@ -112,11 +103,7 @@ COMPARISONS: list[dict[str, Any]] = [
     {"metrics": "ndcg", "unpaired": "drop", "margin": 0.01, "alpha": 0.1},
     {"metrics": "ndcg", "convention": "default;no_relevant=skip"},
 ]
-COMMANDS = (
-    MEAN_NDCG, EXPLAIN_DIFFERENCE, RETRIEVE, COMPARE_RUNS, NIGHTS, RUNS, EVENTS, ANNOTATORS, PROPENSITIES, JUDGMENTS,
-    ESTIMATES, REPORT, BUSINESS_LINK, ROLL_UP, FLAG_CHANGES,
-)  # fmt: skip
-SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(request_of, one) for one in COMMANDS}
+SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(request_of, one) for one in all_jobs()}
 """What reads the options of each command."""
 RETRIEVALS: list[dict[str, Any]] = [
     {},
@@ -274,6 +261,7 @@ PARTS: dict[str, Callable[[Any, Path], dict[str, Any]]] = {
     "digests": digests,
     "nights": nights,
 }
+WITHOUT_SPARK = {"options", "arguments"}
 """What makes each file."""
 
 
@@ -303,14 +291,15 @@ def main() -> int:
     names = parser.parse_args().names or [*PARTS]
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        spark = make_session()
+        spark = make_session() if {*names} - WITHOUT_SPARK else None
         for name in names:
             text = made(name, spark, Path(folder, name))
             path = FOLDER / f"{name}.json"
             same = path.exists() and path.read_text(encoding="utf-8") == text
             path.write_text(text, encoding="utf-8")
             print(f"{path.relative_to(FOLDER.parent.parent)}: {'as it was' if same else 'written'}")
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     return 0
 
 

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ndcg_spark.business.settings import LinkJobSettings
 from ndcg_spark.history.command import METRIC_TABLE
 from ndcg_spark.jobs.command import Command, Reads, Writes
-
-if TYPE_CHECKING:
-    from ndcg_spark.business.work import BusinessLink
-
-
-def _work() -> type[BusinessLink]:
-    from ndcg_spark.business.work import BusinessLink
-
-    return BusinessLink
-
 
 BUSINESS_LINK = Command(
     name="business-link",
@@ -42,5 +30,5 @@ BUSINESS_LINK = Command(
                "table."),
     ),
     slice_of=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
-    work=_work,
+    work="business.work:BusinessLink",
 )  # fmt: skip

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request, Writes
-
-if TYPE_CHECKING:
-    from ndcg_spark.clicks.work import Estimates, Judgments, Propensities
 
 _LOG = Reads(
     name="input", about="Log of impressions, one row per item shown: a path, a catalog table, or a SQL query."
@@ -19,12 +14,6 @@ _TABLE = Reads(name="propensities", about="Table with columns position and prope
 
 def _check_source(request: Request[WeightSettings]) -> None:
     request.settings.check_source(table="propensities" in request.sources)
-
-
-def _propensities() -> type[Propensities]:
-    from ndcg_spark.clicks.work import Propensities
-
-    return Propensities
 
 
 PROPENSITIES = Command(
@@ -50,14 +39,8 @@ PROPENSITIES = Command(
     allows_empty=True,
     explains=True,
     long_rows=lambda settings: True,  # a pattern may have thousands of positions
-    work=_propensities,
+    work="clicks.work:Propensities",
 )  # fmt: skip
-
-
-def _judgments() -> type[Judgments]:
-    from ndcg_spark.clicks.work import Judgments
-
-    return Judgments
 
 
 JUDGMENTS = Command(
@@ -83,14 +66,8 @@ JUDGMENTS = Command(
     explains=True,
     check=_check_source,
     long_rows=lambda settings: True,
-    work=_judgments,
+    work="clicks.work:Judgments",
 )
-
-
-def _estimates() -> type[Estimates]:
-    from ndcg_spark.clicks.work import Estimates
-
-    return Estimates
 
 
 ESTIMATES = Command(
@@ -116,7 +93,7 @@ ESTIMATES = Command(
     explains=True,
     check=_check_source,
     long_rows=lambda settings: True,
-    work=_estimates,
+    work="clicks.work:Estimates",
 )
 
 POSITION_BIAS = CommandGroup(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -16,9 +16,6 @@ from ndcg_spark.evaluation.options import JUDGMENTS, convention_of, evaluation_o
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.fields import grouped, names_of, options_of, settings_of
-
-if TYPE_CHECKING:
-    from ndcg_spark.comparison.work import CompareRuns
 
 _LEFT_OUT = ("tie_bounds", "confidence")
 """Of an evaluation: the level of intervals is `--alpha` here."""
@@ -94,14 +91,6 @@ def _refuse_of_rankings() -> None:
             )
 
 
-def _work() -> type[CompareRuns]:
-    from ndcg_spark.comparison.work import CompareRuns
-    from ndcg_spark.core.student import require_scipy
-
-    require_scipy()
-    return CompareRuns
-
-
 COMPARE_RUNS = Command(
     name="compare-runs",
     short="Whether a run is better than another.",
@@ -138,5 +127,5 @@ COMPARE_RUNS = Command(
     ),
     check=_check,
     ignores=lambda given: ("judgments", "rejects") if given["input"] is None else (),
-    work=_work,
+    work="comparison.work:CompareRuns",
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import combinations
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -17,11 +17,13 @@ from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
 LiftInterval: TypeAlias = Literal["fieller", "delta"]
 MAX_REPLICATES = 100_000
+_CAME_LATER = ("skips_no_relevant",)
+"""Fields that the first stored hashes did not have: at their default, hashes of nights from before still fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """How differences are tested, whatever runs are compared.
+    """How differences are tested, whatever runs are compared. A new setting of `compare` stands here.
 
     Parameters
     ----------
@@ -119,7 +121,8 @@ class ComparisonJobSettings:
     @property
     def options(self) -> dict[str, Any]:
         """Options of `compare`."""
-        chosen = {"baseline": self.chosen.baseline, "unpaired": self.chosen.unpaired, "cluster": self.chosen.cluster}
+        chosen = asdict(self.chosen)
+        del chosen["runs"]  # which are there is looked up: `choose_runs`
         return {**asdict(self.statistics), **chosen, **self.of_queries}
 
 
@@ -223,8 +226,9 @@ class ComparisonSettings(Statistics):
         """Sixteen hex digits that change with any choice that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
         del parts["companions"]  # which rows are tested changes no row's own numbers, and stored hashes must last
-        if not self.skips_no_relevant:  # a field that came later
-            del parts["skips_no_relevant"]
+        for one in fields(self):
+            if one.name in _CAME_LATER and parts[one.name] == one.default:
+                del parts[one.name]
         parts["metrics"] = [
             [one.name, one.column, None if one.cutoffs is None else sorted(map(str, one.cutoffs))]
             for one in self.metrics

@@ -17,6 +17,7 @@ from ndcg_spark.comparison.choice import Chosen, choose_runs
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.printed import show_comparison
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
+from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.metric_table import PROVENANCE
@@ -73,6 +74,11 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         else:
             self.name = self.tables["per_query"].name
             self.baseline_name = self.tables.get("baseline_per_query", self.tables["per_query"]).name
+
+    @staticmethod
+    def require_packages() -> None:
+        """SciPy, for the tests."""
+        require_scipy()
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of the comparison table."""

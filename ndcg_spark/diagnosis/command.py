@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,16 +12,6 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request
 from ndcg_spark.jobs.fields import grouped, options_of, settings_of
-
-if TYPE_CHECKING:
-    from ndcg_spark.diagnosis.work import DiagnoseNights, DiagnoseRuns
-
-
-def _nights() -> type[DiagnoseNights]:
-    from ndcg_spark.diagnosis.work import DiagnoseNights
-
-    return DiagnoseNights
-
 
 NIGHTS = Command(
     name="diagnose nights",
@@ -37,7 +27,7 @@ NIGHTS = Command(
     settings=ShiftJobSettings,
     reads=(Reads(name="metric_table", about="Metric table, as --output of mean-ndcg writes it."),),
     slice_of=lambda settings: (settings.after, settings.dataset or ""),
-    work=_nights,
+    work="diagnosis.work:DiagnoseNights",
 )
 
 
@@ -53,12 +43,6 @@ def _check_runs(request: Request[RunsJobSettings]) -> None:
     chosen = request.settings.chosen
     if (chosen.baseline is None) != (chosen.run is None):
         raise InvalidParameterError("--baseline and --run go together: they name the two runs whose queries changed.")
-
-
-def _runs() -> type[DiagnoseRuns]:
-    from ndcg_spark.diagnosis.work import DiagnoseRuns
-
-    return DiagnoseRuns
 
 
 RUNS = Command(
@@ -78,7 +62,7 @@ RUNS = Command(
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
     explains=True,
     check=_check_runs,
-    work=_runs,
+    work="diagnosis.work:DiagnoseRuns",
 )
 
 DIAGNOSE = CommandGroup(

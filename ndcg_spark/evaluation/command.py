@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_o
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Writes
 from ndcg_spark.jobs.fields import grouped
-
-if TYPE_CHECKING:
-    from ndcg_spark.evaluation.work import ExplainDifference, MeanNdcg
 
 SHORT = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
@@ -28,18 +25,6 @@ OUTPUT = Writes(name="output", holds="metrics", about="Metric table to write: a 
 def has_long_rows(settings: EvaluationSettings) -> bool:
     """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit into memory."""
     return settings.max_k is None or settings.max_k > SHORT
-
-
-def _mean_ndcg() -> type[MeanNdcg]:
-    from ndcg_spark.evaluation.work import MeanNdcg
-
-    return MeanNdcg
-
-
-def _explain_difference() -> type[ExplainDifference]:
-    from ndcg_spark.evaluation.work import ExplainDifference
-
-    return ExplainDifference
 
 
 def _difference_of(given: Mapping[str, Any]) -> DifferenceJobSettings:
@@ -68,7 +53,7 @@ EXPLAIN_DIFFERENCE = Command(
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
     long_rows=lambda settings: has_long_rows(settings.evaluation),
-    work=_explain_difference,
+    work="evaluation.work:ExplainDifference",
 )  # fmt: skip
 
 
@@ -107,5 +92,5 @@ MEAN_NDCG = Command(
     explains=True,
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=Gate.parse),
     long_rows=has_long_rows,
-    work=_mean_ndcg,
+    work="evaluation.work:MeanNdcg",
 )  # fmt: skip

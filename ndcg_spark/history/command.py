@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.history.settings import FlagJobSettings, RollUpJobSettings
 from ndcg_spark.jobs.command import Command, Reads, Request, Writes
 
-if TYPE_CHECKING:
-    from ndcg_spark.history.work import FlagChanges, RollUp
-
 METRIC_TABLE = Reads(name="input", about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.")
-
-
-def _roll_up() -> type[RollUp]:
-    from ndcg_spark.history.work import RollUp
-
-    return RollUp
 
 
 ROLL_UP = Command(
@@ -43,14 +32,8 @@ ROLL_UP = Command(
     ),
     slice_of=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
     long_rows=lambda settings: True,  # stored replicates are long
-    work=_roll_up,
+    work="history.work:RollUp",
 )  # fmt: skip
-
-
-def _flag_changes() -> type[FlagChanges]:
-    from ndcg_spark.history.work import FlagChanges
-
-    return FlagChanges
 
 
 def _check_query(request: Request[FlagJobSettings]) -> None:
@@ -85,5 +68,5 @@ FLAG_CHANGES = Command(
     ),
     check=_check_query,
     slice_of=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
-    work=_flag_changes,
+    work="history.work:FlagChanges",
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
@@ -153,8 +154,8 @@ class Command(Generic[S]):
     `long_rows` says that Spark must weigh what it sends to workers. `options` and `read` are its own options and the
     settings that they give, where these do not follow from the fields. `instead` is the command that some options
     are short for. `ignores` are tables that play no part, as a file for `--config` may name them for another command.
-    `writes` are in the order in which tables become visible: the one that others wait for is the last. `work` loads
-    the class that does it.
+    `writes` are in the order in which tables become visible: the one that others wait for is the last. `work` is the
+    class that does it, which is loaded when the command is called: its module below this package, and its name.
     """
 
     name: str
@@ -177,7 +178,7 @@ class Command(Generic[S]):
     read: Callable[[Mapping[str, Any]], S] | None = None
     instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda given: None
     ignores: Callable[[Mapping[str, Any]], Collection[str]] = lambda given: ()
-    work: Callable[[], type[Work[S]]]
+    work: str
 
     @property
     def written(self) -> tuple[Writes, ...]:
@@ -229,8 +230,15 @@ class Command(Generic[S]):
         with needed_packages():
             from ndcg_spark.jobs.runner import run
 
-            work = command.work()
+            work = command.loaded_work()
+            work.require_packages()
         return run(request, work)
+
+    def loaded_work(self) -> type[Work[S]]:
+        """The class that `work` names."""
+        module, _, name = self.work.partition(":")
+        found: type[Work[S]] = getattr(import_module(f"ndcg_spark.{module}"), name)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

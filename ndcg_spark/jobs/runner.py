@@ -103,6 +103,10 @@ class Work(Generic[S]):
     def __init__(self, job: Job[S]) -> None:
         self.job, self.request, self.settings, self.tables = job, job.request, job.settings, job.tables
 
+    @staticmethod
+    def require_packages() -> None:
+        """Raise for a package that it needs and that is not installed, before Spark starts."""
+
     def schemas(self) -> Mapping[str, T.StructType]:
         """Schemas of the tables that were asked for, by the name of the output."""
         return {}

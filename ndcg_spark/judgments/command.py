@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Writes
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 
-if TYPE_CHECKING:
-    from ndcg_spark.judgments.work import FromEvents, FromRatings
-
 _OUTPUT = Writes(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table.")
-
-
-def _from_events() -> type[FromEvents]:
-    from ndcg_spark.judgments.work import FromEvents
-
-    return FromEvents
 
 
 EVENTS = Command(
@@ -39,14 +28,8 @@ EVENTS = Command(
     rejects=True,
     allows_empty=True,
     explains=True,
-    work=_from_events,
+    work="judgments.work:FromEvents",
 )  # fmt: skip
-
-
-def _from_ratings() -> type[FromRatings]:
-    from ndcg_spark.judgments.work import FromRatings
-
-    return FromRatings
 
 
 ANNOTATORS = Command(
@@ -73,7 +56,7 @@ ANNOTATORS = Command(
     rejects=True,
     allows_empty=True,
     explains=True,
-    work=_from_ratings,
+    work="judgments.work:FromRatings",
 )  # fmt: skip
 
 BUILD_JUDGMENTS = CommandGroup(

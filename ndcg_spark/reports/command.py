@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.reports.settings import ReportJobSettings
-
-if TYPE_CHECKING:
-    from ndcg_spark.reports.work import DrawReport
 
 
 def _check(request: Request[ReportJobSettings]) -> None:
@@ -24,14 +20,6 @@ def _check(request: Request[ReportJobSettings]) -> None:
         read = None if context is None else context.params[name]
         if read and os.path.realpath(output) == os.path.realpath(read):
             raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
-
-
-def _work() -> type[DrawReport]:
-    import ndcg_spark.reports.figures
-    import ndcg_spark.reports.page  # noqa: F401  # what is not installed is missed here, before Spark starts
-    from ndcg_spark.reports.work import DrawReport
-
-    return DrawReport
 
 
 REPORT = Command(
@@ -62,5 +50,5 @@ REPORT = Command(
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=lambda text, settings: text),
     check=_check,
     slice_of=lambda settings: (settings.run_date, settings.dataset or ""),
-    work=_work,
+    work="reports.work:DrawReport",
 )  # fmt: skip

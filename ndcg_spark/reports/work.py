@@ -21,6 +21,12 @@ class Page:
 class DrawReport(Work[ReportJobSettings]):
     """Drawing the page of a night."""
 
+    @staticmethod
+    def require_packages() -> None:
+        """Those of figures and of the page."""
+        import ndcg_spark.reports.figures
+        import ndcg_spark.reports.page  # noqa: F401
+
     def run(self) -> Outcome:
         """Read the tables: actions; and draw the page."""
         with self.job.step("reading tables"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,9 +17,6 @@ from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 from ndcg_spark.jobs.flags import flag_of
 from ndcg_spark.retrieval.settings import QueryColumns, RetrievalJobSettings, RetrievalSettings
-
-if TYPE_CHECKING:
-    from ndcg_spark.retrieval.work import Retrieve
 
 
 def _options() -> dict[str, list[click.Option]]:
@@ -66,12 +63,6 @@ def _check(request: Request[RetrievalJobSettings]) -> None:
         raise InvalidParameterError("--rankings-output needs a number of items: --k all is for evaluation only.")
 
 
-def _work() -> type[Retrieve]:
-    from ndcg_spark.retrieval.work import Retrieve
-
-    return Retrieve
-
-
 RETRIEVE = Command(
     name="retrieve",
     short="The nearest items of each query.",
@@ -107,5 +98,5 @@ RETRIEVE = Command(
     ),
     check=_check,
     long_rows=lambda settings: True,  # blocks are some megabytes
-    work=_work,
+    work="retrieval.work:Retrieve",
 )  # fmt: skip

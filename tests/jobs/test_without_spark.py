@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from ndcg_spark.commands import all_jobs
+
 ALLOWED = (*sys.stdlib_module_names, "ndcg_spark", "click", "tomli", "typing_extensions")
 PROGRAM = f"""
 import sys
@@ -29,12 +31,7 @@ for arguments in json.load(sys.stdin):
     ended.append([code, out.getvalue(), err.getvalue()])
 print(json.dumps(ended))
 """
-COMMANDS = (
-    (), ("mean-ndcg",), ("retrieve",), ("compare-runs",), ("diagnose", "nights"), ("diagnose", "runs"),
-    ("build-judgments", "events"), ("build-judgments", "annotators"), ("position-bias", "propensities"),
-    ("position-bias", "judgments"), ("position-bias", "estimates"), ("report",), ("business-link",), ("roll-up",),
-    ("flag-changes",), ("conventions",), ("metrics",),
-)  # fmt: skip
+COMMANDS = ((), *(tuple(one.name.split()) for one in all_jobs()), ("conventions",), ("metrics",))
 REFUSED = (
     (("mean-ndcg", "--input", "x", "--k", "x"), "k must be a whole number from 1 on, or all; got 'x'"),
     (("mean-ndcg", "--input", "x", "--metrics", "precison"), "did you mean 'precision'"),

@@ -15,7 +15,7 @@ from support.public_names import ROOMS, names_for_type_checkers, names_of_room, 
 import ndcg_spark
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, WeightSettings
-from ndcg_spark.comparison.settings import Statistics
+from ndcg_spark.comparison.settings import ChosenRuns, Statistics
 from ndcg_spark.core.flag import Setting, settings_from, settings_in
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
@@ -34,7 +34,7 @@ TIED = [
     *tied("evaluate", Columns, ItemColumns, EvaluationSettings),
     *tied("explain_difference", Columns, ItemColumns, EvaluationSettings,
           without=("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds")),
-    *tied("compare", Statistics),
+    *tied("compare", Statistics, ChosenRuns, without=("runs",)),
     *tied("history.roll_up", RollUpSettings),
     *tied("history.flag_changes", FlagSettings),
     *tied("business.business_link", LinkSettings),
