@@ -198,6 +198,7 @@ TOPICS: Mapping[str, Topic] = {
             "core/redaction.py",
             "core/expressions.py",
             "core/given.py",
+            "core/flag.py",
             "comparison/choice.py",
             "sources/nights.py",
             "jobs/config_file.py",
@@ -206,6 +207,8 @@ TOPICS: Mapping[str, Topic] = {
         tests=(
             "tests/core/test_given.py",
             "tests/core/test_vector_columns.py",
+            "tests/core/test_setting_values.py",
+            "tests/jobs/test_fields.py",
             "tests/core/test_redaction.py",
             "tests/evaluation/test_evaluation_settings.py",
             "tests/metrics/test_metric_properties.py",

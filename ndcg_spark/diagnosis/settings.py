@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated
 
-from ndcg_spark.core.flag import Flag, check_values
+from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import name_and_cutoff
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
@@ -40,7 +40,6 @@ class ShiftJobSettings:
     segments: Annotated[tuple[str, ...], Flag(metavar="A,B+C", shown="all there are")] = ()
 
     def __post_init__(self) -> None:
-        check_values(self)
         if self.before == self.after:
             raise InvalidParameterError(f"before and after are both {self.before}; name two nights.")
         cutoffs_of(name_and_cutoff(self.metric, self.metric)[1] or "all")  # refuses what is none
@@ -79,7 +78,6 @@ class ChangeJobSettings:
     depth: Annotated[int | None, Flag(metavar="N", shown="the largest k")] = None
 
     def __post_init__(self) -> None:
-        check_values(self)
         for name in ("top", "depth"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,0 +1,109 @@
+"""Values of settings are of the types of their fields, in Python as on the command line."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import is_dataclass
+from datetime import date, datetime
+from typing import Any, get_args, get_origin
+
+import numpy as np
+import pytest
+from support.public_names import ROOMS
+
+from ndcg_spark import Convention, compare
+from ndcg_spark.core.flag import Setting, settings_in
+from ndcg_spark.errors import InvalidParameterError, option, spelled
+from ndcg_spark.evaluation import evaluation_settings, explain_ranks
+from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric, one_cutoff_of
+from ndcg_spark.history import FlagSettings, RollUpSettings
+
+BAD: dict[Any, tuple[list[Any], str]] = {
+    bool: ([1, "no", 0.0], "True or False"),
+    int: ([2.5, "3", True, 2.0], "a whole number"),
+    float: (["0.5", True, 1j], "a number"),
+    str: ([5, b"a", ("a",)], "a name"),
+    date: (["2026-01-31", datetime(2026, 1, 31)], "a datetime.date"),
+}
+"""By type: values that it does not have, and how a message says so."""
+NEEDED: dict[str, dict[str, Any]] = {
+    "ComparisonSettings": {"runs": ("a", "b"), "baseline": None, "metrics": (SummedMetric("ndcg", "ndcg"),)},
+    "EventSettings": {"grades": {"click": 1.0}},
+}
+"""What a class has no default for."""
+OF_COMMANDS = ("JobSettings", "MetricRows", "QueryColumns", "Shared", "ChosenPair")
+"""Ends of names of what a command alone makes, of values that click has checked."""
+
+
+def classes() -> dict[str, type]:
+    """Settings that can be made without what only a command knows."""
+    found = {}
+    for room in ROOMS:
+        module = importlib.import_module(f"ndcg_spark.{room}.settings")
+        for name, one in vars(module).items():
+            is_own = is_dataclass(one) and one.__module__ == module.__name__
+            if is_own and not name.endswith(OF_COMMANDS) and not _lacks(name, one):
+                found[name] = one
+    return found
+
+
+def _lacks(name: str, cls: type) -> bool:
+    return any(one.is_required and one.field not in NEEDED.get(name, {}) for one in settings_in(cls))
+
+
+def fields_of_kinds() -> list[tuple[str, type, Setting, Any]]:
+    found = []
+    for name, cls in classes().items():
+        for one in settings_in(cls):
+            kind = get_args(one.kind)[0] if get_origin(one.kind) is tuple else one.kind
+            if kind in BAD and not one.choices and not one.is_nested:
+                found.append((name, cls, one, kind))
+    return found
+
+
+FIELDS = fields_of_kinds()
+
+
+def test_settings_of_all_rooms_are_looked_at():
+    named = {name for name, *_ in FIELDS}
+    assert {"Columns", "EvaluationSettings", "Statistics", "FlagSettings", "LinkSettings", "EventSettings"} < named
+    assert {kind for *_, kind in FIELDS} == {*BAD}
+
+
+@pytest.mark.parametrize(("name", "cls", "one", "kind"), FIELDS, ids=[f"{n}.{o.field}" for n, _, o, _ in FIELDS])
+def test_a_value_of_another_type_is_refused_by_name(name, cls, one, kind):
+    values, words = BAD[kind]
+    several = get_origin(one.kind) is tuple
+    for value in values:
+        if several and isinstance(value, tuple):
+            continue
+        with pytest.raises(InvalidParameterError) as refused:
+            cls(**{**NEEDED.get(name, {}), one.field: (value,) if several else value})
+        assert str(refused.value) == f"{spelled(option(one.field))} must be {words}; got {value!r}."
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = EvaluationSettings(confidence=np.float64(0.9), sample=np.float32(0.5), tie_bounds=np.bool_(True))
+    assert [type(one) for one in (made.confidence, made.sample, made.tie_bounds)] == [float, float, bool]
+    assert type(FlagSettings(lookback=np.int32(9)).lookback) is int
+    assert evaluation_settings(item=np.str_("doc")).digest == evaluation_settings(item="doc").digest
+
+
+def test_hashes_do_not_tell_a_whole_number_from_a_fraction():
+    assert evaluation_settings(sample=1).digest == evaluation_settings().digest
+    assert Convention(pad_to_k=0).digest == Convention(pad_to_k=0.0).digest
+    assert type(RollUpSettings(margin=0).margin) is float
+
+
+@pytest.mark.parametrize("k", ["1,3", [1, 3], ()])
+def test_one_cutoff_is_one(k):
+    for name in ("k", "k_b"):
+        with pytest.raises(InvalidParameterError, match=f"^{name} must be one cutoff; got "):
+            one_cutoff_of(k, name)
+    with pytest.raises(InvalidParameterError, match=r"^k must be one cutoff"):
+        explain_ranks(None, k=k)
+
+
+def test_arguments_of_functions_are_checked_before_anything_is_read():
+    with pytest.raises(InvalidParameterError, match=r"^flips= must be a whole number; got 2\.5\.$"):
+        compare({"a": None, "b": None}, flips=2.5, weight="")
