@@ -121,6 +121,12 @@ def test_rankings_and_metrics_of_queries_have_no_rejected_row(spark: SparkSessio
     assert counts["b", "", ""] == (2, 0.5, 0, 0)
 
 
+def test_rankings_for_a_summary_have_the_counts(spark: SparkSession) -> None:
+    ranking = evaluate(spark.createDataFrame(ROWS, SCHEMA), **OPTIONS).ranking
+    assert "n_rejected" in ranking.rankings(rejected=True).columns
+    assert "n_rejected" not in ranking.rankings().columns
+
+
 def test_each_score_column_has_its_own_counts(spark: SparkSession, tmp_path: Path) -> None:
     """Query p is lost by run b alone; a row without a query is a row of each run."""
     rows = [
