@@ -15,6 +15,9 @@ REASONS: dict[str, str] = {
     "table_folder_of: operand: not isinstance(error, OSError)": (
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
+    "Engine._exchanged: negated: isinstance(self.source, SparkSource)": (
+        "into how many tasks rows are sent changes no number; it is about time and memory"
+    ),
     "_needs_times: operand: settings.half_life is not None": "the same value, by way of times that decay nothing",
     "_needs_times: operand: settings.rule == 'best'": "a sum keeps times of events, too, which it does not read",
     "_catalog_of: operand: first": "else the setting of a catalog without a name is asked for: there is none",

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.processes import ROOT, installed, run_process
-from support.spark_rankings import SHORT_LIVED
+from support.spark_rankings import SHORT_LIVED, session_settings
 
 from ndcg_spark.core import session_settings as settings
+from ndcg_spark.core.workers import arrow_schema
 
 PROGRAM = """
 import json, os, sys
@@ -116,3 +117,13 @@ def test_where_a_session_would_run_that_nobody_has_started(tmp_path, monkeypatch
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert settings._would_be_local() == local
+
+
+def test_times_of_no_zone_stay_so_for_workers(spark):
+    schema = "a timestamp, b timestamp_ntz, c array<timestamp>, d struct<e: timestamp_ntz, f: timestamp>"
+    with session_settings(spark, spark__sql__session__timeZone="America/New_York"):
+        found = arrow_schema(spark.createDataFrame([], schema).schema, spark)
+    here, nowhere = pa.timestamp("us", tz="America/New_York"), pa.timestamp("us")
+    assert [found.field(name).type for name in "ab"] == [here, nowhere]
+    assert found.field("c").type.value_type == here
+    assert [one.type for one in found.field("d").type] == [nowhere, here]

@@ -441,6 +441,13 @@ def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, col
         evaluate_frame(frame, segments=["tier"], weight="w")
 
 
+def test_arrays_are_read_by_spark_whatever_is_asked_for(spark, tmp_path):
+    spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance").write.parquet(str(tmp_path / "arrays"))
+    assert evaluate_frame(str(tmp_path / "arrays")).ranking.source == "spark"
+    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*'relevance' is an array"):
+        evaluate_frame(str(tmp_path / "arrays"), source="parquet")
+
+
 @pytest.mark.parametrize("key", ["query_id", "item_id"])
 def test_keys_of_different_types_are_refused(table, key):
     judgments = table.drop("score")
