@@ -30,7 +30,7 @@ from ndcg_spark.sources.listing import (
 )
 from ndcg_spark.sources.parquet import make_object_reader, opened, plain_schema
 from ndcg_spark.sources.references import format_of_ending
-from ndcg_spark.sources.stores import address_of, reason_of, refuse_secrets
+from ndcg_spark.sources.stores import address_of, reason_of
 
 FILE_FORMATS = ("parquet", "orc", "avro", "csv", "json", "text")
 """Formats whose tables are folders of files, and nothing else."""
@@ -240,7 +240,6 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     Refused is a store that neither Spark nor Arrow reaches, and what `read_files` refuses. Other errors of Spark pass
     unchanged.
     """
-    refuse_secrets(path)
     try:
         return read_files(spark, path, "parquet")
     except SPARK_ERRORS as error:

@@ -79,6 +79,7 @@ def read_path(spark: SparkSession, path: str) -> DataFrame:
 
     Raises `InputRefusedError` as `open_table` does, and where a table or view of the session was meant.
     """
+    refuse_secrets(path)
     refuse_table_files(spark, path)
     try:
         return read_parquet(spark, path)

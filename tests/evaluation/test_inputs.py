@@ -441,6 +441,12 @@ def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, col
         evaluate_frame(frame, segments=["tier"], weight="w")
 
 
+def test_an_order_column_that_arrays_lack_is_refused(spark):
+    arrays = spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance")
+    with pytest.raises(MissingColumnError, match=r"column .nowhere. .order=. is not in the input"):
+        evaluate_frame(arrays, order="nowhere")
+
+
 def test_arrays_are_read_by_spark_whatever_is_asked_for(spark, tmp_path):
     spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance").write.parquet(str(tmp_path / "arrays"))
     assert evaluate_frame(str(tmp_path / "arrays")).ranking.source == "spark"

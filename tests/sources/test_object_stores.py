@@ -208,6 +208,12 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
         ndcg_spark.evaluate("s3://data/truncated", source="parquet")
 
 
+def test_a_path_with_credentials_is_refused_in_python(spark: SparkSession) -> None:
+    with pytest.raises(InvalidParameterError, match=r"'s3://\*\*\*@data/sorted' has credentials in it") as refused:
+        ndcg_spark.evaluate("s3://KEY:SECRET@data/sorted")
+    assert "SECRET" not in str(refused.value)
+
+
 def test_an_output_that_spark_cannot_reach_is_refused_before_anything_runs(tables: Path, tmp_path: Path) -> None:
     for reference, scheme in {
         "s3://data/metrics": "s3",

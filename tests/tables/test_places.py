@@ -17,7 +17,7 @@ from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
 from ndcg_spark.tables.checks import Reading, _local_slices, _remote_table_above, check_output, reading_of
 from ndcg_spark.tables.commits import Commit
 from ndcg_spark.tables.iceberg import IcebergLog
-from ndcg_spark.tables.places import canonical, is_local
+from ndcg_spark.tables.places import canonical, is_local, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +43,14 @@ def test_one_place_has_one_spelling(one: str, other: str) -> None:
     reading = Reading(name="--input", folders=frozenset([canonical(one)]))
     assert reading.touches(canonical(other))
     assert reading.touches(canonical(f"{other.rstrip('/')}/metrics"))
+
+
+@pytest.mark.parametrize("reference", ["a:b:c", "http://[rows"])
+def test_a_path_that_spark_cannot_read_is_not_taken_for_one_that_is_not_there(
+    spark: SparkSession, reference: str
+) -> None:
+    with pytest.raises(OutputRefusedError, match=r"^cannot reach '"):
+        spark_path(spark, reference)
 
 
 @pytest.mark.parametrize(

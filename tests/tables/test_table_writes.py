@@ -996,6 +996,15 @@ def test_rows_that_were_replaced_take_no_space(table, spark):
 
 
 @pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_rows_that_were_staged_for_nothing_take_no_space(table, spark):
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    before, _ = files_with_rows(table.path.parent / "schema")
+    with pytest.raises(OutputRefusedError, match="no rows of run 'b'"):
+        table.write(rows(spark, 2, ("a",)), ("a", "b"))
+    assert files_with_rows(table.path.parent / "schema")[0] == before
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
 def test_a_write_that_staged_nothing_has_nothing_to_discard(table, spark):
     """As when the table is dropped between two looks at it."""
     table.write(rows(spark, 1))

@@ -203,6 +203,7 @@ def test_a_table_of_another_kind_beside_metrics(spark, rankings, tmp_path):
         ({"night": "2026-01-31"}, InvalidParameterError, "night= must be a datetime.date; got '2026-01-31'"),
         ({"dataset": ""}, InvalidParameterError, "dataset= must be a name"),
         ({"tables": {}}, InvalidParameterError, "and there must be one"),
+        ({"tables": "prod.metrics"}, InvalidParameterError, "tables must be DataFrames by where they go, and"),
         ({"runs": ""}, InvalidParameterError, "runs= must be names of runs; got ''"),
         ({"runs": []}, InvalidParameterError, "runs= must be names of runs"),
         ({"runs": ["a", 1]}, InvalidParameterError, "runs= must be names of runs; got"),
