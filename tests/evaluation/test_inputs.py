@@ -441,6 +441,12 @@ def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, col
         evaluate_frame(frame, segments=["tier"], weight="w")
 
 
+def test_a_list_of_judgments_beside_no_array_is_refused(table):
+    told = r"column 'relevance' is no array of relevances, so nothing reads 'best' \(ideal=\); leave it out"
+    with pytest.raises(InvalidParameterError, match=told):
+        evaluate_frame(table, ideal="best")
+
+
 def test_an_order_column_that_arrays_lack_is_refused(spark):
     arrays = spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance")
     with pytest.raises(MissingColumnError, match=r"column .nowhere. .order=. is not in the input"):

@@ -372,6 +372,24 @@ def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monk
     assert table.values() == [("shop", "", 1, 5)]
 
 
+@pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
+def test_a_table_that_is_dropped_once_its_slices_are_claimed_is_made_anew(table, spark, monkeypatch):
+    """The claims are given back before they are asked for again."""
+    claim, dropped = writing._table_write, []
+
+    def claim_and_lose(*arguments):
+        made = claim(*arguments)
+        if not dropped:
+            dropped.append(spark.sql(f"DROP TABLE {table.reference}"))
+        return made
+
+    table.write(rows(spark, 1))
+    monkeypatch.setattr(writing, "_table_write", claim_and_lose)
+    table.write(rows(spark, 2))
+    assert dropped
+    assert table.values() == [("shop", "", 2, 5)]
+
+
 def test_a_view_whose_table_is_gone_is_named(spark):
     """Spark says of the view that a table cannot be found; the view is there."""
     spark.sql("CREATE TABLE writes_base (run STRING, value INT) USING parquet")
