@@ -68,8 +68,7 @@ def open_table(
     except SPARK_ERRORS as error:
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
-        why = no_file_system(error, reference) or first_line(error).rstrip(".")
-        raise InputRefusedError(f"cannot read {kind} {reference!r}: {why}.") from error
+        raise InputRefusedError(_unreached(reference, kind, error)) from error
     path = reference if kind == "parquet" and not options else None
     return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
 
@@ -89,6 +88,8 @@ def read_path(spark: SparkSession, path: str) -> DataFrame:
                 f"there is no path {path!r}, but a table or view of that name: give spark.table({path!r})."
             ) from error
         raise InputRefusedError(_unreadable(spark, path, "parquet", error)) from error
+    except SPARK_ERRORS as error:
+        raise InputRefusedError(_unreached(path, "parquet", error)) from error
 
 
 def _is_table(spark: SparkSession, name: str) -> bool:
@@ -177,6 +178,11 @@ def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
 def _no_table(spark: SparkSession, reference: str) -> str:
     hint = f" {IN_MEMORY}" if has_own_catalog(spark) else ""
     return f"there is no table {reference!r} in the catalog, and no file or folder of that name.{hint}"
+
+
+def _unreached(reference: str, kind: str, error: Exception) -> str:
+    why = no_file_system(error, reference) or first_line(error).rstrip(".")
+    return f"cannot read {kind} {reference!r}: {why}."
 
 
 def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisException) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,6 +206,22 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
     assert not output.exists()
     with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*1\.parquet is not a Parquet"):
         ndcg_spark.evaluate("s3://data/truncated", source="parquet")
+
+
+@pytest.mark.parametrize("read", [ndcg_spark.evaluate, ndcg_spark.read_table], ids=["evaluate", "read_table"])
+def test_a_scheme_that_nobody_knows_is_refused_in_a_line(spark: SparkSession, read: Callable[[str], object]) -> None:
+    with pytest.raises(InputRefusedError) as refused:
+        read("nope://data/rows.parquet")
+    told = (
+        "cannot read parquet 'nope://data/rows.parquet': Spark here has no file system for nope; add its connector."
+    )
+    assert str(refused.value) == told
+
+
+def test_a_folder_that_is_not_there_at_a_store_that_spark_reaches(tables: Path, connected: Path) -> None:
+    """Spark has the last word where it reaches the store."""
+    with pytest.raises(InputRefusedError, match=r"^there is no path 's3a://connected/rows/none'\.$"):
+        ndcg_spark.evaluate("s3a://connected/rows/none")
 
 
 def test_a_path_with_credentials_is_refused_in_python(spark: SparkSession) -> None:

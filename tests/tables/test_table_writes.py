@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from datetime import date
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
@@ -570,6 +571,23 @@ def test_a_run_without_rows_is_emptied_where_that_is_allowed(table, spark):
     table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
     table.write(rows(spark, 2, ("a",)), ("a", "b"), empty=["b"])
     assert table.values() == [("shop", "a", 2, 5)]
+
+
+def test_a_run_that_may_be_empty_keeps_the_rows_it_has(table, spark):
+    for value in (1, 2):
+        table.write(rows(spark, value, ("a", "b")), ("a", "b"), empty=["b"])
+        assert table.values() == [("shop", "a", value, 5), ("shop", "b", value, 5)]
+
+
+def test_a_run_that_has_never_had_rows_may_be_empty(table, spark):
+    table.write(rows(spark, 1, ("a",)), ("a", "b"), empty=["b"])
+    assert table.values() == [("shop", "a", 1, 5)]
+    if table.kind == "remote folder":  # one that Spark has made for nothing stays for ever
+        assert len([one for one in table.path.glob("run_date=*/slice=*") if one.is_dir()]) == 1
+    if table.kind == "remote table":  # readers are sent to a place that is there
+        (slice_,) = NIGHT.folders(["b"]).values()
+        (location,) = partition_locations(spark, table.reference, [slice_]).values()
+        assert Path(unquote(location.removeprefix(elsewhere("/").rstrip("/")))).is_dir()
 
 
 @pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)

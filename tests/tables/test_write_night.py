@@ -203,7 +203,7 @@ def test_a_table_of_another_kind_beside_metrics(spark, rankings, tmp_path):
         ({"night": "2026-01-31"}, InvalidParameterError, "night= must be a datetime.date; got '2026-01-31'"),
         ({"dataset": ""}, InvalidParameterError, "dataset= must be a name"),
         ({"tables": {}}, InvalidParameterError, "and there must be one"),
-        ({"tables": "prod.metrics"}, InvalidParameterError, "tables must be DataFrames by where they go, and"),
+        ({"tables": ["prod.metrics"]}, InvalidParameterError, "tables must be DataFrames by where they go, and"),
         ({"runs": ""}, InvalidParameterError, "runs= must be names of runs; got ''"),
         ({"runs": []}, InvalidParameterError, "runs= must be names of runs"),
         ({"runs": ["a", 1]}, InvalidParameterError, "runs= must be names of runs; got"),
@@ -233,6 +233,11 @@ def test_refusals(spark, rankings, tmp_path, change, error, message):
     with pytest.raises(error, match=message):
         write_night(given.pop("tables"), **given)
     assert files_below(tmp_path) == {}
+
+
+def test_a_place_is_named_by_a_text(rankings):
+    with pytest.raises(InvalidParameterError, match=r"such as 'prod\.metrics'; got 5: DataFrame\."):
+        write_night({5: evaluate(rankings, **ASKED).summary}, night=NIGHT, dataset="shop")
 
 
 def test_two_names_of_one_place(rankings, tmp_path):
