@@ -18,6 +18,9 @@ REASONS: dict[str, str] = {
     "Engine._exchanged: negated: isinstance(self.source, SparkSource)": (
         "into how many tasks rows are sent changes no number; it is about time and memory"
     ),
+    "Engine._exchanged: negated: hasattr(sent, 'repartitionById')": (
+        "from Spark 4.2 on and before: the same partitions by another call"
+    ),
     "_needs_times: operand: settings.half_life is not None": "the same value, by way of times that decay nothing",
     "_needs_times: operand: settings.rule == 'best'": "a sum keeps times of events, too, which it does not read",
     "_catalog_of: operand: first": "else the setting of a catalog without a name is asked for: there is none",

@@ -584,10 +584,16 @@ def test_a_run_that_has_never_had_rows_may_be_empty(table, spark):
     assert table.values() == [("shop", "a", 1, 5)]
     if table.kind == "remote folder":  # one that Spark has made for nothing stays for ever
         assert len([one for one in table.path.glob("run_date=*/slice=*") if one.is_dir()]) == 1
-    if table.kind == "remote table":  # readers are sent to a place that is there
-        (slice_,) = NIGHT.folders(["b"]).values()
-        (location,) = partition_locations(spark, table.reference, [slice_]).values()
-        assert Path(unquote(location.removeprefix(elsewhere("/").rstrip("/")))).is_dir()
+
+
+@pytest.mark.parametrize("table", ["remote table"], indirect=True)
+def test_readers_are_sent_to_a_place_that_is_there(table, spark):
+    table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
+    table.write(rows(spark, 2, ("a",)), ("a", "b"), empty=["b"])
+    locations = partition_locations(spark, table.reference, list(NIGHT.folders(["a", "b"]).values()))
+    places = [Path(unquote(one.removeprefix(elsewhere("/").rstrip("/")))) for one in locations.values()]
+    assert [place.is_dir() for place in places] == [True, True]
+    assert table.values() == [("shop", "a", 2, 5)]
 
 
 @pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
