@@ -132,7 +132,7 @@ def check_values(settings: Any) -> None:
     """
     for one in settings_in(type(settings)):
         value = getattr(settings, one.field)
-        if one.is_nested or (value is None and one.optional):
+        if value is None and one.optional:
             continue
         if one.choices:
             for its in value if get_origin(one.kind) is tuple else (value,):
