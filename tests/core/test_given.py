@@ -179,6 +179,11 @@ def test_rankings_of_pandas_are_scored(spark):
     assert folds.select("query_id", "fold").distinct().count() == 2
 
 
+def test_a_stream_passes_through_what_looks_at_one_row_at_a_time(spark):
+    stream = spark.readStream.format("rate").load()
+    assert with_query_folds(stream, "value").isStreaming
+
+
 def test_a_column_of_arrow_is_no_table():
     given = pa.chunked_array([["x", "y"]])  # hands its values over as a table does
     assert takes_tables(lambda data: data)(given) is given

@@ -89,6 +89,13 @@ def test_numbers_of_numpy_are_numbers():
     assert evaluation_settings(item=np.str_("doc")).digest == evaluation_settings(item="doc").digest
 
 
+def test_a_name_may_be_of_a_class_of_texts():
+    class Name(str):
+        __slots__ = ()
+
+    assert evaluation_settings(item=Name("doc")).digest == evaluation_settings(item="doc").digest
+
+
 def test_hashes_do_not_tell_a_whole_number_from_a_fraction():
     assert evaluation_settings(sample=1).digest == evaluation_settings().digest
     assert Convention(pad_to_k=0).digest == Convention(pad_to_k=0.0).digest
