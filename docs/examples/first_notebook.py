@@ -93,8 +93,8 @@ one.select("item", "relevance", "rank", "gain", "discount", "ideal_rank").orderB
 # MAGIC %md
 # MAGIC ## Errors
 # MAGIC
-# MAGIC Errors are one line. What the arguments and columns show is refused at once; bad rows are refused by the
-# MAGIC action, and counted. Inside `readable_errors`, actions on any DataFrame raise the same line.
+# MAGIC Errors are one line. A wrong argument or column is refused at once. Bad rows are found by the action: `show`
+# MAGIC and `to_pandas` count them; any other action names the first, in one line inside `readable_errors`.
 
 # COMMAND ----------
 

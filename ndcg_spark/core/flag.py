@@ -125,9 +125,9 @@ def several(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def check_values(settings: Any) -> None:
-    """Raise `InvalidParameterError` for a field whose value is not of its type, or not among those that this lists.
+    """Raise `InvalidParameterError` for a value that is not of the type of its field, or not among its choices.
 
-    Numbers of NumPy become those of Python, and a whole number for a field of fractions one of these: hashes of
+    Numbers of NumPy become Python numbers, and an int becomes a float where the field is one, because hashes of
     settings tell 1 from 1.0.
     """
     for one in settings_in(type(settings)):
@@ -150,7 +150,7 @@ _KINDS: Mapping[Any, str] = {
 
 
 def of_kind(name: str, kind: type, value: Any) -> Any:
-    """A value as one of the type of its field."""
+    """Give a value as one of the type `kind`, or raise; `name` is what it is called where the user wrote it."""
     given = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
     if type(given) is kind or (kind is str and isinstance(given, str)):
         return given

@@ -25,7 +25,7 @@ class DrawReport(Work[ReportJobSettings]):
     def require_packages() -> None:
         """Those of figures and of the page."""
         import ndcg_spark.reports.figures
-        import ndcg_spark.reports.page  # noqa: F401
+        import ndcg_spark.reports.page  # noqa: F401  # importing them is what finds out
 
     def run(self) -> Outcome:
         """Read the tables: actions; and draw the page."""

@@ -14,6 +14,7 @@ from ndcg_spark.core.expressions import MALFORMED, named, number
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import session_or_started
+from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.nights import DATASET, RUN_DATE, rows_of_one
@@ -32,9 +33,9 @@ def read_table(
     numbers: str | Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Read a table as the jobs do: rankings, judgments, or a table that nights were written to.
+    """Read a table as the jobs do; lazy, but for up to four actions that look for a night or a data set.
 
-    Lazy; with `night` or `dataset`, runs up to four actions, which find out whether these are there.
+    The table has rankings or judgments, or nights were written to it.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def read_table(
     table = open_table(session_or_started(), os.fspath(reference), format, dict(options or {}))
     frame, of_trec = table.frame, table.name.startswith("trec-")
     if night is not None or dataset is not None:
-        frame = _of_slice(frame, f"table {os.fspath(reference)!r}", night, dataset)
+        frame = _of_slice(frame, f"table {redacted(os.fspath(reference))!r}", night, dataset)
     if numbers is None:
         numbers = [name for name in _OF_TREC if name in frame.columns] if of_trec else []
     found = {}

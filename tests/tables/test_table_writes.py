@@ -511,28 +511,19 @@ def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("table", ["remote table"], indirect=True)
-def test_slices_are_free_again_when_the_catalog_fails_between_two_questions(table, spark, monkeypatch):
+@pytest.mark.parametrize(
+    ("table", "module", "name"),
+    [("table", writing, "Staged"), ("remote table", table_writes, "partition_locations")],
+    ids=["once it is opened", "between two questions to the catalog"],
+    indirect=["table"],
+)
+def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monkeypatch, module, name):
     def refuse(*_):
         raise OSError(5, "no catalog")
 
     table.write(rows(spark, 1))
     with monkeypatch.context() as broken:
-        broken.setattr(table_writes, "partition_locations", refuse)
-        with pytest.raises(OutputRefusedError, match="no catalog"):
-            table.write(rows(spark, 2))
-    table.write(rows(spark, 3))
-    assert table.values() == [("shop", "", 3, 5)]
-
-
-@pytest.mark.parametrize("table", ["table"], indirect=True)
-def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monkeypatch):
-    def refuse(*_):
-        raise OSError(5, "no catalog")
-
-    table.write(rows(spark, 1))
-    with monkeypatch.context() as broken:
-        broken.setattr(writing, "Staged", refuse)
+        broken.setattr(module, name, refuse)
         with pytest.raises(OutputRefusedError, match="no catalog"):
             table.write(rows(spark, 2))
     table.write(rows(spark, 3))
