@@ -83,7 +83,7 @@ class ChosenRuns:
     baseline
         Run that the others are compared with.
     runs
-        Runs of the table to compare, by their stored names.
+        Runs of the table to compare, by their stored names; the baseline is always one of them.
     unpaired
         A query that only one of two runs has: the other value is 0 (`zero`), it is left out (`drop`), or the job is
         refused (`error`).
