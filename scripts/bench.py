@@ -189,8 +189,7 @@ def beside_contenders(arguments: argparse.Namespace, path: Path) -> dict[str, Co
     off = {"check_duplicates": "none"}
     return {
         f"beside, as by default, {OFF}": timed(off),
-        f"beside, top-k aggregates, {OFF}": timed({"way": "top_k", **off}),
-        f"beside, window, {OFF}": timed({"way": "window", **off}),
+        f"beside, window, {OFF}": timed({"strategy": "window", **off}),
         f"beside, rank given, {OFF}": timed({"rank": "rank", **off}),
     }
 

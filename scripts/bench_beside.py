@@ -37,7 +37,8 @@ class Beside:
 
 
 def serve(memory: str) -> None:
-    """Answer on standard output, a line for each line of standard input."""
+    """Answer on standard output, a line for each line of standard input. The session is that checkout's, too."""
+    sys.path.insert(0, str(Path.cwd() / "scripts"))
     from bench_spark import make_session
 
     import ndcg_spark
