@@ -13,6 +13,7 @@ from pyspark.ml.param.shared import HasLabelCol, HasPredictionCol
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.expressions import named, number, require_column
@@ -48,10 +49,15 @@ def _param(name: str, about: str, convert: Callable[[Any], Any] = TypeConverters
     return Param(Params._dummy(), name, about, typeConverter=convert)
 
 
+def _is_array(dataset: DataFrame, column: str) -> bool:
+    return column in dataset.columns and isinstance(dataset.schema[column].dataType, T.ArrayType)
+
+
 @contextmanager
 def _with_names_of_params() -> Iterator[None]:
     """Call options of `evaluate` in its errors what the evaluator calls them."""
     params = {"query": "queryCol", "item": "itemCol", "score": "predictionCol", "relevance": "labelCol"}
+    params |= {"ranked": "predictionCol", "relevant": "labelCol"}
     try:
         yield
     except NdcgSparkError as error:
@@ -67,14 +73,18 @@ class NdcgEvaluator(
     Use it with `CrossValidator` and `TrainValidationSplit`, or call `evaluate(predictions)`. The value is the overall
     mean that `ndcg_spark.evaluate` computes with the same options. Larger is better.
 
+    Columns of arrays, as `RankingEvaluator` of `pyspark.ml` has them, are lists, one row a query: `predictionCol` of
+    the items that are recommended, `labelCol` of those that are relevant. Under the convention `mllib_binary`, NDCG
+    has the value of that class.
+
     Parameters
     ----------
     predictionCol : str
-        Scores, higher is better. Default: `prediction`.
+        Scores, higher is better; or lists of items, as `ranked` of `evaluate`. Default: `prediction`.
     labelCol : str
-        Relevances. Null is an unjudged item. Default: `label`.
+        Relevances, where null is an unjudged item; or lists of items, as `relevant` of `evaluate`. Default: `label`.
     queryCol : str or list of str
-        One or more columns that together identify a query. Default: `query_id`.
+        One or more columns that together identify a query; lists need none. Default: `query_id`.
     itemCol : str
         Default: `item_id`, which may be missing where no rule needs items.
     k : int or "all"
@@ -89,7 +99,7 @@ class NdcgEvaluator(
     missingPrediction : str
         What a row counts whose prediction is NaN or null, as of a user or item that a model has not met. `error`: it
         is a bad row. `drop`: it is left out, also from the ideal list. `unretrieved`: its item is judged and not
-        retrieved, so that it lowers NDCG if it is relevant. Default: `error`.
+        retrieved, so that it lowers NDCG if it is relevant. Not for lists. Default: `error`.
 
     See Also
     --------
@@ -182,8 +192,7 @@ class NdcgEvaluator(
         result = evaluate(
             rows,
             query=self.getQueryCol(),
-            score=self.getPredictionCol(),
-            relevance=self.getLabelCol(),
+            **self._columns(dataset),
             metrics=str(asked) if asked.k is not None or not asked.metric.takes_cutoff else f"{asked}@all",
             convention=convention,
             null_score=null_score,
@@ -195,6 +204,13 @@ class NdcgEvaluator(
         if not found or found[0]["value"] is None:
             raise InputRefusedError(f"no query counts for {asked} under convention {convention}: there is no mean.")
         return float(found[0]["value"])
+
+    def _columns(self, dataset: DataFrame) -> dict[str, Any]:
+        """Prediction and label as `evaluate` names them: of rows, or of lists."""
+        prediction, label = self.getPredictionCol(), self.getLabelCol()
+        if _is_array(dataset, prediction):
+            return {"ranked": prediction, "relevant": label}
+        return {"score": prediction, "relevance": label}
 
     def _metric(self) -> MetricAt:
         name = self.getMetricName()
@@ -218,6 +234,11 @@ class NdcgEvaluator(
         one_of("missingPrediction", missing, MISSING_PREDICTIONS)
         if missing == "error":
             return dataset, "bad"
+        if _is_array(dataset, self.getPredictionCol()):
+            raise InvalidParameterError(
+                f"missingPrediction={missing} is about rows without a score, and predictionCol has lists; leave it "
+                "out."
+            )
         prediction = self.getPredictionCol()
         score = F.nanvl(number(dataset, prediction, option("score"), "predictions", parse_text=False), F.lit(None))
         rows = dataset.withColumn(prediction, score)

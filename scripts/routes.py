@@ -2,11 +2,11 @@
 
 A seed draws rankings of two runs (ties, nulls, missing and unjudged queries, weights, segments, bad rows), a
 convention and metrics. The question is: what are the means, per run and segment? It is put to `evaluate` on paths,
-DataFrames, catalog tables, arrays, given ranks, score columns, and run + judgments, by each source and strategy; to
-the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to `compare`, from
-rankings and from per-query tables; to `merge_summaries` of random splits; to a roll-up of one night; to the report;
-and to `NdcgEvaluator`. A route that does not support an option of the question says why and is skipped. Prints each
-difference with its seed, and exits with 1 if there is one.
+DataFrames, catalog tables, arrays, lists of items, given ranks, score columns, and run + judgments, by each source
+and strategy; to the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to
+`compare`, from rankings and from per-query tables; to `merge_summaries` of random splits; to a roll-up of one night;
+to the report; and to `NdcgEvaluator`. A route that does not support an option of the question says why and is
+skipped. Prints each difference with its seed, and exits with 1 if there is one.
 
 With --results FILE, answers are kept there, and seeds that it has are not asked again.
 """
@@ -185,6 +185,21 @@ def ranks_given(asked: Asked) -> Answer:
 def arrays(asked: Asked) -> Answer:
     found = asked.evaluation(asked.frame("arrays"), run="ranker", relevance="ranked", ideal="judged", item=None)
     return means(found.summary.collect())
+
+
+def lists_with_scores(asked: Asked) -> Answer:
+    found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="scored", relevant="judged")
+    return means(found.summary.collect())
+
+
+def lists_in_order(asked: Asked) -> Answer:
+    found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="in_order", relevant="judged")
+    return means(found.summary.collect())
+
+
+def lists_and_judgments(asked: Asked) -> Answer:
+    run = asked.frame("lists").drop("judged")
+    return means(asked.evaluation(run, asked.frame("judgments"), run="ranker", ranked="scored").summary.collect())
 
 
 def score_columns(asked: Asked) -> Answer:
@@ -412,6 +427,9 @@ ROUTES = (
     Route("run by workers + judgments", run_path_and_judgments),
     Route("ranks given", ranks_given, (needs_order, no_bad_rows)),
     Route("arrays", arrays, (needs_order, no_bad_rows)),
+    Route("lists with scores", lists_with_scores, (no_bad_rows,)),
+    Route("lists in order", lists_in_order, (needs_order, no_bad_rows)),
+    Route("lists + judgments", lists_and_judgments, (no_bad_rows,)),
     Route("score columns", score_columns, (no_bad_rows,)),
     Route("job, JSON", job_json),
     Route("job, metric table", job_metric_table),

@@ -128,6 +128,26 @@ class Question:
         return self._with_facts(table)
 
     @cached_property
+    def lists(self) -> pa.Table:
+        """One row per run and query: items with scores, items in rank order, and judged items with grades."""
+        columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "scored", "in_order", "judged")}
+        for run, its in self.runs.items():
+            for query, rows in oracle.rows_by_query(its).items():
+                scored = [{"item_id": row.item, "score": row.score} for row in rows if row.score is not None]
+                judged = [{"id": row.item, "relevance": row.relevance} for row in rows if row.relevance is not None]
+                in_order = [row.item for row in in_rank_order(rows, self.choices)] if self.has_order else []
+                cells = (run, query, scored, in_order, judged)
+                for name, cell in zip(columns, cells, strict=True):
+                    columns[name].append(cell)
+        item, number = self.long.schema.field("item_id").type, pa.float64()
+        kinds = {
+            "scored": pa.list_(pa.struct({"item_id": item, "score": number})),
+            "in_order": pa.list_(item),
+            "judged": pa.list_(pa.struct({"id": item, "relevance": number})),
+        }
+        return self._with_facts(pa.table({name: pa.array(its, kinds.get(name)) for name, its in columns.items()}))
+
+    @cached_property
     def wide(self) -> pa.Table:
         """One row per query and item, with a score column for each run."""
         first, second = self.runs.values()

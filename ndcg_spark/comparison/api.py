@@ -20,6 +20,7 @@ from ndcg_spark.core.shown import Shown
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
+from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.readable import in_order, interval_of, metric_label, segment_label
 from ndcg_spark.evaluation.settings import SummedMetric, cutoffs_of, segment_sets_of
 from ndcg_spark.metrics import parse_metric
@@ -260,6 +261,7 @@ def comparison_settings(
     used = _convention(convention, first)
     if first is not None:
         query = first.settings.columns.query if query is None else query
+        require_query(first.settings)
         segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
     names = None if runs is None else several("runs", runs)
     is_named = names is not None and (baseline is None or baseline in names)
@@ -314,8 +316,8 @@ def known_runs(runs: Tables) -> tuple[str, ...] | None:
     if not isinstance(runs, Evaluation):
         return None if "run" in runs.columns else ()
     columns = runs.settings.columns
-    if len(columns.score) > 1:
-        return columns.score
+    if columns.runs:
+        return columns.runs
     return None if columns.run is not None else ("",)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -122,7 +122,7 @@ class Evaluation(Shown):
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
         if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
-        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.settings)))
+        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
         if not counted.rejected:  # it is one of the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
@@ -181,7 +181,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
     columns = {name: options[name] for name in OF_COLUMNS if name in options}
-    for name in ("query", "score"):
+    for name in ("query", "score", "ranked"):
         if name in columns:
             columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
     convention = options.get("convention", "default")
@@ -215,6 +215,8 @@ def evaluate(
     rank: str | None = None,
     relevance: str = "relevance",
     ideal: str | None = None,
+    ranked: str | Sequence[str] = (),
+    relevant: str | None = None,
     run: str | None = None,
     weight: str | None = None,
     order: str | None = None,
@@ -239,9 +241,10 @@ def evaluate(
     ----------
     data : DataFrame, table of pandas, polars or Arrow, str or path
         A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
-        or one row per query with an array of relevances in rank order. A string is the path of Parquet files, which
-        Python workers read themselves where they can; that is the fastest. All files lie at its top, or all in
-        `name=value` folders of one depth; such a column is text where a name is not the text of a number or date.
+        one row per query with lists of items (`ranked`); or one row per query with an array of relevances in rank
+        order. A string is the path of Parquet files, which Python workers read themselves where they can; that is
+        the fastest. All files lie at its top, or all in `name=value` folders of one depth; such a column is text
+        where a name is not the text of a number or date.
     judgments : DataFrame, other table, or None
         Query, item and relevance, under the same column names.
     items : DataFrame, other table, or None
@@ -262,6 +265,13 @@ def evaluate(
     query, item, score, rank, relevance, ideal, run, weight, order : str
         Column names, as in `Columns`. Defaults: `query_id`, `item_id`, `score` and `relevance`; the others are not
         used. A sequence of names makes a composite query key, or one run of each score column.
+    ranked : str or sequence of str
+        Columns of lists, in place of `item` and `score`: arrays of ids in rank order, or arrays of structs. The id is
+        the field that is called as `item`, or else the first one; by a field `score` or `rating` items are ranked.
+        Several columns are evaluated as one run each. Without a query column, each row is a query.
+    relevant : str
+        Column of the relevant items of such a row: an array of ids, which have grade 1; an array of structs, of id
+        and the grade, called as `relevance`; or a map from id to grade. Not used with `judgments`.
     vector, categories, first_seen, topics, user : str
         Column names, as in `ItemColumns`, for metrics that need items, topics or interactions.
     as_of : date
@@ -290,9 +300,12 @@ def evaluate(
     --------
     >>> result = evaluate(rankings, k=[1, 10], segments=["country"])  # doctest: +SKIP
     >>> result.summary.where("metric = 'ndcg'").show()  # doctest: +SKIP
+    >>> evaluate(recommended, ranked="prediction", relevant="label", k=10).show()  # doctest: +SKIP
     """
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
     ranking = choose_ranking(given["data"], settings, **of_spark)
+    if ranked and not ranking.settings.columns.query:  # each row is a query, without a name
+        settings = replace(settings, columns=replace(settings.columns, query=()))
     return Evaluation(settings=settings, ranking=ranking)

@@ -18,6 +18,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
 from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import (
@@ -191,6 +192,8 @@ def explain_difference(
     rank: str | None = None,
     relevance: str = "relevance",
     ideal: str | None = None,
+    ranked: str | Sequence[str] = (),
+    relevant: str | None = None,
     run: str | None = None,
     weight: str | None = None,
     order: str | None = None,
@@ -220,7 +223,9 @@ def explain_difference(
         Cutoff of the second convention.
     k : int or "all"
         Cutoff of the first convention, and of the second unless `k_b` says another.
-    query, item, score, rank, relevance, ideal, run, weight, order, vector, categories, first_seen, topics, user : str
+    query, item, score, rank, relevance, ideal, ranked, relevant, run, weight, order : str
+        Column names, as for `evaluate`.
+    vector, categories, first_seen, topics, user : str
         Column names, as for `evaluate`.
     strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, as_of
         As for `evaluate`.
@@ -270,6 +275,7 @@ def explain_step_by_step(
         )
         for *_, step in steps
     ]
+    require_query(rankings[0].settings)
     rows = [
         one.summary()
         .where("metric = 'ndcg' and segment_by = ''")
@@ -287,7 +293,7 @@ def explain_step_by_step(
     by_step = Window.partitionBy("run").orderBy("step")
     merged = reduce(DataFrame.unionByName, rows)
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
-    ends = [score_queries(rankings[at].rankings(), steps[at][3]) for at in (0, -1)]
+    ends = [score_queries(rankings[at].rankings(), rankings[at].settings) for at in (0, -1)]
     return Explanation(
         conventions=tuple(step for *_, step in steps), steps=merged, queries=_query_gaps(*ends, settings=settings)
     )

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.canonical import array_rows, judgment_rows, run_rows
+from ndcg_spark.evaluation.frames.canonical import judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
+from ndcg_spark.evaluation.frames.lists import long_run, rows_of_lists, without_query
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differing_columns, other_columns
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
@@ -67,7 +68,7 @@ class Inputs:
         """Run an action: count the rows of the main table; those with several scores once for each."""
         settings, table = self.settings, self.table
         if self.ranking.strategy == "arrays":
-            return array_rows(table.frame, settings).count()
+            return rows_of_lists(table.frame, settings).count()
         rows = run_rows(table.frame, settings, judged=self.judgments is None, parse_text=table.parse_text)
         return rows.count() * max(1, len(canonical_names(settings).scores))
 
@@ -75,7 +76,8 @@ class Inputs:
         """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""
         table, settings = self.table, self.settings
         if self.ranking.strategy == "arrays":
-            return {"input": checked_rows(array_rows(table.frame, settings, original=originals), RowRules(settings))}
+            rows = rows_of_lists(table.frame, settings, original=originals)
+            return {"input": checked_rows(rows, RowRules(settings))}
         rows = run_rows(
             table.frame, settings, judged=self.judgments is None, parse_text=table.parse_text, original=originals
         )
@@ -105,9 +107,14 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
             f"--input {reference!r} is a per-query table (metrics of queries), not rankings; compare-runs reads it "
             "by --per-query."
         )
-    if settings.columns.rank is None and "rank" in names and not has_score:
-        settings = replace(settings, columns=replace(settings.columns, rank="rank"))
     others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
+    if settings.columns.ranked:
+        settings = without_query(table.frame, settings)
+        if others["judgments"] is not None:
+            frame, settings = long_run(table.frame, settings)
+            table = replace(table, frame=frame, path=None)
+    elif settings.columns.rank is None and "rank" in names and not has_score:
+        settings = replace(settings, columns=replace(settings.columns, rank="rank"))
     return Inputs(table=table, settings=settings, **others)
 
 

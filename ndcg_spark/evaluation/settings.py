@@ -120,6 +120,14 @@ class Columns:
         A column of the judgments table if there is one, else of the input.
     ideal
         With arrays: all judged relevances of the query.
+    ranked
+        Lists of items, one row a query, in place of scores; several columns are evaluated as one run each.
+
+        Arrays of ids in rank order, or of structs with an id and maybe a score. Runs are named after their columns.
+    relevant
+        The relevant items of such a row, if there is no judgments table.
+
+        An array of ids, which have grade 1, an array of structs of id and grade, or a map from id to grade.
     run
         Column that names the ranker, if the input has several.
     weight
@@ -134,13 +142,15 @@ class Columns:
     rank: Annotated[str | None, Flag(shown="rank, if the input has no score")] = None
     relevance: str = "relevance"
     ideal: str | None = None
+    ranked: Annotated[tuple[str, ...], Flag(metavar="A,B")] = ()
+    relevant: str | None = None
     run: str | None = None
     weight: str | None = None
     order: str | None = None
 
     def __post_init__(self) -> None:
         check_values(self)
-        if not self.query:
+        if not self.query and not self.ranked:  # a row of lists may be a query without a name
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if len(set(self.query)) < len(self.query):
             raise InvalidParameterError(f"{option('query')} names a column twice: {', '.join(self.query)}.")
@@ -152,6 +162,32 @@ class Columns:
             raise InvalidParameterError(
                 f"several score columns are ranked by their scores: leave {option('rank')} out."
             )
+
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        if not self.ranked:
+            if self.relevant is not None:
+                raise InvalidParameterError(
+                    f"{option('relevant', self.relevant)} has the relevant items of ranked lists: name the column of "
+                    f"these, too ({option('ranked')})."
+                )
+            return
+        if len(set(self.ranked)) < len(self.ranked):
+            raise InvalidParameterError(f"{option('ranked')} names a column twice: {', '.join(self.ranked)}.")
+        if len(self.ranked) > 1 and self.run is not None:
+            raise InvalidParameterError(f"several ranked columns are runs themselves: leave {option('run')} out.")
+        beside = {"rank": self.rank is not None, "ideal": self.ideal is not None, "order": self.order is not None}
+        beside["score"] = len(self.score) > 1
+        for name in (name for name, given in beside.items() if given and self.query):  # else these are `of_lists`
+            raise InvalidParameterError(
+                f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
+            )
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The columns that are runs themselves; none where there is one column of scores or lists."""
+        return next((names for names in (self.ranked, self.score) if len(names) > 1), ())
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -295,11 +331,12 @@ class EvaluationSettings:
             raise InvalidParameterError(
                 f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."
             )
-        if self.convention.ties == "input_order" and not self.columns.order and not self.columns.rank:
+        has_order = self.columns.order or self.columns.ranked
+        if self.convention.ties == "input_order" and not has_order and not self.columns.rank:
             raise InvalidParameterError(f"ties=input_order needs {option('order')}, the column with that order.")
         if self.tie_bounds and not self.convention.groups_ties:
             raise InvalidParameterError(f"tie bounds need ties=expected, best or worst; got {self.convention.ties}.")
-        if self.convention.duplicates == "first" and not self.columns.order:
+        if self.convention.duplicates == "first" and not has_order:
             raise InvalidParameterError(
                 f"duplicates=first needs {option('order')}, the column that says which is first."
             )
@@ -315,7 +352,8 @@ class EvaluationSettings:
                     f"metric {str(one)!r} needs ties=expected, best or worst; got {self.convention.ties}."
                 )
         for one in self.reported:
-            if one.metric.needs_order and self.convention.groups_ties and not self.ranks_given:
+            in_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
+            if one.metric.needs_order and self.convention.groups_ties and not in_order:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
                     f"input_order instead of {self.convention.ties}."
@@ -446,7 +484,11 @@ class EvaluationSettings:
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts: dict[str, object] = {
-            "columns": asdict(self.columns),
+            "columns": {
+                name: value
+                for name, value in asdict(self.columns).items()
+                if value or name not in ("ranked", "relevant")  # which came later than nights that were written
+            },
             "convention": self.convention.digest,
             "cutoffs": self.cutoffs,
             "segments": self.segment_sets,

@@ -15,6 +15,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.explanation import explain_step_by_step
+from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.inputs import Inputs, inputs_of, with_options
 from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows, per_query_table_schema
 from ndcg_spark.evaluation.printed import (
@@ -41,10 +42,14 @@ class OfRankings(Work[S]):
     """Doing something with rankings."""
 
     inputs: Inputs
+    by_query = True
+    """Whether queries must have names, which rows of lists may lack."""
 
     def open(self, settings: EvaluationSettings) -> Inputs:
         """Fit settings to the opened tables. Reads schemas."""
         self.inputs = inputs_of(self.tables, settings, self.request.sources["input"].reference)
+        if self.by_query:
+            require_query(self.inputs.settings)
         return self.inputs
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
@@ -82,6 +87,8 @@ class MeansByJudgments(Means):
 
 class MeanNdcg(OfRankings[EvaluationSettings]):
     """Means per run and segment."""
+
+    by_query = False
 
     def __init__(self, job: Job[EvaluationSettings]) -> None:
         super().__init__(job)
@@ -158,7 +165,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
         if rows or self.inputs.settings.columns.run is not None:
             return rows
-        runs = self.inputs.settings.columns.score if len(self.inputs.settings.columns.score) > 1 else ("",)
+        runs = self.inputs.settings.columns.runs or ("",)
         return empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
 
     def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:

@@ -6,8 +6,8 @@ from ndcg_spark.errors import spelled
 
 _COLUMNS = frozenset((
     "annotator", "categories", "click", "cluster", "event", "event_id", "first_seen", "ideal", "item", "labels",
-    "order", "position", "propensity", "query", "rank", "relevance", "run", "same", "score", "topics", "ts", "user",
-    "vector", "weight",
+    "order", "position", "propensity", "query", "rank", "relevance", "relevant", "run", "same", "score", "topics",
+    "ts", "user", "vector", "weight",
 ))  # fmt: skip
 """Arguments of Python that name a column: `query` is `--query-col`."""
 
@@ -28,6 +28,6 @@ def flag_of(name: str, value: str = "") -> str:
     """Write an option of Python as a flag, with its value unless it is a switch."""
     if name == "grow":
         return "--schema grow"
-    known = {"segments": "segment-cols", "night": "run-date"}
+    known = {"segments": "segment-cols", "ranked": "ranked-cols", "night": "run-date"}
     flag = "--" + known.get(name, f"{name}-col" if name in _COLUMNS else name).replace("_", "-")
     return flag if value in ("", "True") else f"{flag} {value}"

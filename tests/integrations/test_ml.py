@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from pyspark.ml.evaluation import RankingEvaluator
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
 from support.spark_rankings import scored_table
@@ -180,3 +181,44 @@ def test_a_cross_validator_takes_the_better_model(spark, tmp_path):
     fitted.save(str(tmp_path / "tuned"))
     loaded = CrossValidatorModel.load(str(tmp_path / "tuned"))
     assert loaded.getEvaluator().getK() == "5"
+
+
+# --- Columns of arrays, as RankingEvaluator has them
+
+LISTS = [
+    ([1.0, 6.0, 2.0, 7.0, 8.0, 3.0, 9.0, 10.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0]),
+    ([4.0, 1.0, 5.0, 6.0, 2.0, 7.0, 3.0, 8.0, 9.0, 10.0], [1.0, 2.0, 3.0]),
+    ([1.0, 2.0, 3.0, 4.0, 5.0], []),
+    ([], [7.0]),
+]
+
+
+@pytest.fixture(scope="module")
+def recommended(spark):
+    return spark.createDataFrame(LISTS, "prediction array<double>, label array<double>")
+
+
+@pytest.mark.classic("RankingEvaluator takes the RDD of a table")
+@pytest.mark.parametrize(
+    ("metric", "theirs"),
+    [("ndcg", "ndcgAtK"), ("p", "precisionAtK"), ("r", "recallAtK"), ("ap", "meanAveragePrecision")],
+)
+def test_lists_have_the_value_of_ranking_evaluator(recommended, metric, theirs):
+    """A pipeline changes one import: the columns are called as they are there."""
+    ks = (1, 3, 10) if metric != "ap" else (10,)
+    for k in ks:
+        expected = RankingEvaluator(metricName=theirs, k=k).evaluate(recommended)
+        name = "ap@all" if metric == "ap" else metric
+        found = NdcgEvaluator(metricName=name, k=k, convention="mllib_binary").evaluate(recommended)
+        assert found == pytest.approx(expected, abs=1e-15), k
+
+
+def test_what_lists_cannot_be_evaluated_by_is_refused(recommended):
+    for params, told in (
+        ({"missingPrediction": "drop"}, "predictionCol has lists"),
+        ({"labelCol": "prediction_"}, "'prediction_' (labelCol=) is not in the input"),
+        ({"queryCol": "user"}, "'user' (queryCol=) is not in the input"),
+    ):
+        with pytest.raises((InvalidParameterError, MissingColumnError)) as raised:
+            NdcgEvaluator(**params).evaluate(recommended)
+        assert told in str(raised.value)

@@ -205,7 +205,7 @@ def test_which_options_take_an_array_for_a_list_with_commas() -> None:
         for option in cli.commands["mean-ndcg"].params
         if not option.multiple and "," in (option.metavar or "")
     ]
-    assert taken == ["query_col", "score_col", "segment_cols", "k", "metrics"]
+    assert taken == ["query_col", "score_col", "ranked_cols", "segment_cols", "k", "metrics"]
 
 
 def test_dates_and_times_need_no_quotes(tmp_path: Path) -> None:

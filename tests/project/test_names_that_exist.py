@@ -66,7 +66,7 @@ def kind_of(name: str, option) -> str:
         return known
     if option.type.name != "text" or option.name.endswith(("_format", "_option")):
         return "other"
-    if option.name.endswith("_col") or option.name == "segment_cols":
+    if option.name.endswith("_col") or option.name in ("segment_cols", "ranked_cols"):
         return "column"
     kinds = {"table": TABLE, "run": RUN, "metric": METRIC, "convention": CONVENTION, "night": NIGHT, "new": NEW,
              "configuration": CONFIGURATION}  # fmt: skip

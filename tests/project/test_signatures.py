@@ -53,6 +53,7 @@ TIED = [
 OTHERWISE = {
     "query": ("query_id", str | Sequence[str]),
     "score": ("score", str | Sequence[str]),
+    "ranked": ((), str | Sequence[str]),
     "convention": ("default", str | ndcg_spark.Convention),
     "metrics": (None, str | Sequence[str] | None),
     "grades": (None, Mapping[str, float] | None),

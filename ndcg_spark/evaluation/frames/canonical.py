@@ -267,8 +267,10 @@ def sampled(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     return frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < settings.sample)
 
 
-def array_rows(frame: DataFrame, settings: EvaluationSettings, *, original: bool = False) -> DataFrame:
-    """Select the canonical columns of a table of arrays; `original` adds `row`, the row as it came. Lazy."""
+def rows_with_lists(
+    frame: DataFrame, settings: EvaluationSettings, lists: Mapping[str, Column], *, original: bool = False
+) -> DataFrame:
+    """Select the canonical columns of a table with one row a query; `original` adds `row`, as it came. Lazy."""
     columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     selected: dict[str, Column] = {}
     if columns.run is not None:
@@ -276,14 +278,21 @@ def array_rows(frame: DataFrame, settings: EvaluationSettings, *, original: bool
         selected[RUN] = named(columns.run).cast("string")
     for name, column in names.query.items():
         selected[name] = key_column(frame, column, option("query"), "input")
-    selected |= _lists(frame, columns.relevance, option("relevance"), settings, (RANKED_LIST, RANKED_ITEMS))
-    if columns.ideal is not None:
-        selected |= _lists(frame, columns.ideal, option("ideal"), settings, (IDEAL_LIST, IDEAL_ITEMS))
+    selected |= lists
     for name, column in names.segments.items():
         selected[name] = key_column(frame, column, option("segments"), "input")
     if columns.weight is not None:
         selected[WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
     return select_canonical(frame, selected, {}, original=original)
+
+
+def relevance_lists(frame: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
+    """The columns of arrays of relevances, and of their items where a rule needs them."""
+    columns = settings.columns
+    found = _lists(frame, columns.relevance, option("relevance"), settings, (RANKED_LIST, RANKED_ITEMS))
+    if columns.ideal is not None:
+        found |= _lists(frame, columns.ideal, option("ideal"), settings, (IDEAL_LIST, IDEAL_ITEMS))
+    return found
 
 
 def _lists(

@@ -24,12 +24,12 @@ from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import (
     TOPICS_COLUMN,
-    array_rows,
     judgment_rows,
     require_carried,
     run_rows,
     with_common_keys,
 )
+from ndcg_spark.evaluation.frames.lists import long_run, rows_of_lists, settings_of_lists, without_query
 from ndcg_spark.evaluation.frames.scoring import rankings_schema, score_queries, scoring_task
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
@@ -56,6 +56,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
     make_merging_summer,
     make_row_sender,
 )
+from ndcg_spark.evaluation.tasks.list_rankings import make_list_ranker
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -63,6 +64,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     ITEM,
     ORDER,
     RANK,
+    RANKED_LIST,
     RELEVANCE,
     RUN,
     SCORE,
@@ -91,6 +93,11 @@ class Ranking:
     steps: Engine | Windows | Arrays
     tables: ItemTables
     n_tasks: int | None = None
+
+    @property
+    def settings(self) -> EvaluationSettings:
+        """Those by which rows are ranked: where lists become long rows, not those that name the lists."""
+        return self.steps.settings
 
     @property
     def fell_back(self) -> bool:
@@ -224,6 +231,10 @@ def choose_ranking(
         frame = read_path(spark, path)
     else:
         frame = data
+    settings = without_query(frame, settings)
+    if settings.columns.ranked and judgments is not None:
+        frame, settings = long_run(frame, settings)
+        path = None
     tables = ItemTables(
         items=items,
         interactions=interactions,
@@ -257,13 +268,10 @@ def _chosen(
     parse_judgment_text: bool,
 ) -> tuple[str, str, str, Engine | Windows | Arrays]:
     """Strategy, source, the reason, and the steps."""
+    arrays = _arrays(frame, settings, judgments, n_tasks)
+    if arrays is not None:
+        return "arrays", "spark", *arrays
     relevance = settings.columns.relevance
-    if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
-        _refuse_beside_arrays(settings, judgments)
-        require_carried(settings, frame)
-        require_spark_allowed(settings, f"column {relevance!r} is an array")
-        reason = f"column {relevance!r} is an array: each row is scored where it is"
-        return "arrays", "spark", reason, Arrays(settings=settings, rows=array_rows(frame, settings), n_tasks=n_tasks)
     if settings.columns.ideal is not None:
         raise InvalidParameterError(
             f"column {relevance!r} is no array of relevances, so nothing reads {settings.columns.ideal!r} "
@@ -291,6 +299,25 @@ def _chosen(
     source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
     engine = Engine(settings=settings, source=source, judgments=judged, others=others)
     return "engine", source.name, source.reason, engine
+
+
+def _arrays(
+    frame: DataFrame, settings: EvaluationSettings, judgments: DataFrame | None, n_tasks: int | None
+) -> tuple[str, Arrays] | None:
+    """The reason and the steps for a table with one row a query; None for any other."""
+    relevance, fitted = settings.columns.relevance, settings
+    if settings.columns.ranked:
+        what, how = f"column {settings.columns.ranked[0]!r} has lists", "ranked"
+        fitted = settings_of_lists(frame, settings)
+    elif relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
+        what, how = f"column {relevance!r} is an array", "scored"
+        _refuse_beside_arrays(settings, judgments)
+    else:
+        return None
+    require_carried(settings, frame)
+    require_spark_allowed(settings, what)
+    steps = Arrays(settings=fitted, rows=rows_of_lists(frame, settings), n_tasks=n_tasks)
+    return f"{what}: each row is {how} where it is", steps
 
 
 def _refuse_beside_arrays(settings: EvaluationSettings, judgments: DataFrame | None) -> None:
@@ -458,7 +485,7 @@ _ONE_ROW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrays:
-    """The strategy for tables of arrays, given their canonical rows: they are scored where they are."""
+    """The strategy for tables with one row a query, given their canonical rows: they are scored where they are."""
 
     settings: EvaluationSettings
     rows: DataFrame
@@ -487,10 +514,9 @@ class Arrays:
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        found = self.rows.mapInArrow(
-            as_shipped(make_array_ranker(task)), schema=rankings_schema(self.settings, self.rows, None)
-        )
-        if self.settings.check_duplicates != "all":
+        rank = make_array_ranker(task) if RANKED_LIST in self.rows.columns else make_list_ranker(task)
+        found = self.rows.mapInArrow(as_shipped(rank), schema=rankings_schema(self.settings, self.rows, None))
+        if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return found
         return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)
 

@@ -107,10 +107,12 @@ def topics_column(settings: EvaluationSettings, tables: ItemTables) -> Column:
     """Topics of each row of the table with the relevances, as an array of text. Reads schemas, runs no action."""
     frame, column = tables.relevances, settings.item_columns.topics
     relevance = settings.columns.relevance
-    if relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
+    is_array = relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType)
+    if settings.columns.ranked or is_array:
+        what = "lists of relevant items" if settings.columns.ranked else "arrays of relevances"
         raise InvalidParameterError(
-            f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; arrays of "
-            "relevances have none."
+            f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; {what} have "
+            "none."
         )
     require_column(frame, column, option("topics"), "input" if tables.of_runs else "judgments")
     return _texts(frame, column, option("topics"), "table with the relevances")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -42,12 +42,16 @@ def make_array_ranker(task: RankingTask) -> BatchFunction:
             valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
             yield from rankings_batches(_complete(valid, task), task)
             if rejected is not None:
-                yield from rankings_batches(_counted(rejected, task), task)
+                yield from rankings_batches(
+                    counted_rankings(rejected, task, lambda rows: _complete(rows, task)), task
+                )
 
     return batch_function(rank)
 
 
-def _counted(rejected: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+def counted_rankings(
+    rejected: pa.RecordBatch, task: RankingTask, complete: Callable[[pa.RecordBatch], PartialRankings]
+) -> PartialRankings:
     """Rejected rows as rankings without entries: each is a query that is lost, or has no query."""
     nameless = pa.array(~has_query(rejected, task.names))
     columns = dict(zip(rejected.schema.names, rejected.columns, strict=True))
@@ -56,7 +60,7 @@ def _counted(rejected: pa.RecordBatch, task: RankingTask) -> PartialRankings:
             columns[name] = pc.if_else(nameless, pa.scalar(None, column.type), column)
         elif name != RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
-    found = _complete(pa.RecordBatch.from_pydict(columns), task)
+    found = complete(pa.RecordBatch.from_pydict(columns))
     found.head[N_REJECTED], found.head["n_rows"] = found.head["n_rows"], found.head["n_left_out"]  # 1 and 0
     return found
 

@@ -130,7 +130,7 @@ def _query_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     if N_REJECTED in batch.schema.names:
         lost = ~judged & (int_values(batch.column("n_rows")) == 0)
         if lost.any():
-            nameless = flags_of(batch.column(task.keys[1]).is_null())
+            nameless = flags_of(batch.column(task.keys[1]).is_null()) if len(task.keys) > 1 else ~lost
             status = np.where(lost, np.where(nameless, NO_QUERY, LOST), status)
     return status
 

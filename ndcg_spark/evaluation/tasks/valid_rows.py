@@ -28,11 +28,14 @@ from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationSetti
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
+    IDEAL_ITEMS,
     IDEAL_LIST,
     ITEM,
     ORDER,
     RANK,
+    RANKED_ITEMS,
     RANKED_LIST,
+    RANKED_SCORES,
     RELEVANCE,
     RUN,
     SCORE,
@@ -42,6 +45,8 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     canonical_names,
 )
 
+NO_QUERY_COLUMN = "(there is no query column)"
+"""In messages, in place of the key of a row of lists that has none."""
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 Reason = tuple[str, BoolArray | None]
 """A reason, and the rows it holds for; None is no row."""
@@ -107,7 +112,7 @@ def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
     found = np.ones(batch.num_rows, dtype=np.bool_)
     for name in names.keys:
         if name in batch.schema.names:
-            for _, without in _key_reasons(batch, name, ""):
+            for _, without in _key_reasons(batch.column(name), ""):
                 found &= True if without is None else ~without
     return found
 
@@ -199,6 +204,9 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
     shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
     shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
     found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
+    if not names.query:
+        found = {RUN: found[RUN]} if found.get(RUN) else {}
+        return ", ".join([*(f"{RUN}={run}" for run in found.values()), NO_QUERY_COLUMN])
     return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
 
 
@@ -207,16 +215,18 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     if BAD_ROW in there:
         yield from _reasons_from_spark(batch.column(BAD_ROW))
     if RUN in there:
-        yield "null_run", _null(batch, RUN)
+        yield "null_run", _null(batch.column(RUN))
     for name in canonical_names(settings).query:
-        yield from _key_reasons(batch, name, "null_query")
+        yield from _key_reasons(batch.column(name), "null_query")
+    if RANKED_ITEMS in there and RANKED_LIST not in there:
+        yield from _item_list_reasons(batch, settings)
     for name in (RANKED_LIST, IDEAL_LIST):
         if name in there:
             yield from _list_reasons(batch.column(name), settings)
     if RANK in there:
         yield from _rank_reasons(batch, settings)
     if SCORE in there:
-        yield from _score_reasons(batch, settings)
+        yield from _score_reasons(batch.column(SCORE), settings)
     yield from _other_reasons(batch, rules)
     if RELEVANCE in there:
         yield from relevance_reasons(batch.column(RELEVANCE), settings)
@@ -225,26 +235,42 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
 def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     there = set(batch.schema.names)
     if ITEM in there:
-        yield from _key_reasons(batch, ITEM, "null_item")
+        yield from _key_reasons(batch.column(ITEM), "null_item")
     if WEIGHT in there:
         weight, known = float_values(batch.column(WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
     if ORDER in there and not rules.judgments:
-        yield "null_order", _null(batch, ORDER)
+        yield "null_order", _null(batch.column(ORDER))
 
 
-def _key_reasons(batch: pa.RecordBatch, name: str, reason: str) -> Iterator[Reason]:
+def _key_reasons(column: pa.Array, reason: str) -> Iterator[Reason]:
     """A query or item that is null or NaN is none."""
-    yield reason, _null(batch, name)
-    if pa.types.is_floating(batch.column(name).type):
-        yield reason, np.isnan(float_values(batch.column(name))[0])
+    yield reason, _null(column)
+    if pa.types.is_floating(column.type):
+        yield reason, np.isnan(float_values(column)[0])
 
 
 def _list_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     """Reasons of the relevances in each list."""
     yield "null_list", flags_of(column.is_null())
+    yield from _of_lists(column, relevance_reasons(column.flatten(), settings))
+
+
+def _item_list_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
+    """Reasons of lists of items and of their scores, those of judgments, too."""
+    for name in (RANKED_ITEMS, IDEAL_ITEMS):
+        column = batch.column(name)
+        yield "null_list", flags_of(column.is_null())
+        yield from _of_lists(column, _key_reasons(column.flatten(), "null_item"))
+    if RANKED_SCORES in batch.schema.names:
+        scores = batch.column(RANKED_SCORES)
+        yield from _of_lists(scores, _score_reasons(scores.flatten(), settings))
+
+
+def _of_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
+    """Reasons of entries as reasons of their lists."""
     offsets = list_offsets(column)
-    for reason, at in relevance_reasons(column.flatten(), settings):
+    for reason, at in reasons:
         if at is not None:
             yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
 
@@ -258,7 +284,7 @@ def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
 def _rank_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
     column = batch.column(RANK)
     if settings.null_score == "bad":
-        yield "null_rank", _null(batch, RANK)
+        yield "null_rank", _null(column)
     whole = pa.types.is_integer(column.type)
     if whole and _within(column, 1, MAX_RANK):
         return
@@ -271,11 +297,11 @@ def _rank_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterat
         yield "rank_not_whole", known & (np.floor(rank) != rank)
 
 
-def _score_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
+def _score_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     if settings.null_score == "bad":
-        yield "null_score", _null(batch, SCORE)
-    if not _within(batch.column(SCORE), -LARGEST_DOUBLE, LARGEST_DOUBLE):
-        score = float_values(batch.column(SCORE))[0]
+        yield "null_score", _null(column)
+    if not _within(column, -LARGEST_DOUBLE, LARGEST_DOUBLE):
+        score = float_values(column)[0]
         yield "nan_score", np.isnan(score)
         yield "infinite_score", np.isinf(score)
 
@@ -314,6 +340,5 @@ def _within(column: pa.Array, lowest: float, highest: float) -> bool:
     return bool(lowest <= values.min() and values.max() <= highest)  # False if any is NaN
 
 
-def _null(batch: pa.RecordBatch, name: str) -> BoolArray | None:
-    column = batch.column(name)
+def _null(column: pa.Array) -> BoolArray | None:
     return flags_of(column.is_null()) if column.null_count else None

@@ -1,0 +1,250 @@
+"""Tables with one row a query whose lists name items: what their columns hold, and their canonical rows.
+
+A row is ranked and judged where it is (`tasks/list_rankings.py`). Only beside a table of judgments do lists become
+long rows, which the engine ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.evaluation.frames.canonical import is_key, relevance_lists, rows_with_lists
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks.query_rows import IDEAL_ITEMS, IDEAL_LIST, RANKED_ITEMS, RANKED_SCORES, RUN
+
+SCORES = ("score", "rating")
+"""Fields of structs by which lists are ranked, beside the score column; ALS calls them `rating`."""
+RANK, POSITION, ROW = "rank", "position", "row"
+"""Names of columns of the long rows that lists stand for."""
+_LISTS = "lists"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """A column of lists: the items, and their scores or grades if it has any, both with the types of elements."""
+
+    name: str
+    items: Column
+    kind: T.DataType
+    numbers: Column | None = None
+    number_kind: T.DataType | None = None
+
+
+def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: bool = False) -> DataFrame:
+    """Select the canonical columns of a table with one row a query: lists of items, or arrays of relevances. Lazy.
+
+    `original` adds `row`, the row as it came. With several ranked columns there is a row for each of them.
+    """
+    if not settings.columns.ranked:
+        return rows_with_lists(frame, settings, relevance_lists(frame, settings), original=original)
+    ranked, relevant = _ranked(frame, settings), _relevant(frame, settings)
+    *ranked, relevant = _with_common_items([*ranked, relevant])
+    grades = F.transform(relevant.items, lambda _: F.lit(1.0)) if relevant.numbers is None else relevant.numbers
+    judged = {IDEAL_ITEMS: relevant.items, IDEAL_LIST: grades}
+    several = len(ranked) > 1
+    of_runs = []
+    for one in ranked:
+        lists = {RUN: F.lit(one.name)} if several else {}
+        lists |= {RANKED_ITEMS: one.items} | ({} if one.numbers is None else {RANKED_SCORES: one.numbers})
+        of_runs.append(lists)
+    if not several:
+        return rows_with_lists(frame, settings, of_runs[0] | judged, original=original)
+    structs = [F.struct(*(column.alias(name) for name, column in lists.items())) for lists in of_runs]
+    rows = rows_with_lists(frame, settings, {_LISTS: F.array(*structs)} | judged, original=original)
+    return rows.select(*columns_of([name for name in rows.columns if name != _LISTS]), F.inline(_LISTS))
+
+
+def without_query(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
+    """Settings for a table of lists whose rows have no key: none was named, and there is none of the usual name.
+
+    Any other settings are returned as they are.
+    """
+    columns = settings.columns
+    if not columns.ranked or (
+        columns.query and (columns.query != Columns().query or columns.query[0] in frame.columns)
+    ):
+        return settings
+    needs = {"sample": settings.sample < 1}
+    needs |= {f"metric {str(one)!r}": bool(one.metric.needs) for one in settings.reported}
+    for what in (what for what, holds in needs.items() if holds):
+        raise InvalidParameterError(f"{what} needs to know the query of a row: name its column ({option('query')}).")
+    return replace(settings, columns=replace(columns, query=()))
+
+
+def require_query(settings: EvaluationSettings) -> None:
+    """Raise where rows of lists have no key, by which queries could be told apart."""
+    if not settings.columns.query:
+        raise InvalidParameterError(
+            "results are set side by side query by query, and rows of lists without a query column have no name; "
+            f"name the column ({option('query')})."
+        )
+
+
+def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
+    """Settings of the long table that lists stand for: ranks are places, unless there are scores.
+
+    Without a key the query columns stay empty.
+    """
+    columns, convention = settings.columns, settings.convention
+    ordered = convention.ties == "input_order" or convention.duplicates == "first"
+    columns = replace(
+        columns,
+        ranked=(),
+        relevant=None,
+        query=columns.query or (ROW,),
+        rank=None if _ranked(frame, settings)[0].numbers is not None else RANK,
+        score=Columns().score,
+        order=POSITION if ordered else None,
+        run=RUN if len(columns.ranked) > 1 else columns.run,
+    )
+    found = replace(settings, columns=columns)
+    if settings.columns.query:
+        return found
+    return replace(found, columns=replace(columns, query=(), ranked=settings.columns.ranked))
+
+
+def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame, EvaluationSettings]:
+    """Turn lists into the long table of a run, and fit settings to it: a table of judgments is joined to rows. Lazy.
+
+    A list that is null becomes a row without item, which is bad; an empty one becomes no row.
+    """
+    columns = settings.columns
+    if columns.relevant is not None:
+        raise InvalidParameterError(
+            f"column {columns.relevant!r} ({option('relevant')}) has the relevant items, and there is a table of "
+            "judgments; leave one of them out."
+        )
+    if not columns.query:
+        raise InvalidParameterError(f"joining judgments needs a query column ({option('query')}).")
+    if columns.item is None:
+        raise InvalidParameterError(f"joining judgments needs an item column ({option('item')}).")
+    found = settings_of_lists(frame, settings)
+    ranked = _with_common_items(_ranked(frame, settings))
+    entries = [_entries(one, found.columns, run=len(ranked) > 1) for one in ranked]
+    kept = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
+    there = [name for name in dict.fromkeys(kept) if name is not None and name in frame.columns]
+    return frame.select(*columns_of(there), F.inline(F.concat(*entries))), found
+
+
+def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
+    """An array of structs, the long rows of a list."""
+    item, score = str(columns.item), columns.score[0]
+    whose = [F.lit(one.name).alias(RUN)] if run else []
+
+    def ranked(item_of: Column, place: Column) -> Column:
+        return F.struct(*whose, item_of.alias(item), (place + 1).alias(RANK))
+
+    def scored(entry: Column, number: Column) -> Column:
+        place = [entry.getField(RANK).alias(POSITION)] if columns.order else []
+        return F.struct(*whose, entry.getField(item).alias(item), number.alias(score), *place)
+
+    def or_null(column: Column, kind: T.DataType | None) -> Column:
+        return F.coalesce(column, F.array(F.lit(None).cast(kind or T.DoubleType())))
+
+    found = F.transform(or_null(one.items, one.kind), ranked)
+    return found if one.numbers is None else F.zip_with(found, or_null(one.numbers, one.number_kind), scored)
+
+
+def _ranked(frame: DataFrame, settings: EvaluationSettings) -> list[_Lists]:
+    """The ranked columns, all with scores or none."""
+    columns = settings.columns
+    found = [_lists(frame, name, option("ranked"), settings, (*columns.score, *SCORES)) for name in columns.ranked]
+    with_scores = [one.numbers is not None for one in found]
+    if len(set(with_scores)) > 1:
+        scored, other = (found[with_scores.index(flag)].name for flag in (True, False))
+        raise InputRefusedError(
+            f"column {scored!r} ({option('ranked')}) has scores and column {other!r} has none; evaluate one "
+            "after the other."
+        )
+    kinds = {one.number_kind for one in found if one.number_kind is not None}
+    if len(kinds) > 1:
+        double = T.DoubleType()
+        found = [replace(one, numbers=_cast(one.numbers, double), number_kind=double) for one in found]
+    return found
+
+
+def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
+    """The column of relevant items."""
+    name = settings.columns.relevant
+    if name is None:
+        raise InvalidParameterError(
+            f"lists of items ({option('ranked')}) need the items that are relevant: a column "
+            f"({option('relevant')}) or a table of judgments."
+        )
+    kind = require_column(frame, name, option("relevant"), "input")
+    if isinstance(kind, T.MapType):
+        found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
+        return _with_numbers(found, option("relevant"))
+    found = _lists(frame, name, option("relevant"), settings, (settings.columns.relevance,))
+    element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    if found.numbers is None and isinstance(element, T.StructType) and len(element) > 1:
+        raise InputRefusedError(
+            f"column {name!r} ({option('relevant')}) is {kind.simpleString()}, and none of its fields is "
+            f"{settings.columns.relevance!r} ({option('relevance')}): name the field of grades."
+        )
+    return found
+
+
+def _lists(frame: DataFrame, name: str, part: str, settings: EvaluationSettings, numbers: Sequence[str]) -> _Lists:
+    """Read a column of arrays of ids, or of structs. The first of the fields `numbers` that is there has numbers."""
+    kind = require_column(frame, name, part, "input")
+    element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    if element is not None and is_key(element):
+        return _Lists(name, named(name), element)
+    if isinstance(element, T.StructType) and len(element):
+        item = settings.columns.item if settings.columns.item in element.names else element.names[0]
+        of_numbers = next((one for one in numbers if one in element.names and one != item), None)
+        if is_key(element[item].dataType):
+            found = _Lists(name, named(name).getField(item), element[item].dataType)
+            if of_numbers is None:
+                return found
+            values, number_kind = named(name).getField(of_numbers), element[of_numbers].dataType
+            return _with_numbers(replace(found, numbers=values, number_kind=number_kind), part)
+    maps = ", or a map from id to grade" if part == option("relevant") else ""
+    raise InputRefusedError(
+        f"column {name!r} ({part}) must be an array of ids, or of structs with an id{maps}; it is "
+        f"{kind.simpleString()}."
+    )
+
+
+def _with_numbers(found: _Lists, part: str) -> _Lists:
+    """Numbers in the types that workers read: those of long tables."""
+    kind = found.number_kind
+    if isinstance(kind, T.BooleanType):
+        kind = T.IntegerType()
+    elif isinstance(kind, T.DecimalType):
+        kind = T.DoubleType()
+    elif not isinstance(kind, T.NumericType):
+        what = "grades" if part == option("relevant") else "scores"
+        shown = "nothing" if kind is None else kind.simpleString()
+        raise InputRefusedError(f"the {what} in column {found.name!r} ({part}) are {shown}; cast them to numbers.")
+    return (
+        found if kind == found.number_kind else replace(found, numbers=_cast(found.numbers, kind), number_kind=kind)
+    )
+
+
+def _cast(column: Column | None, kind: T.DataType) -> Column | None:
+    return None if column is None else column.cast(T.ArrayType(kind))
+
+
+def _with_common_items(lists: Sequence[_Lists]) -> list[_Lists]:
+    """Give items one type, in which they are compared. Text that meets numbers is refused, as in long tables."""
+    first = lists[0]
+    for one in lists[1:]:
+        if one.kind == first.kind or all(isinstance(its.kind, T.IntegralType) for its in (one, first)):
+            continue
+        raise InputRefusedError(
+            f"items are {first.kind.simpleString()} in column {first.name!r} and {one.kind.simpleString()} in column "
+            f"{one.name!r}; cast one of them so that values compare."
+        )
+    if len({one.kind for one in lists}) == 1:
+        return list(lists)
+    whole = T.LongType()
+    return [replace(one, items=one.items.cast(T.ArrayType(whole)), kind=whole) for one in lists]

@@ -1,0 +1,201 @@
+"""Tables with one row a query, whose lists name items: each row is ranked and judged where it is.
+
+Its items become long rows that are ranked, judged and, where a rule says so, rid of duplicates by the functions that
+do so for any long table. Nothing is cut before it is complete, and nothing is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    batch_function,
+    float_values,
+    int_values,
+    list_offsets,
+    one_zero,
+    plain_texts,
+)
+from ndcg_spark.core.entries import Entries
+from ndcg_spark.core.ragged import lengths_of, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks.array_rankings import counted_rankings
+from ndcg_spark.evaluation.tasks.exchange import partials_of
+from ndcg_spark.evaluation.tasks.judging import judged_partials
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    PartialRankings,
+    is_count,
+    joined_partials,
+    places_of,
+    taken_partials,
+    without_entries,
+)
+from ndcg_spark.evaluation.tasks.query_rows import (
+    IDEAL_ITEMS,
+    IDEAL_LIST,
+    ITEM,
+    ORDER,
+    RANK,
+    RANKED_ITEMS,
+    RANKED_SCORES,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    RankingTask,
+)
+from ndcg_spark.evaluation.tasks.rankings import rankings_batches, refuse_repeats
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, marked_rows
+
+ROW = "query_0"
+"""The number of a row in its batch: the query of its items."""
+
+
+def make_list_ranker(task: RankingTask) -> BatchFunction:
+    """Build the function from batches of canonical lists to rankings, under the user's names."""
+    rules, rank = RowRules(task.settings), _RowRanker(task)
+
+    def ranked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
+            for part in _parts(valid, task.chunk_rows):
+                yield from rankings_batches(rank.complete(part), task)
+            if rejected is not None:
+                yield from rankings_batches(counted_rankings(rejected, task, rank.complete), task)
+
+    return batch_function(ranked)
+
+
+def _parts(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
+    """Divide rows into parts with about so many entries: all lists of ten thousand rows may be too many at once."""
+    n_of_row = sum(lengths_of(list_offsets(batch.column(name))) for name in (RANKED_ITEMS, IDEAL_ITEMS))
+    starts = np.flatnonzero(np.diff(np.cumsum(n_of_row) // n_entries, prepend=-1))
+    for start, stop in pairwise([*starts.tolist(), batch.num_rows]):
+        yield batch.slice(start, stop - start)
+
+
+class _RowRanker:
+    """Ranks the items of rows, each row by itself."""
+
+    def __init__(self, task: RankingTask) -> None:
+        self._task = task
+        rows, there = task.rows, task.rows.names
+        entries = {ROW: pa.int64(), ITEM: _plain(rows.field(RANKED_ITEMS).type.value_type)}
+        if RANKED_SCORES in there:
+            entries[SCORE] = rows.field(RANKED_SCORES).type.value_type
+        else:
+            entries[RANK] = pa.int64()
+        settings = task.settings
+        if settings.columns.order is not None:
+            entries[ORDER] = pa.int64()
+        judged = {ROW: pa.int64(), ITEM: entries[ITEM], RELEVANCE: rows.field(IDEAL_LIST).type.value_type}
+        self._of_rows = replace(
+            task, settings=_of_rows(settings), rows=pa.schema(entries), judgments=pa.schema(judged)
+        )
+
+    def complete(self, batch: pa.RecordBatch) -> PartialRankings:
+        """The lists of each row, as of complete queries."""
+        ranked, judged = self._entries(batch)
+        n, task = batch.num_rows, self._of_rows
+        offsets = np.append(np.flatnonzero(np.diff(int_values(ranked.column(ROW)), prepend=-1)), ranked.num_rows)
+        found = partials_of(ranked, offsets, task) if ranked.num_rows else []
+        without = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
+        if len(without) or not found:
+            nothing = pa.RecordBatch.from_pylist([], schema=task.rows)
+            found.append(without_entries({ROW: pa.array(without, pa.int64())}, nothing, task))
+        complete = joined_partials(judged_partials(found, judged, set(), task))
+        complete = taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
+        ideal = complete.ideal
+        if task.settings.convention.ideal == "unsorted":
+            ideal = _judged_in_order(judged, n)
+        return PartialRankings(self._head(batch, complete), complete.ranked, ideal)
+
+    def _head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
+        """What is known of each row beside its lists. A row is one, however many items it has."""
+        n, names = batch.num_rows, self._task.names
+        head = {RUN: batch.column(RUN) if RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
+        head |= {name: batch.column(name) for name in names.query}
+        head |= {name: column for name, column in complete.head.items() if is_count(name)}
+        head |= {"n_rows": pa.array(np.ones(n, dtype=np.int64)), "n_left_out": pa.array(np.zeros(n, dtype=np.int64))}
+        for name in names.carried:
+            if name in batch.schema.names:
+                head |= {f"{end}:{name}": batch.column(name) for end in ("low", "high")}
+        return head
+
+    def _entries(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Items of rows, and their judgments, as long rows."""
+        task = self._of_rows
+        numbers = {SCORE: RANKED_SCORES} if SCORE in task.rows.names else {}
+        ranked = _long(batch, RANKED_ITEMS, numbers, task.rows)
+        judged = _long(batch, IDEAL_ITEMS, {RELEVANCE: IDEAL_LIST}, task.judgments or task.rows)
+        if task.settings.convention.duplicates != "error":
+            return _first_ones(ranked, task.settings), _first_ones(judged, task.settings)
+        if task.settings.check_duplicates != "none":
+            names = [name for name in batch.schema.names if name in (RUN, *self._task.names.query)]
+            keys = batch.select(names or [RANKED_ITEMS])
+            for rows, kind in ((ranked, "list"), (judged, "list of relevant items")):
+                offsets = offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
+                refuse_repeats(keys, Entries({ITEM: rows.column(ITEM)}, offsets), kind, self._task)
+        return ranked, judged
+
+
+def _judged_in_order(judged: pa.RecordBatch, n: int) -> Entries:
+    """Ideal lists in the order in which relevant items were given."""
+    relevance, known = float_values(judged.column(RELEVANCE))
+    rows = int_values(judged.column(ROW))[known]
+    return Entries({RELEVANCE: relevance[known]}, offsets_of(np.bincount(rows, minlength=n)))
+
+
+def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
+    """Settings for items whose query is a row."""
+    its = settings.columns
+    columns = Columns(
+        query=("row",), item=its.item or Columns().item, rank=its.rank, score=its.score, order=its.order
+    )
+    return replace(settings, columns=columns, segment_sets=(), on_invalid="fail")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+
+
+def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa.Schema) -> pa.RecordBatch:
+    """A row for each item of a list, with its number, and its rank or place where the schema has them."""
+    lists = batch.column(items)
+    offsets = list_offsets(lists)
+    columns = {
+        ROW: pa.array(query_of_rows(offsets), pa.int64()),
+        ITEM: one_zero(lists.flatten()).cast(_plain(schema.field(ITEM).type)),
+    }
+    columns |= {name: batch.column(its).flatten() for name, its in numbers.items()}
+    columns |= {
+        name: pa.array(rank_of_rows(offsets) + 1, pa.int64()) for name in (RANK, ORDER) if name in schema.names
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
+    """Keep one row of each item of a list: the first one or, by `duplicates=best`, that of the best score or grade.
+
+    Of equal ones the first is kept, where scores or grades say nothing; see `resolve_duplicates`.
+    """
+    row, item = int_values(rows.column(ROW)), places_of(rows.column(ITEM))
+    by = [np.arange(len(row))]
+    name = SCORE if SCORE in rows.schema.names else RELEVANCE
+    if settings.convention.duplicates == "best" and name in rows.schema.names:
+        by.append(-_or_lowest(rows.column(name)))
+    order = np.lexsort((*by, item, row))
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (np.diff(row[order]) != 0) | (np.diff(item[order]) != 0)
+    return rows.take(pa.array(np.sort(order[first])))
+
+
+def _or_lowest(column: pa.Array) -> np.ndarray:
+    """Numbers, the lowest of all where one is null."""
+    values = column.cast(pa.float64(), safe=False)
+    return np.asarray(values.fill_null(-np.inf).to_numpy(zero_copy_only=False))

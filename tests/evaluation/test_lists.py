@@ -1,0 +1,373 @@
+"""Lists of items, one row a query: the numbers of the long table of the same lists, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+from support.main_job import assert_refused, command, done
+
+from ndcg_spark import PRESETS, compare, evaluate
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, spelled
+
+METRICS = [
+    "ndcg@1",
+    "ndcg@3",
+    "ndcg",
+    "ap@3",
+    "ap",
+    "rr@3",
+    "p@3",
+    "p(rel=2)@3",
+    "r@3",
+    "success@1",
+    "err(max_grade=3)@3",
+    "rbp(p=0.5)",
+    "rbp_residual(p=0.5)",
+    "cg@3",
+    "bpref",
+    "rprec",
+    "wap@3",
+    "ap_r",
+]
+IDS = "query_id string, country string, ranked array<string>, relevant array<string>"
+GRADES = "query_id string, ranked array<struct<item_id: string, rating: double>>, relevant map<string, int>"
+
+
+def lists(seed: int, n_queries: int = 40, *, twice: bool = False) -> list[dict]:
+    """Rows with ids, scores of which many are tied, and grades; none is empty throughout."""
+    draw, found = random.Random(seed), []
+    for number in range(n_queries):
+        items = [f"i{at}" for at in draw.sample(range(12), draw.randint(0, 9))]
+        judged = {f"i{at}": draw.randint(0, 3) for at in draw.sample(range(12), draw.randint(0 if items else 1, 6))}
+        scores = [float(draw.randint(0, 3)) for _ in items]
+        if twice and items:
+            at = draw.randrange(len(items))
+            items.insert(draw.randint(0, len(items)), items[at])
+            scores.append(float(draw.randint(0, 3)))
+        found.append({"query": f"q{number}", "items": items, "scores": scores, "judged": judged})
+    return found
+
+
+def long_tables(spark, rows: list[dict]):
+    """The same lists as a run and judgments."""
+    run = [
+        (one["query"], item, at + 1, score)
+        for one in rows
+        for at, (item, score) in enumerate(zip(one["items"], one["scores"], strict=True))
+    ]
+    judged = [
+        (one["query"], item, grade, at) for one in rows for at, (item, grade) in enumerate(one["judged"].items())
+    ]
+    return (
+        spark.createDataFrame(run, "query_id string, item_id string, place int, score double"),
+        spark.createDataFrame(judged, "query_id string, item_id string, relevance int, place int"),
+    )
+
+
+def graded(spark, rows: list[dict]):
+    table = [
+        (
+            one["query"],
+            [Row(item_id=item, rating=score) for item, score in zip(one["items"], one["scores"], strict=True)],
+            one["judged"],
+        )
+        for one in rows
+    ]
+    return spark.createDataFrame(table, GRADES)
+
+
+def in_order(spark, rows: list[dict]):
+    return graded(spark, rows).withColumn("ranked", F.col("ranked.item_id"))
+
+
+def refusal(kind, function, *args, **options) -> str:
+    """What a refusal of a kind says."""
+    with pytest.raises(kind) as raised:
+        function(*args, **options)
+    return spelled(str(raised.value))
+
+
+def means(evaluation) -> set[tuple]:
+    return {
+        (row["run"], row["segment"], row["metric"], row["k"], row["n_queries"], row["value"], row["std_error"])
+        for row in evaluation.summary.collect()
+    }
+
+
+def of_queries(evaluation) -> set[tuple]:
+    left_out = {"n_rows", "n_left_out"}  # a row of lists is one row
+    columns = sorted(set(evaluation.per_query.columns) - left_out)
+    return {tuple(str(row[name]) for name in columns) for row in evaluation.per_query.collect()}
+
+
+def test_means_by_hand(spark):
+    """Two queries at k=3: q1 finds one of two relevant items on rank 2, q2 its only one on rank 1."""
+    table = spark.createDataFrame([("q1", "DE", ["a", "b", "c"], ["b", "x"]), ("q2", "FR", ["d"], ["d"])], IDS)
+    found = evaluate(table, ranked="ranked", relevant="relevant", k=3, metrics="ndcg,r,p", segments="country")
+    ndcg = (1 / math.log2(3)) / (1 + 1 / math.log2(3))
+    expected = {
+        ("", "", "ndcg"): (ndcg + 1) / 2, ("country", "DE", "ndcg"): ndcg, ("country", "FR", "ndcg"): 1.0,
+        ("", "", "r"): 0.75, ("country", "DE", "r"): 0.5, ("country", "FR", "r"): 1.0,
+        ("", "", "p"): 1 / 3, ("country", "DE", "p"): 1 / 3, ("country", "FR", "p"): 1 / 3,
+    }  # fmt: skip
+    rows = found.summary.where("metric in ('ndcg', 'r', 'p')").collect()
+    assert {(row["segment_by"], row["segment"].rpartition("=")[2], row["metric"]): row["value"] for row in rows} == (
+        pytest.approx(expected, abs=1e-15)
+    )
+
+
+@pytest.mark.parametrize("convention", sorted({*PRESETS} - {"mllib"}))  # which sorts no ideal list
+def test_ids_in_rank_order_are_a_long_table_with_ranks(spark, convention):
+    rows = lists(1)
+    run, judgments = long_tables(spark, rows)
+    options = {"convention": convention, "metrics": METRICS}
+    by_lists = evaluate(in_order(spark, rows), ranked="ranked", relevant="relevant", **options)
+    by_rows = evaluate(run, judgments, rank="place", **options)
+    assert means(by_lists) == means(by_rows)
+    assert of_queries(by_lists) == of_queries(by_rows)
+
+
+def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items(spark):
+    """RankingMetricsSuite.scala of MLlib, with relevances: labels come best first there."""
+    rows = [
+        ("0", [1, 6, 2, 7, 8, 3, 9, 10, 4, 5], list(zip([1, 2, 3, 4, 5], [3, 2, 1, 1, 1], strict=True))),
+        ("1", [4, 1, 5, 6, 2, 7, 3, 8, 9, 10], list(zip([1, 2, 3], [2, 0, 0], strict=True))),
+        ("2", [1, 2, 3, 4, 5], []),
+    ]
+    table = spark.createDataFrame(
+        rows, "query_id string, ranked array<int>, relevant array<struct<item_id: int, relevance: int>>"
+    )
+    found = evaluate(table, ranked="ranked", relevant="relevant", k=[3, 5, 10], convention="mllib").summary
+    values = {row["k"]: row["value"] for row in found.where("metric = 'ndcg'").collect()}
+    assert values == pytest.approx({3: 0.511960, 5: 0.487807, 10: 0.518701}, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "convention",
+    ["default", "default;ties=best", "default;ties=worst", "default;ties=item_asc", "default;ties=item_desc",
+     "default;ties=input_order", "default;unjudged=condensed", "default;ideal=retrieved;missing_query=drop"],
+)  # fmt: skip
+def test_structs_with_scores_are_a_long_table_with_scores(spark, convention):
+    rows = lists(2)
+    run, judgments = long_tables(spark, rows)
+    metrics = [one for one in METRICS if one.startswith(("ndcg", "p", "r@"))]
+    options = {"convention": convention, "metrics": metrics}
+    by_lists = evaluate(graded(spark, rows), ranked="ranked", relevant="relevant", **options)
+    by_rows = evaluate(run, judgments, order="place" if "input_order" in convention else None, **options)
+    assert means(by_lists) == means(by_rows)
+    assert of_queries(by_lists) == of_queries(by_rows)
+
+
+@pytest.mark.parametrize("scored", [False, True], ids=["ids", "scores"])
+@pytest.mark.parametrize("duplicates", ["best", "first"])
+def test_an_item_that_comes_twice_counts_as_the_convention_says(spark, duplicates, scored):
+    rows = lists(3, twice=True)
+    run, judgments = long_tables(spark, rows)
+    options = {"convention": f"default;duplicates={duplicates};ties=item_asc", "metrics": ["ndcg@3", "r@3"]}
+    long = {"score": "score"} if scored else {"rank": "place"}
+    long |= {"order": "place"} if duplicates == "first" else {}
+    table = graded(spark, rows) if scored else in_order(spark, rows)
+    by_lists = evaluate(table, ranked="ranked", relevant="relevant", **options)
+    assert means(by_lists) == means(evaluate(run, judgments, **long, **options))
+
+
+def test_rows_without_a_key_are_queries(spark):
+    """The numbers are those of rows with a key; what needs one is refused by name."""
+    rows = lists(4)
+    keyed = graded(spark, rows)
+    options = {"ranked": "ranked", "relevant": "relevant", "metrics": "ndcg@3,ap"}
+    found = evaluate(keyed.drop("query_id"), **options)
+    assert means(found) == means(evaluate(keyed, **options))
+    assert "query_id" not in found.per_query.columns
+    assert found.per_query_table.count() > 0
+    said = refusal(InvalidParameterError, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
+    assert "without a query column have no name" in said
+    for name, more in (
+        ("sample", {"sample": 0.5}),
+        ("metric 'coverage@3'", {"metrics": "coverage@3", "items": keyed}),
+    ):
+        said = refusal(InvalidParameterError, evaluate, keyed.drop("query_id"), **options | more)
+        assert said.startswith(f"{name} needs to know the query of a row")
+    said = refusal(MissingColumnError, evaluate, keyed, query="q", **options)  # as it was named
+    assert "'q'" in said
+
+
+def test_rows_with_nothing_in_both_lists_are_queries(spark):
+    """As for RankingEvaluator, which counts 0 for them."""
+    table = spark.createDataFrame([(["a"], ["a"]), ([], [])], "ranked array<string>, relevant array<string>")
+    by = {
+        convention: means(evaluate(table, ranked="ranked", relevant="relevant", k=3, convention=convention))
+        for convention in ("default", "mllib_binary")
+    }
+    assert {(one[4], one[5]) for one in by["default"] if one[2] == "ndcg"} == {(1, 1.0)}
+    assert {(one[4], one[5]) for one in by["mllib_binary"] if one[2] == "ndcg"} == {(2, 0.5)}
+
+
+def test_several_columns_are_runs(spark):
+    """Each equal to its own evaluation; compare takes them."""
+    rows = lists(5)
+    table = in_order(spark, rows).withColumn("other", F.reverse("ranked"))
+    options = {"relevant": "relevant", "metrics": "ndcg@3,ap"}
+    both = evaluate(table, ranked=["ranked", "other"], **options)
+    alone = {name: means(evaluate(table, ranked=name, **options)) for name in ("ranked", "other")}
+    assert means(both) == {(name, *one[1:]) for name, its in alone.items() for one in its}
+    assert [row["run"] for row in compare(both, baseline="ranked", metrics="ndcg", k=3).summary.collect()] == [
+        "other"
+    ]
+
+
+def test_judgments_beside_lists(spark):
+    rows = lists(6)
+    run, judgments = long_tables(spark, rows)
+    options = {"metrics": "ndcg@3,ap"}
+    for table, long in ((graded(spark, rows), {}), (in_order(spark, rows), {"rank": "place"})):
+        found = evaluate(table.drop("relevant"), judgments, ranked="ranked", **options)
+        assert means(found) == means(evaluate(run, judgments, **long, **options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("array<bigint>", [1, 2]), ("array<int>", [1, 2]), ("array<double>", [1.0, 2.0]), ("array<date>", None)],
+)
+def test_types_of_ids(spark, kind, shown):
+    table = spark.createDataFrame([(["1", "2"],)], "ids array<string>")
+    if shown is None:
+        table = spark.sql("SELECT array(date'2026-01-01', date'2026-01-02') AS ids")
+    table = table.select(
+        F.col("ids").cast(kind).alias("ranked"), F.slice(F.col("ids").cast(kind), 2, 1).alias("relevant")
+    )
+    found = evaluate(table, ranked="ranked", relevant="relevant", metrics="rr@3").summary.collect()
+    assert [row["value"] for row in found] == [0.5]
+
+
+def test_lists_in_other_forms(spark):
+    """Structs without a score are in rank order; ids are the first field; grades may be in structs."""
+    table = spark.createDataFrame(
+        [([Row(chunk="a", text="A"), Row(chunk="b", text="B")], [Row(id="b", relevance=2)], [Row(id="b", grade=2)])],
+        "ranked array<struct<chunk: string, text: string>>, graded array<struct<id: string, relevance: int>>, "
+        "other array<struct<id: string, grade: int>>",
+    )
+    expected = [3 / math.log2(3)]
+    for relevant, more in (("graded", {}), ("other", {"relevance": "grade"})):
+        found = evaluate(table, ranked="ranked", relevant=relevant, metrics="dcg@3", **more).summary
+        assert [row["value"] for row in found.where("metric = 'dcg'").collect()] == pytest.approx(expected)
+    said = refusal(InputRefusedError, evaluate, table, ranked="ranked", relevant="other")
+    assert "none of its fields is 'relevance'" in said
+
+
+BAD = [
+    ("null_item", ["a", None], ["a"]),
+    ("null_item", ["a"], ["a", None]),
+    ("null_list", None, ["a"]),
+    ("null_list", ["a"], None),
+]
+
+
+@pytest.mark.parametrize(("reason", "ranked", "relevant"), BAD, ids=lambda one: str(one))
+def test_bad_rows_of_lists(spark, reason, ranked, relevant):
+    table = spark.createDataFrame([("p", "DE", ["a"], ["a"]), ("q", "DE", ranked, relevant)], IDS)
+    options = {"ranked": "ranked", "relevant": "relevant", "metrics": "rr@3"}
+    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluate(table, **options).to_pandas)
+    for frame in (table, table.drop("query_id")):
+        row = evaluate(frame, on_invalid="reject", **options).summary.collect()[0]
+        assert (row["value"], row["n_queries"], row["n_rejected"], row["n_lost_queries"]) == (1.0, 1, 1, 1)
+
+
+def test_bad_scores_and_grades_of_lists(spark):
+    for score, grade, reason in (
+        (math.nan, 1, "nan_score"),
+        (None, 1, "null_score"),
+        (1.0, -1, "negative_relevance"),
+    ):
+        table = graded(spark, [{"query": "q", "items": ["a"], "scores": [score], "judged": {"a": grade}}])
+        options = {"ranked": "ranked", "relevant": "relevant", "convention": "default;negative=error"}
+        said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
+        assert f"{reason} 1 (e.g. query_id=q)" in said
+
+
+def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(spark):
+    for ranked, relevant, kind in ((["a", "a"], ["a"], "list"), (["a"], ["b", "b"], "list of relevant items")):
+        table = spark.createDataFrame([("q", "DE", ranked, relevant)], IDS)
+        options = {"ranked": "ranked", "relevant": "relevant"}
+        said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
+        assert said.startswith(f"an item comes twice in the {kind} of query query_id=q.")
+        said = refusal(InputRefusedError, evaluate(table.drop("query_id"), **options).to_pandas)
+        assert "of query (there is no query column)" in said
+        assert evaluate(table, check_duplicates="none", **options).summary.count() > 0
+
+
+def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
+    table = spark.createDataFrame([("q", "DE", ["a"], ["a"])] * 2, IDS)
+    options = {"ranked": "ranked", "relevant": "relevant", "check_duplicates": "all"}
+    said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
+    assert said.startswith("query query_id=q comes in 2 rows")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ranked": "ranked"}, "need the items that are relevant"),
+        ({"relevant": "relevant"}, "name the column of these, too (ranked=)"),
+        (
+            {"ranked": "country", "relevant": "relevant"},
+            "must be an array of ids, or of structs with an id; it is string",
+        ),
+        ({"ranked": "ranked", "relevant": "country"}, "or a map from id to grade; it is string"),
+        ({"ranked": "ranked", "relevant": "numbers"}, "cast one of them so that values compare"),
+        ({"ranked": ["ranked", "ranked"], "relevant": "relevant"}, "names a column twice"),
+        ({"ranked": ["ranked", "other"], "relevant": "relevant", "run": "country"}, "leave run= out"),
+        ({"ranked": "ranked", "relevant": "relevant", "rank": "place"}, "leave rank= out"),
+        ({"ranked": "ranked", "relevant": "relevant", "score": ["a", "b"]}, "leave score= out"),
+        ({"ranked": ["ranked", "scored"], "relevant": "relevant"}, "has scores and column 'ranked' has none"),
+        ({"ranked": "texts", "relevant": "relevant"}, "are string; cast them to numbers"),
+        ({"ranked": "scored", "relevant": "relevant", "metrics": "bpref"}, "needs an order of tied items"),
+        ({"ranked": "ranked", "relevant": "relevant", "metrics": "alpha_ndcg"}, "lists of relevant items have none"),
+        ({"ranked": "ranked", "relevant": "relevant", "source": "parquet"}, "has lists"),
+    ],
+    ids=lambda one: str(one)[:60],
+)
+def test_what_cannot_be_evaluated_is_refused_at_once(spark, options, said):
+    table = spark.createDataFrame([("q", "DE", ["a"], ["a"])], IDS).selectExpr(
+        "*",
+        "ranked AS other",
+        "array(1) AS numbers",
+        "1 AS place",
+        "array(struct('a' AS id, 1D AS score)) AS scored",
+        "array(struct('a' AS id, 'high' AS score)) AS texts",
+    )
+    kind = (InputRefusedError, InvalidParameterError)
+    assert said in refusal(kind, evaluate, table, **options)
+
+
+# --- By a job
+
+
+def test_a_job_takes_lists(spark, tmp_path):
+    """Its means are those of the function; a bad row is counted and kept; comparing needs a query column."""
+    rows = lists(7)
+    table = graded(spark, rows)
+    without_list = table.where("query_id = 'q0'").withColumn("ranked", F.when(F.lit(False), F.col("ranked")))
+    table.unionAll(without_list).write.parquet(str(tmp_path / "lists.parquet"))
+    expected = evaluate(table, ranked="ranked", relevant="relevant", k=[1, 3]).summary.collect()
+    flags = ["--ranked-cols", "ranked", "--relevant-col", "relevant", "--k", "1,3"]
+    rejects = tmp_path / "rejects"
+    found = done(
+        *("--input", tmp_path / "lists.parquet", *flags, "--on-invalid", "reject"),
+        *("--rejects", rejects, "--json", "-"),
+    ).json
+    values = {(row["metric"], row["k"], row["value"]) for row in expected}
+    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
+    assert (found["rows"]["read"], found["rows"]["rejected"]) == (41, 1)
+    kept = spark.read.parquet(str(rejects)).collect()
+    assert [(row["reason"], json.loads(row["row"])["query_id"]) for row in kept] == [("null_list", "q0")]
+
+    table.drop("query_id").write.parquet(str(tmp_path / "unnamed.parquet"))
+    found = done("--input", tmp_path / "unnamed.parquet", *flags, "--json", "-").json
+    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
+    refused = command("compare-runs", "--input", tmp_path / "unnamed.parquet", *flags)
+    assert_refused(refused, "name the column (--query-col)")
