@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import MALFORMED
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system, unreadable_file
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session_settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -181,7 +181,7 @@ def _no_table(spark: SparkSession, reference: str) -> str:
 
 
 def _unreached(reference: str, kind: str, error: Exception) -> str:
-    why = no_file_system(error, reference) or first_line(error).rstrip(".")
+    why = (no_file_system(error, reference) or unreadable_file(error) or first_line(error)).rstrip(".")
     return f"cannot read {kind} {reference!r}: {why}."
 
 
