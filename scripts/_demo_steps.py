@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,3 +43,28 @@ def run(*command: object, expected: int = 0) -> None:
     if ended.returncode != expected:
         print(f"scripts/demo: the command ended with exit code {ended.returncode}.", file=sys.stderr)
         raise SystemExit(ended.returncode)
+
+
+def run_all(typed: list[list[str]], *, refusals: bool) -> int:
+    """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0."""
+    from pyspark.sql import SparkSession
+
+    from ndcg_spark.jobs.session import local_settings
+    from ndcg_spark.main import main as ndcg_spark
+
+    quiet = files("ndcg_spark.jobs") / "log4j2-quiet.properties"
+    settings = local_settings(sys.executable, short_lists=True)
+    settings |= {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={quiet}"'}
+    spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        for one in typed:
+            print(f"\n$ ndcg-spark {shlex.join(one)}", flush=True)
+            ended = ndcg_spark(one)
+            if ended:
+                print(f"(exit code {ended})", flush=True)
+            if ended not in (0, 3) and not (refusals and ended == 2):
+                return ended
+    finally:
+        spark.stop()
+    return 0

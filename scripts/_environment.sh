@@ -149,6 +149,7 @@ for argument do shift; [ "\$argument" = --add-modules=jdk.incubator.vector ] || 
 exec "$java" "\$@"
 EOF
     chmod +x "$VENV/jdk/bin/java"
+    ln -sfn "$VENV/jdk/bin/java" "$VENV/bin/java" # for who enters the environment
 }
 
 ensure_java() {

@@ -17,8 +17,6 @@ here they share one Spark session. Where the baseline or the night is missing, s
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -26,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _demo_steps import run_all
 from demo_data import FloatArray, IntArray, cosine_similarity, relevance_table
 from sklearn.datasets import load_digits
 
@@ -148,29 +147,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = run_all(commands(folder, options.night), refusals=options.night in ("baseline", "missing"))
     print(f"\nThe page: {folder}/report.html\nOther bad nights: --night {', '.join(NIGHTS)}")
     return status
-
-
-def run_all(typed: list[list[str]], *, refusals: bool) -> int:
-    """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0."""
-    from pyspark.sql import SparkSession
-
-    from ndcg_spark.jobs.session import local_settings
-    from ndcg_spark.main import main as ndcg_spark
-
-    settings = local_settings(sys.executable, short_lists=True)
-    spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        for one in typed:
-            print(f"\n$ ndcg-spark {shlex.join(one)}\n", flush=True)
-            ended = ndcg_spark(one)
-            if ended:
-                print(f"(exit code {ended})", flush=True)
-            if ended not in (0, 3) and not (refusals and ended == 2):
-                return ended
-    finally:
-        spark.stop()
-    return 0
 
 
 if __name__ == "__main__":
