@@ -325,7 +325,8 @@ def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
     """Raise unless `run` is one of the runs there are; `name` is what it is called where the user wrote it."""
     if known == ("",) and run:
         raise InvalidParameterError(
-            f"the input has one run without a name; two runs need {option('run')} or {option('score')}."
+            f"the input has one run without a name; two runs need {option('run')} or {option('score')}, or two "
+            f"columns of {option('ranked')}."
         )
     one_of(name, run, known)
 

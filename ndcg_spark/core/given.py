@@ -145,7 +145,13 @@ def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
     spark = spark or session_or_started()
     if int(pyspark.__version__.partition(".")[0]) >= 4:
         return spark.createDataFrame(rows, schema=schema)
-    return spark.createDataFrame(list(zip(*(one.to_pylist() for one in rows.columns), strict=True)), schema=schema)
+    return spark.createDataFrame(list(zip(*map(_python_values, rows.columns), strict=True)), schema=schema)
+
+
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    """Values of a column as Spark 3.5 takes them: maps are dicts there."""
+    values = column.to_pylist()
+    return [None if one is None else dict(one) for one in values] if pa.types.is_map(column.type) else values
 
 
 def _as_arrow(given: Any) -> pa.Table:

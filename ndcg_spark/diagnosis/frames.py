@@ -218,9 +218,13 @@ def _lists(
     top: DataFrame, ranking: Ranking, settings: EvaluationSettings, sides: dict[str, str], depth: int
 ) -> DataFrame:
     """Add the first items of both lists to the queries found."""
+    settings = ranking.settings
     rows, names = ranking.rows(), canonical_names(settings)
     if isinstance(ranking.steps, Arrays):
-        raise InvalidParameterError("changed queries need a long table; arrays have no items to show.")
+        raise InvalidParameterError(
+            "changed queries need a long table, not one row a query; give lists a table of judgments, or explode "
+            "them."
+        )
     keys = list(names.query)
     wanted = F.broadcast(top.select(*[named(label).alias(name) for name, label in names.query.items()]).distinct())
     rows = valid_only(long_rows(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings))

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import settings_in
+from ndcg_spark.core.flag import settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
@@ -183,7 +183,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     columns = {name: options[name] for name in OF_COLUMNS if name in options}
     for name in ("query", "score", "ranked"):
         if name in columns:
-            columns[name] = (columns[name],) if isinstance(columns[name], str) else tuple(columns[name])
+            columns[name] = () if columns[name] is None else several(name, columns[name])
     convention = options.get("convention", "default")
     k, named = options.get("k"), options.get("metrics")
     metrics, cutoffs = ((), cutoffs_of(10 if k is None else k)) if named is None else metrics_of(named, k)
@@ -267,11 +267,12 @@ def evaluate(
         used. A sequence of names makes a composite query key, or one run of each score column.
     ranked : str or sequence of str
         Columns of lists, in place of `item` and `score`: arrays of ids in rank order, or arrays of structs. The id is
-        the field that is called as `item`, or else the first one; by a field `score` or `rating` items are ranked.
-        Several columns are evaluated as one run each. Without a query column, each row is a query.
+        the field that is called as `item`, or else the first one that is no number; items are ranked by a field
+        `score` or `rating`, or else `rank`, or else as they stand. Several columns are evaluated as one run each.
+        Without a query column, each row is a query.
     relevant : str
-        Column of the relevant items of such a row: an array of ids, which have grade 1; an array of structs, of id
-        and the grade, called as `relevance`; or a map from id to grade. Not used with `judgments`.
+        Column of the relevant items of such a row: an array of ids, which have grade 1; an array of structs of an id
+        and a grade (`relevance`, `grade` or `rating`); or a map from id to grade. Not used with `judgments`.
     vector, categories, first_seen, topics, user : str
         Column names, as in `ItemColumns`, for metrics that need items, topics or interactions.
     as_of : date

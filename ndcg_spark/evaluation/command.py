@@ -64,7 +64,8 @@ MEAN_NDCG = Command(
     Mean NDCG@k per run and segment, written to a nightly metric table.
 
     The input is a long table (query, item, score or rank, relevance), a run with --judgments beside it, or one
-    row per query with an array of relevances. Nothing is written unless an output is named; the means are printed.
+    row per query with lists of items (--ranked-cols) or with an array of relevances. Nothing is written unless an
+    output is named; the means are printed.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,

@@ -64,12 +64,18 @@ class Inputs:
         """Lazy rankings of every query; Spark takes a while to analyse them."""
         return self.ranking.rankings()
 
+    def _long(self) -> tuple[DataFrame, EvaluationSettings]:
+        """The main table as long rows, and settings for these: lists beside judgments become such rows."""
+        lists = self.settings.columns.ranked
+        return long_run(self.table.frame, self.settings) if lists else (self.table.frame, self.settings)
+
     def count(self) -> int:
         """Run an action: count the rows of the main table; those with several scores once for each."""
         settings, table = self.settings, self.table
         if self.ranking.strategy == "arrays":
             return rows_of_lists(table.frame, settings).count()
-        rows = run_rows(table.frame, settings, judged=self.judgments is None, parse_text=table.parse_text)
+        frame, settings = self._long()
+        rows = run_rows(frame, settings, judged=self.judgments is None, parse_text=table.parse_text)
         return rows.count() * max(1, len(canonical_names(settings).scores))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
@@ -78,8 +84,9 @@ class Inputs:
         if self.ranking.strategy == "arrays":
             rows = rows_of_lists(table.frame, settings, original=originals)
             return {"input": checked_rows(rows, RowRules(settings))}
+        frame, settings = self._long()
         rows = run_rows(
-            table.frame, settings, judged=self.judgments is None, parse_text=table.parse_text, original=originals
+            frame, settings, judged=self.judgments is None, parse_text=table.parse_text, original=originals
         )
         found = {"input": checked_rows(rows, RowRules(settings))}
         if self.judgments is not None:
@@ -110,9 +117,6 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
     others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
     if settings.columns.ranked:
         settings = without_query(table.frame, settings)
-        if others["judgments"] is not None:
-            frame, settings = long_run(table.frame, settings)
-            table = replace(table, frame=frame, path=None)
     elif settings.columns.rank is None and "rank" in names and not has_score:
         settings = replace(settings, columns=replace(settings.columns, rank="rank"))
     return Inputs(table=table, settings=settings, **others)

@@ -177,9 +177,10 @@ class Columns:
             raise InvalidParameterError(f"{option('ranked')} names a column twice: {', '.join(self.ranked)}.")
         if len(self.ranked) > 1 and self.run is not None:
             raise InvalidParameterError(f"several ranked columns are runs themselves: leave {option('run')} out.")
-        beside = {"rank": self.rank is not None, "ideal": self.ideal is not None, "order": self.order is not None}
+        beside = {"rank": self.rank is not None, "ideal": self.ideal is not None}
         beside["score"] = len(self.score) > 1
-        for name in (name for name, given in beside.items() if given and self.query):  # else these are `of_lists`
+        fitted = not self.query and self.relevant is None  # as by `settings_of_lists`
+        for name in (name for name, given in beside.items() if given and not fitted):
             raise InvalidParameterError(
                 f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
             )
@@ -266,8 +267,8 @@ class EvaluationSettings:
         Where to look for items that come twice: at the `top` of the lists, in `all` rows (one more shuffle; of
         arrays, also for queries that come twice), or nowhere (`none`, faster).
 
-        Under `duplicates=error` alone. The top is the first k + 1 items, and the ideal list. In a table of arrays,
-        only `all` finds a query that comes in two rows: else both count.
+        Under `duplicates=error` alone. The top is the first k + 1 items, and the ideal list; arrays and lists are
+        looked through whole. Of these, only `all` finds a query that comes in two rows: else both count.
     confidence
         Level of the confidence intervals.
     sample

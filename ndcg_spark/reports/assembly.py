@@ -233,7 +233,8 @@ def _tables_of(metrics: DataFrame | Evaluation, per_query: DataFrame | None) -> 
     """The means of a metric table or a result, and the queries, those of the result if none are given."""
     if not isinstance(metrics, Evaluation):
         return metrics, per_query
-    return metrics.summary, metrics.per_query_table if per_query is None else per_query
+    has_names = bool(metrics.settings.columns.query)  # which queries of lists may lack
+    return metrics.summary, metrics.per_query_table if per_query is None and has_names else per_query
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,9 +158,7 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", n=0)
     lists = rankings.selectExpr("query_id", "array(old) AS relevance", "stack(2, 'old', 'new') AS ranker")
     of_arrays = evaluate(lists, run="ranker", k=3)
-    with pytest.raises(
-        InvalidParameterError, match="changed queries need a long table; arrays have no items to show"
-    ):
+    with pytest.raises(InvalidParameterError, match="changed queries need a long table, not one row a query"):
         changed_queries(of_arrays, baseline="old", run="new")
     with pytest.raises(InvalidParameterError, match="segment 'item_id' is no segment column of the evaluation"):
         changed_queries(result, baseline="old", run="new", segments=["item_id"])

@@ -11,8 +11,9 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from support.main_job import assert_refused, command, done
 
-from ndcg_spark import PRESETS, compare, evaluate
+from ndcg_spark import PRESETS, compare, evaluate, explain_difference, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, spelled
+from ndcg_spark.evaluation import evaluation_settings, rank_queries, score_queries
 
 METRICS = [
     "ndcg@1",
@@ -184,6 +185,14 @@ def test_rows_without_a_key_are_queries(spark):
     found = evaluate(keyed.drop("query_id"), **options)
     assert means(found) == means(evaluate(keyed, **options))
     assert "query_id" not in found.per_query.columns
+    settings = evaluation_settings(**options)
+    by_steps = score_queries(rank_queries(keyed.drop("query_id"), settings), settings)
+    assert by_steps.columns == found.per_query.columns
+    assert by_steps.count() == found.per_query.count()
+    assert report(found, metric="ndcg@3").save is not None
+    both = evaluate(keyed.drop("query_id").withColumn("other", F.reverse("ranked")),
+                    **options | {"ranked": ["ranked", "other"]})  # fmt: skip
+    assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
     assert found.per_query_table.count() > 0
     said = refusal(InvalidParameterError, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
     assert "without a query column have no name" in said
@@ -208,6 +217,18 @@ def test_rows_with_nothing_in_both_lists_are_queries(spark):
     assert {(one[4], one[5]) for one in by["mllib_binary"] if one[2] == "ndcg"} == {(2, 0.5)}
 
 
+def test_metrics_of_items_are_those_of_the_long_table(spark):
+    rows = lists(8)
+    run, judgments = long_tables(spark, rows)
+    items = spark.createDataFrame(
+        [(f"i{at}", [float(at % 3), 1.0], [f"c{at % 4}"]) for at in range(12)],
+        "item_id string, vector array<double>, categories array<string>",
+    )
+    options = {"metrics": ["ild@3", "coverage@3", "entropy@3", "ndcg@3"], "items": items}
+    by_lists = evaluate(in_order(spark, rows), ranked="ranked", relevant="relevant", **options)
+    assert means(by_lists) == means(evaluate(run, judgments, rank="place", **options))
+
+
 def test_several_columns_are_runs(spark):
     """Each equal to its own evaluation; compare takes them."""
     rows = lists(5)
@@ -228,6 +249,45 @@ def test_judgments_beside_lists(spark):
     for table, long in ((graded(spark, rows), {}), (in_order(spark, rows), {"rank": "place"})):
         found = evaluate(table.drop("relevant"), judgments, ranked="ranked", **options)
         assert means(found) == means(evaluate(run, judgments, **long, **options))
+    named_so = in_order(spark, rows).drop("relevant").withColumns({"rank": F.lit("r"), "score": F.lit(2.0)})
+    found = evaluate(named_so, judgments, ranked="ranked", segments="rank", weight="score",
+                     metrics="ndcg@3", convention="default;missing_query=drop").summary  # fmt: skip
+    assert {(row["segment"], row["weight_sum"]) for row in found.collect()} >= {("r", 2.0 * row["n_queries"])
+                                                                               for row in found.take(1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", ["trec_eval", "lightgbm", "default;duplicates=first"])
+def test_a_difference_is_explained_of_lists(spark, other):
+    """From one table and from two; the conventions need an order that lists have."""
+    rows = lists(9)
+    run, judgments = long_tables(spark, rows)
+    expected = None
+    for table, more in (
+        (graded(spark, rows), {"relevant": "relevant"}),
+        (graded(spark, rows).drop("relevant"), {"judgments": judgments}),
+    ):
+        if other.endswith("first") and "judgments" in more:
+            more = {**more, "order": "place"}  # that of the judgments
+        found = explain_difference(table, "default", other, ranked="ranked", k=3, **more).steps.collect()
+        steps = [(row["part"], row["value"], row["n_queries"]) for row in found]
+        expected = expected or steps
+        assert steps == expected
+    by_rows = explain_difference(run, "default", other, judgments=judgments.withColumn("place", F.col("place")), k=3,
+                                 order="place").steps.collect()  # fmt: skip
+    assert [(row["part"], row["value"], row["n_queries"]) for row in by_rows] == expected
+
+
+def test_structs_with_ranks_are_in_their_order_wherever_they_stand(spark):
+    table = spark.sql(
+        "SELECT array(struct(2 AS rank, 'b' AS doc), struct(1 AS rank, 'a' AS doc)) AS ranked, array('b') AS relevant"
+    )
+    assert [
+        row["value"] for row in evaluate(table, ranked="ranked", relevant="relevant", metrics="rr").summary.collect()
+    ] == [0.5]
+    bad = table.withColumn("ranked", F.transform("ranked", lambda one: one.withField("rank", F.lit(0))))
+    assert "rank_below_1 1" in refusal(
+        InputRefusedError, evaluate(bad, ranked="ranked", relevant="relevant").to_pandas
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,11 +313,9 @@ def test_lists_in_other_forms(spark):
         "other array<struct<id: string, grade: int>>",
     )
     expected = [3 / math.log2(3)]
-    for relevant, more in (("graded", {}), ("other", {"relevance": "grade"})):
-        found = evaluate(table, ranked="ranked", relevant=relevant, metrics="dcg@3", **more).summary
+    for options in ({"relevant": "graded"}, {"relevant": "other"}, {"relevant": "other", "relevance": "grade"}):
+        found = evaluate(table, ranked="ranked", metrics="dcg@3", **options).summary
         assert [row["value"] for row in found.where("metric = 'dcg'").collect()] == pytest.approx(expected)
-    said = refusal(InputRefusedError, evaluate, table, ranked="ranked", relevant="other")
-    assert "none of its fields is 'relevance'" in said
 
 
 BAD = [
@@ -291,13 +349,13 @@ def test_bad_scores_and_grades_of_lists(spark):
 
 
 def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(spark):
-    for ranked, relevant, kind in ((["a", "a"], ["a"], "list"), (["a"], ["b", "b"], "list of relevant items")):
+    for ranked, relevant, kind in ((["a", "a"], ["a"], "ranked list"), (["a"], ["b", "b"], "list of relevant items")):
         table = spark.createDataFrame([("q", "DE", ranked, relevant)], IDS)
         options = {"ranked": "ranked", "relevant": "relevant"}
         said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
-        assert said.startswith(f"an item comes twice in the {kind} of query query_id=q.")
+        assert said.startswith(f"an item comes twice in the {kind} of query query_id=q. Remove it, or say which")
         said = refusal(InputRefusedError, evaluate(table.drop("query_id"), **options).to_pandas)
-        assert "of query (there is no query column)" in said
+        assert f"of query [{', '.join(ranked)}] (there is no query column)" in said
         assert evaluate(table, check_duplicates="none", **options).summary.count() > 0
 
 
@@ -312,6 +370,15 @@ def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
     ("options", "said"),
     [
         ({"ranked": "ranked"}, "need the items that are relevant"),
+        ({"ranked": "scored", "relevant": "relevant", "item": "doc"}, "none is 'doc' (item=)"),
+        ({"ranked": "scored", "relevant": "relevant", "score": "sim"}, "none is 'sim' (score=)"),
+        ({"ranked": "ranked", "relevant": "relevant", "score": "sim"}, "has ids alone, and no 'sim' (score=)"),
+        ({"ranked": "scores", "relevant": "relevant"}, "none is 'item_id' (item=)"),
+        ({"ranked": "ranked", "relevant": "scores"}, "none is 'item_id' (item=)"),
+        ({"ranked": "ranked", "relevant": "pairs"}, "none is called relevance or grade or rating"),
+        ({"ranked": "ranked", "relevant": "struct"}, "a dict of pandas or json is no map"),
+        ({"ranked": "ranked", "relevant": "relevant", "query": (), "rank": "place"}, "leave rank= out"),
+        ({"ranked": 5, "relevant": "relevant"}, "must be one name or several"),
         ({"relevant": "relevant"}, "name the column of these, too (ranked=)"),
         (
             {"ranked": "country", "relevant": "relevant"},
@@ -323,7 +390,7 @@ def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
         ({"ranked": ["ranked", "other"], "relevant": "relevant", "run": "country"}, "leave run= out"),
         ({"ranked": "ranked", "relevant": "relevant", "rank": "place"}, "leave rank= out"),
         ({"ranked": "ranked", "relevant": "relevant", "score": ["a", "b"]}, "leave score= out"),
-        ({"ranked": ["ranked", "scored"], "relevant": "relevant"}, "has scores and column 'ranked' has none"),
+        ({"ranked": ["ranked", "scored"], "relevant": "relevant"}, "some have scores, and others ranks or ids alone"),
         ({"ranked": "texts", "relevant": "relevant"}, "are string; cast them to numbers"),
         ({"ranked": "scored", "relevant": "relevant", "metrics": "bpref"}, "needs an order of tied items"),
         ({"ranked": "ranked", "relevant": "relevant", "metrics": "alpha_ndcg"}, "lists of relevant items have none"),
@@ -339,6 +406,9 @@ def test_what_cannot_be_evaluated_is_refused_at_once(spark, options, said):
         "1 AS place",
         "array(struct('a' AS id, 1D AS score)) AS scored",
         "array(struct('a' AS id, 'high' AS score)) AS texts",
+        "array(struct(1D AS score, 1D AS rating)) AS scores",
+        "array(struct('a' AS id, 1 AS position)) AS pairs",
+        "struct(1 AS a) AS struct",
     )
     kind = (InputRefusedError, InvalidParameterError)
     assert said in refusal(kind, evaluate, table, **options)
@@ -368,6 +438,15 @@ def test_a_job_takes_lists(spark, tmp_path):
 
     table.drop("query_id").write.parquet(str(tmp_path / "unnamed.parquet"))
     found = done("--input", tmp_path / "unnamed.parquet", *flags, "--json", "-").json
+    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
+    judged = str(tmp_path / "judged.parquet")
+    long_tables(spark, rows)[1].write.parquet(judged)
+    found = done(
+        *("--input", tmp_path / "lists.parquet", "--ranked-cols", "ranked", "--judgments", judged, "--k", "1,3"),
+        *("--on-invalid", "reject", "--rejects", rejects, "--json", "-"),
+    ).json
+    beside = evaluate(table, long_tables(spark, rows)[1], ranked="ranked", k=[1, 3], on_invalid="reject")
+    assert found["config_hash"] == beside.provenance["config_hash"]
     assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
     refused = command("compare-runs", "--input", tmp_path / "unnamed.parquet", *flags)
     assert_refused(refused, "name the column (--query-col)")

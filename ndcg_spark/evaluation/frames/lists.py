@@ -17,24 +17,38 @@ from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import is_key, relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.evaluation.tasks.query_rows import IDEAL_ITEMS, IDEAL_LIST, RANKED_ITEMS, RANKED_SCORES, RUN
+from ndcg_spark.evaluation.tasks.query_rows import (
+    IDEAL_ITEMS,
+    IDEAL_LIST,
+    RANKED_ITEMS,
+    RANKED_RANKS,
+    RANKED_SCORES,
+    RUN,
+)
 
-SCORES = ("score", "rating")
-"""Fields of structs by which lists are ranked, beside the score column; ALS calls them `rating`."""
 RANK, POSITION, ROW = "rank", "position", "row"
 """Names of columns of the long rows that lists stand for."""
+SCORES, GRADES = ("score", "rating", RANK), ("relevance", "grade", "rating")
+"""Fields of structs with numbers, where none is named; ALS calls its scores `rating`."""
 _LISTS = "lists"
 
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """A column of lists: the items, and their scores or grades if it has any, both with the types of elements."""
+    """A column of lists: items and, if it has them, scores, ranks or grades; both with the types of elements."""
 
     name: str
     items: Column
     kind: T.DataType
     numbers: Column | None = None
     number_kind: T.DataType | None = None
+    field: str = ""
+    """Where the numbers are."""
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether items are ranked by numbers that are no ranks."""
+        return self.numbers is not None and self.field != RANK
 
 
 def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: bool = False) -> DataFrame:
@@ -52,7 +66,9 @@ def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: b
     of_runs = []
     for one in ranked:
         lists = {RUN: F.lit(one.name)} if several else {}
-        lists |= {RANKED_ITEMS: one.items} | ({} if one.numbers is None else {RANKED_SCORES: one.numbers})
+        lists[RANKED_ITEMS] = one.items
+        if one.numbers is not None:
+            lists[RANKED_SCORES if one.has_scores else RANKED_RANKS] = one.numbers
         of_runs.append(lists)
     if not several:
         return rows_with_lists(frame, settings, of_runs[0] | judged, original=original)
@@ -93,21 +109,26 @@ def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> Evaluat
     Without a key the query columns stay empty.
     """
     columns, convention = settings.columns, settings.convention
+    taken = {*columns.query, *settings.segment_columns, columns.weight, columns.run, columns.item}
+
+    def free(name: str) -> str:
+        return name if name not in taken else free(f"{name}_")
+
     ordered = convention.ties == "input_order" or convention.duplicates == "first"
     columns = replace(
         columns,
         ranked=(),
         relevant=None,
         query=columns.query or (ROW,),
-        rank=None if _ranked(frame, settings)[0].numbers is not None else RANK,
-        score=Columns().score,
-        order=POSITION if ordered else None,
-        run=RUN if len(columns.ranked) > 1 else columns.run,
+        rank=None if _ranked(frame, settings)[0].has_scores else free(RANK),
+        score=(free("score"),),
+        order=columns.order or (free(POSITION) if ordered else None),  # judgments may have a column of that order
+        run=free(RUN) if len(columns.ranked) > 1 else columns.run,
     )
     found = replace(settings, columns=columns)
     if settings.columns.query:
         return found
-    return replace(found, columns=replace(columns, query=(), ranked=settings.columns.ranked))
+    return replace(found, columns=replace(columns, query=(), ranked=settings.columns.ranked[:1]))
 
 
 def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame, EvaluationSettings]:
@@ -125,6 +146,9 @@ def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame,
         raise InvalidParameterError(f"joining judgments needs a query column ({option('query')}).")
     if columns.item is None:
         raise InvalidParameterError(f"joining judgments needs an item column ({option('item')}).")
+    named_so = [(name, option("query")) for name in columns.query]
+    for name, part in [*named_so, *([] if columns.run is None else [(columns.run, option("run"))])]:
+        require_column(frame, name, part, "input")
     found = settings_of_lists(frame, settings)
     ranked = _with_common_items(_ranked(frame, settings))
     entries = [_entries(one, found.columns, run=len(ranked) > 1) for one in ranked]
@@ -135,32 +159,34 @@ def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame,
 
 def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
     """An array of structs, the long rows of a list."""
-    item, score = str(columns.item), columns.score[0]
-    whose = [F.lit(one.name).alias(RUN)] if run else []
+    item, number = str(columns.item), columns.rank or columns.score[0]
+    whose = [F.lit(one.name).alias(str(columns.run))] if run else []
 
-    def ranked(item_of: Column, place: Column) -> Column:
-        return F.struct(*whose, item_of.alias(item), (place + 1).alias(RANK))
+    def placed(item_of: Column, place: Column) -> Column:
+        numbers = [(place + 1).alias(number)] if one.numbers is None else []
+        order = [] if columns.order is None else [(place + 1).alias(columns.order)]
+        return F.struct(*whose, item_of.alias(item), *numbers, *order)
 
-    def scored(entry: Column, number: Column) -> Column:
-        place = [entry.getField(RANK).alias(POSITION)] if columns.order else []
-        return F.struct(*whose, entry.getField(item).alias(item), number.alias(score), *place)
+    def numbered(entry: Column, its: Column) -> Column:
+        return entry.withField(number, its)
 
     def or_null(column: Column, kind: T.DataType | None) -> Column:
         return F.coalesce(column, F.array(F.lit(None).cast(kind or T.DoubleType())))
 
-    found = F.transform(or_null(one.items, one.kind), ranked)
-    return found if one.numbers is None else F.zip_with(found, or_null(one.numbers, one.number_kind), scored)
+    found = F.transform(or_null(one.items, one.kind), placed)
+    return found if one.numbers is None else F.zip_with(found, or_null(one.numbers, one.number_kind), numbered)
 
 
 def _ranked(frame: DataFrame, settings: EvaluationSettings) -> list[_Lists]:
-    """The ranked columns, all with scores or none."""
+    """The ranked columns, all with numbers or none, which are of one type."""
     columns = settings.columns
-    found = [_lists(frame, name, option("ranked"), settings, (*columns.score, *SCORES)) for name in columns.ranked]
-    with_scores = [one.numbers is not None for one in found]
-    if len(set(with_scores)) > 1:
-        scored, other = (found[with_scores.index(flag)].name for flag in (True, False))
+    scores = SCORES if columns.score == Columns().score else columns.score
+    found = [_lists(frame, name, option("ranked"), columns, scores, option("score")) for name in columns.ranked]
+    roles = {(one.numbers is not None, one.has_scores): one.name for one in found}
+    if len(roles) > 1:
+        names = ", ".join(map(repr, roles.values()))
         raise InputRefusedError(
-            f"column {scored!r} ({option('ranked')}) has scores and column {other!r} has none; evaluate one "
+            f"of columns {names} ({option('ranked')}) some have scores, and others ranks or ids alone; evaluate one "
             "after the other."
         )
     kinds = {one.number_kind for one in found if one.number_kind is not None}
@@ -172,46 +198,75 @@ def _ranked(frame: DataFrame, settings: EvaluationSettings) -> list[_Lists]:
 
 def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
     """The column of relevant items."""
-    name = settings.columns.relevant
+    columns, part = settings.columns, option("relevant")
+    name = columns.relevant
     if name is None:
         raise InvalidParameterError(
-            f"lists of items ({option('ranked')}) need the items that are relevant: a column "
-            f"({option('relevant')}) or a table of judgments."
+            f"lists of items ({option('ranked')}) need the items that are relevant: a column ({part}) or a table of "
+            "judgments."
         )
-    kind = require_column(frame, name, option("relevant"), "input")
+    kind = require_column(frame, name, part, "input")
     if isinstance(kind, T.MapType):
         found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
-        return _with_numbers(found, option("relevant"))
-    found = _lists(frame, name, option("relevant"), settings, (settings.columns.relevance,))
+        return _with_numbers(found, part)
+    grades = GRADES if columns.relevance == Columns().relevance else (columns.relevance,)
+    found = _lists(frame, name, part, columns, grades, option("relevance"))
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     if found.numbers is None and isinstance(element, T.StructType) and len(element) > 1:
         raise InputRefusedError(
-            f"column {name!r} ({option('relevant')}) is {kind.simpleString()}, and none of its fields is "
-            f"{settings.columns.relevance!r} ({option('relevance')}): name the field of grades."
+            f"column {name!r} ({part}) has structs with fields {', '.join(element.names)}, of which none is called "
+            f"{' or '.join(grades)}: name the field of grades ({option('relevance')})."
         )
     return found
 
 
-def _lists(frame: DataFrame, name: str, part: str, settings: EvaluationSettings, numbers: Sequence[str]) -> _Lists:
-    """Read a column of arrays of ids, or of structs. The first of the fields `numbers` that is there has numbers."""
+def _lists(
+    frame: DataFrame, name: str, part: str, columns: Columns, numbers: Sequence[str], numbers_part: str
+) -> _Lists:
+    """Read a column of arrays of ids, or of structs; the first field called as one of `numbers` has these.
+
+    The id is the field that is called as the item column, or else the first one that can be no number.
+    """
     kind = require_column(frame, name, part, "input")
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    is_named = not set(numbers) & {*SCORES, *GRADES}  # the field of numbers, by the user
     if element is not None and is_key(element):
+        if is_named and part == option("ranked"):
+            raise InputRefusedError(
+                f"column {name!r} ({part}) has ids alone, and no {numbers[0]!r} ({numbers_part}); leave that out."
+            )
         return _Lists(name, named(name), element)
     if isinstance(element, T.StructType) and len(element):
-        item = settings.columns.item if settings.columns.item in element.names else element.names[0]
-        of_numbers = next((one for one in numbers if one in element.names and one != item), None)
-        if is_key(element[item].dataType):
-            found = _Lists(name, named(name).getField(item), element[item].dataType)
-            if of_numbers is None:
-                return found
-            values, number_kind = named(name).getField(of_numbers), element[of_numbers].dataType
-            return _with_numbers(replace(found, numbers=values, number_kind=number_kind), part)
-    maps = ", or a map from id to grade" if part == option("relevant") else ""
-    raise InputRefusedError(
-        f"column {name!r} ({part}) must be an array of ids, or of structs with an id{maps}; it is "
-        f"{kind.simpleString()}."
-    )
+        fields = element.names
+        its = next((one for one in numbers if one in fields), None)
+        item = columns.item if columns.item in fields else None
+        if item is None and columns.item in (None, Columns().item):
+            item = next((one for one in fields if one not in {*numbers, *SCORES, *GRADES}), None)
+        wanted = [(item, columns.item, option("item")), (its if is_named else "", numbers[0], numbers_part)]
+        for found, asked, by in wanted:
+            if found is None:
+                raise InputRefusedError(
+                    f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} ({by})."
+                )
+        if is_key(element[str(item)].dataType):
+            lists = _Lists(name, named(name).getField(str(item)), element[str(item)].dataType)
+            if its is None:
+                return lists
+            values, number_kind = named(name).getField(its), element[its].dataType
+            return _with_numbers(replace(lists, numbers=values, number_kind=number_kind, field=its), part)
+    raise InputRefusedError(f"column {name!r} ({part}) must be {_forms(kind, part)}; it is {kind.simpleString()}.")
+
+
+def _forms(kind: T.DataType, part: str) -> str:
+    """What a column of lists may be, for messages."""
+    if part == option("ranked"):
+        return "an array of ids, or of structs with an id"
+    hint = " (a dict of pandas or json is no map: make it a list of id and grade)" if _is_struct(kind) else ""
+    return f"an array of ids, an array of structs with an id and a grade, or a map from id to grade{hint}"
+
+
+def _is_struct(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StructType)
 
 
 def _with_numbers(found: _Lists, part: str) -> _Lists:

@@ -477,7 +477,7 @@ class Engine:
 
 
 _ONE_ROW = (
-    "a table of arrays has one row for each query of a run. Name what tells the rows apart "
+    "a table of arrays or lists has one row for each query of a run. Name what tells the rows apart "
     f"({option('run')}, {option('query')}), or "
     "remove all but one."
 )
@@ -495,7 +495,7 @@ class Arrays:
     def cost(self) -> str:
         """What `rankings` cost, for a person."""
         shuffle = "no shuffle of rows"
-        if self.settings.check_duplicates == "all":
+        if self.settings.check_duplicates == "all" and self.settings.columns.query:
             shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
         return f"{shuffle}; one pass through Python workers"
 
@@ -528,7 +528,7 @@ class Arrays:
 def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Refuse a query that comes twice in a run; lazy."""
     keys = ["run", *settings.columns.query]
-    n_rows = F.count(F.lit(1)).over(Window.partitionBy(*columns_of(keys)))
+    n_rows = F.sum("n_rows").over(Window.partitionBy(*columns_of(keys)))
     shown = key_text(
         keys if settings.columns.run is not None else settings.columns.query, {"run": str(settings.columns.run)}
     )

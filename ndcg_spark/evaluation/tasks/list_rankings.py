@@ -23,7 +23,7 @@ from ndcg_spark.core.batches import (
     plain_texts,
 )
 from ndcg_spark.core.entries import Entries
-from ndcg_spark.core.ragged import lengths_of, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.array_rankings import counted_rankings
 from ndcg_spark.evaluation.tasks.exchange import partials_of
@@ -43,15 +43,17 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     ORDER,
     RANK,
     RANKED_ITEMS,
+    RANKED_RANKS,
     RANKED_SCORES,
     RELEVANCE,
     RUN,
     SCORE,
     RankingTask,
 )
-from ndcg_spark.evaluation.tasks.rankings import rankings_batches, refuse_repeats
+from ndcg_spark.evaluation.tasks.rankings import LISTS, rankings_batches, refuse_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, marked_rows
 
+NUMBERS = {SCORE: RANKED_SCORES, RANK: RANKED_RANKS}
 ROW = "query_0"
 """The number of a row in its batch: the query of its items."""
 
@@ -86,10 +88,11 @@ class _RowRanker:
         self._task = task
         rows, there = task.rows, task.rows.names
         entries = {ROW: pa.int64(), ITEM: _plain(rows.field(RANKED_ITEMS).type.value_type)}
-        if RANKED_SCORES in there:
-            entries[SCORE] = rows.field(RANKED_SCORES).type.value_type
-        else:
-            entries[RANK] = pa.int64()
+        for name, its in NUMBERS.items():
+            if its in there:
+                entries[name] = rows.field(its).type.value_type
+        if not NUMBERS.keys() & entries.keys():
+            entries[RANK] = pa.int64()  # the place
         settings = task.settings
         if settings.columns.order is not None:
             entries[ORDER] = pa.int64()
@@ -130,15 +133,15 @@ class _RowRanker:
     def _entries(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Items of rows, and their judgments, as long rows."""
         task = self._of_rows
-        numbers = {SCORE: RANKED_SCORES} if SCORE in task.rows.names else {}
+        numbers = {name: its for name, its in NUMBERS.items() if its in batch.schema.names}
         ranked = _long(batch, RANKED_ITEMS, numbers, task.rows)
         judged = _long(batch, IDEAL_ITEMS, {RELEVANCE: IDEAL_LIST}, task.judgments or task.rows)
         if task.settings.convention.duplicates != "error":
             return _first_ones(ranked, task.settings), _first_ones(judged, task.settings)
         if task.settings.check_duplicates != "none":
-            names = [name for name in batch.schema.names if name in (RUN, *self._task.names.query)]
-            keys = batch.select(names or [RANKED_ITEMS])
-            for rows, kind in ((ranked, "list"), (judged, "list of relevant items")):
+            names = self._task.names.query or {RANKED_ITEMS: ""}
+            keys = batch.select([name for name in batch.schema.names if name == RUN or name in names])
+            for rows, kind in zip((ranked, judged), LISTS, strict=True):
                 offsets = offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
                 refuse_repeats(keys, Entries({ITEM: rows.column(ITEM)}, offsets), kind, self._task)
         return ranked, judged
@@ -172,30 +175,29 @@ def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa
         ROW: pa.array(query_of_rows(offsets), pa.int64()),
         ITEM: one_zero(lists.flatten()).cast(_plain(schema.field(ITEM).type)),
     }
+    places = pa.array(rank_of_rows(offsets) + 1, pa.int64())
+    columns |= {name: places for name in (RANK, ORDER) if name in schema.names}
     columns |= {name: batch.column(its).flatten() for name, its in numbers.items()}
-    columns |= {
-        name: pa.array(rank_of_rows(offsets) + 1, pa.int64()) for name in (RANK, ORDER) if name in schema.names
-    }
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
-    """Keep one row of each item of a list: the first one or, by `duplicates=best`, that of the best score or grade.
+    """Keep one row of each item of a list: the first one or, by `duplicates=best`, the best by score, rank or grade.
 
     Of equal ones the first is kept, where scores or grades say nothing; see `resolve_duplicates`.
     """
     row, item = int_values(rows.column(ROW)), places_of(rows.column(ITEM))
-    by = [np.arange(len(row))]
-    name = SCORE if SCORE in rows.schema.names else RELEVANCE
-    if settings.convention.duplicates == "best" and name in rows.schema.names:
-        by.append(-_or_lowest(rows.column(name)))
+    by: list[IntArray | FloatArray] = [np.arange(len(row))]
+    name = next(one for one in (SCORE, RANK, RELEVANCE) if one in rows.schema.names)
+    if settings.convention.duplicates == "best":
+        by.append(_best_first(rows.column(name), rising=name == RANK))
     order = np.lexsort((*by, item, row))
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (np.diff(row[order]) != 0) | (np.diff(item[order]) != 0)
     return rows.take(pa.array(np.sort(order[first])))
 
 
-def _or_lowest(column: pa.Array) -> np.ndarray:
-    """Numbers, the lowest of all where one is null."""
-    values = column.cast(pa.float64(), safe=False)
-    return np.asarray(values.fill_null(-np.inf).to_numpy(zero_copy_only=False))
+def _best_first(column: pa.Array, *, rising: bool) -> FloatArray:
+    """Numbers that rise from the best to the worst; a null is the worst."""
+    values, known = float_values(column)
+    return np.where(known, values if rising else -values, np.inf)

@@ -23,8 +23,8 @@ ORDER, WEIGHT, COPIES, BAD_ROW = "order", "weight", "copies", "bad_row"
 
 RANKED_LIST, RANKED_ITEMS, IDEAL_LIST, IDEAL_ITEMS = "ranked_list", "ranked_items", "ideal_list", "ideal_items"
 """Of tables with one row a query: relevances in rank order, all judged relevances, and their items."""
-RANKED_SCORES = "ranked_scores"
-"""Beside `ranked_items` where these are not in rank order. Lists of items have no `ranked_list`."""
+RANKED_SCORES, RANKED_RANKS = "ranked_scores", "ranked_ranks"
+"""Beside `ranked_items`, one of them where these are not in rank order. Lists of items have no `ranked_list`."""
 
 
 @dataclass(frozen=True, slots=True)

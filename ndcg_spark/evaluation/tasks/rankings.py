@@ -12,7 +12,7 @@ from ndcg_spark.core.batches import flags_of, float_column, int_values
 from ndcg_spark.core.entries import Entries, Values, list_column, lists_of_counts
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.core.top_k import repeats
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
@@ -39,6 +39,8 @@ from ndcg_spark.evaluation.tasks.valid_rows import key_text
 SEVERAL_RANKERS = "Does the table hold several rankers?"
 """Asked where an item comes twice and no column names the ranker: to keep one row of two would mix their lists."""
 WHICH_COUNTS = "duplicates=best or first"
+LISTS = ("ranked list", "list of relevant items")
+"""Kinds of lists of items."""
 TWICE = "twice"
 """Column of entries: whether the item is judged more than once."""
 
@@ -80,6 +82,8 @@ def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
     """
     if kind == "list":  # of arrays, of which no entry is left out
         return "Remove it."
+    if kind in LISTS:
+        return f"Remove it, or say which counts ({option('duplicates', 'best')})."
     if settings.columns.run is not None or len(settings.columns.score) > 1 or kind == "judgments":
         return f"Remove it, or say which counts ({WHICH_COUNTS})."
     found = f" (columns that are not used: {', '.join(others)})" if others else ""

@@ -36,6 +36,7 @@ from ndcg_spark.core.ragged import (
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.items.item_features import known_items, with_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
 from ndcg_spark.metrics.kernels.dcg import sort_within_queries
 from ndcg_spark.metrics.kernels.lists import Entries, GainLists, GainRules, RelevanceLists
@@ -130,7 +131,7 @@ def _query_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     if N_REJECTED in batch.schema.names:
         lost = ~judged & (int_values(batch.column("n_rows")) == 0)
         if lost.any():
-            nameless = flags_of(batch.column(task.keys[1]).is_null()) if len(task.keys) > 1 else ~lost
+            nameless = flags_of(batch.column(task.keys[:2][-1]).is_null())  # the first of the query, or the run
             status = np.where(lost, np.where(nameless, NO_QUERY, LOST), status)
     return status
 
@@ -339,5 +340,6 @@ def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None
     """Raise with the name of a query, if there is one."""
     if query is not None:
         named = [(name, value_at(batch.column(name), query)) for name in keys]
-        shown = ", ".join(f"{name}={value}" for name, value in named if name != "run" or value)
-        raise InputRefusedError(f"query {shown} {what}.")
+        shown = [f"{name}={value}" for name, value in named if name != "run" or value]
+        shown += [NO_QUERY_COLUMN] if len(keys) == 1 else []
+        raise InputRefusedError(f"query {', '.join(shown)} {what}.")

@@ -35,6 +35,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     RANK,
     RANKED_ITEMS,
     RANKED_LIST,
+    RANKED_RANKS,
     RANKED_SCORES,
     RELEVANCE,
     RUN,
@@ -205,9 +206,18 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
     shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
     found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
     if not names.query:
-        found = {RUN: found[RUN]} if found.get(RUN) else {}
-        return ", ".join([*(f"{RUN}={run}" for run in found.values()), NO_QUERY_COLUMN])
+        whose = [f"{RUN}={found[RUN]}"] if found.get(RUN) else []
+        return ", ".join([*whose, _list_text(batch, row)])
     return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
+
+
+def _list_text(batch: pa.RecordBatch, row: int) -> str:
+    """Name a row without a key by the list that it has."""
+    items = value_at(batch.column(RANKED_ITEMS), row) if RANKED_ITEMS in batch.schema.names else None
+    if not items:
+        return NO_QUERY_COLUMN
+    first = ", ".join("null" if one is None else str(one) for one in items[:3])
+    return f"[{first}{', ...' if len(items) > 3 else ''}] {NO_QUERY_COLUMN}"
 
 
 def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
@@ -224,7 +234,7 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
         if name in there:
             yield from _list_reasons(batch.column(name), settings)
     if RANK in there:
-        yield from _rank_reasons(batch, settings)
+        yield from _rank_reasons(batch.column(RANK), settings)
     if SCORE in there:
         yield from _score_reasons(batch.column(SCORE), settings)
     yield from _other_reasons(batch, rules)
@@ -262,9 +272,9 @@ def _item_list_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> I
         column = batch.column(name)
         yield "null_list", flags_of(column.is_null())
         yield from _of_lists(column, _key_reasons(column.flatten(), "null_item"))
-    if RANKED_SCORES in batch.schema.names:
-        scores = batch.column(RANKED_SCORES)
-        yield from _of_lists(scores, _score_reasons(scores.flatten(), settings))
+    for name, reasons in ((RANKED_SCORES, _score_reasons), (RANKED_RANKS, _rank_reasons)):
+        if name in batch.schema.names:
+            yield from _of_lists(batch.column(name), reasons(batch.column(name).flatten(), settings))
 
 
 def _of_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
@@ -281,8 +291,7 @@ def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
             yield reason, flags_of(pc.equal(column, reason))
 
 
-def _rank_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
-    column = batch.column(RANK)
+def _rank_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     if settings.null_score == "bad":
         yield "null_rank", _null(column)
     whole = pa.types.is_integer(column.type)
