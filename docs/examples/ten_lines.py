@@ -5,14 +5,8 @@ from pyspark.sql import SparkSession
 from ndcg_spark import evaluate
 
 spark = SparkSession.builder.getOrCreate()
-rows = [
-    ("shoes", "a", 0.9, 3),
-    ("shoes", "b", 0.8, 2),
-    ("shoes", "c", 0.7, 3),
-    ("shoes", "d", 0.6, 0),
-    ("hats", "e", 0.9, 0),
-    ("hats", "f", 0.5, 1),
-]
+shoes = [("shoes", "a", 0.9, 3), ("shoes", "b", 0.8, 2), ("shoes", "c", 0.7, 3), ("shoes", "d", 0.6, 0)]
+rows = [*shoes, ("hats", "e", 0.9, 0), ("hats", "f", 0.5, 1)]
 rankings = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
 
 result = evaluate(rankings, k=[1, 3])

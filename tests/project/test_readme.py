@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -52,6 +56,28 @@ def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSessio
         with redirect_stdout(printed):
             exec(compile(code, "README.md", "exec"), names)
         assert printed.getvalue().strip() == expected.strip(), code
+
+
+@pytest.mark.spark
+@pytest.mark.classic("a session of its own, in a process of its own")
+def test_the_ten_lines_are_a_program_that_runs_in_a_fresh_shell() -> None:
+    """As the demo says last: the environment is entered, and the session is a plain one."""
+    (code, expected), *_ = [one for one in examples() if "result.per_query.select" in one[0]]
+    program = ROOT / "docs" / "examples" / "ten_lines.py"
+    lines = [line for line in program.read_text(encoding="utf-8").splitlines() if line]
+    assert lines[0].startswith('"""The example of the README')
+    made = {"from pyspark.sql import SparkSession", "spark = SparkSession.builder.getOrCreate()"}
+    assert [line for line in lines[1:] if line not in made] == [line for line in code.splitlines() if line]
+    activate = Path(sys.executable).parent / "activate"
+    if not activate.exists():
+        pytest.skip("this Python is of no environment that could be entered")
+    ended = subprocess.run(
+        ["bash", "-c", f"source {shlex.quote(str(activate))} && python {shlex.quote(str(program))}"],
+        env={"HOME": os.environ["HOME"], "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == expected.strip()
 
 
 def flags_of_the_job(*names: str) -> set[str]:
