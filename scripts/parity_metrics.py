@@ -19,10 +19,12 @@ TREC_EVAL = {
 """Our name and that of trec_eval."""
 IR_MEASURES = {
     "AP(rel=2)@100": EXACT, "P(rel=2)@5": EXACT, "R(rel=2)@10": EXACT, "RR(rel=3)": EXACT,
-    "Rprec(rel=2)": EXACT, "Bpref(rel=2)": EXACT, "Success(rel=2)@5": EXACT,
+    "Rprec(rel=2)": EXACT, "Bpref(rel=2)": EXACT, "Success(rel=2)@5": EXACT, "Judged@5": EXACT,
     "ERR@5": 5e-6 + EXACT, "ERR@20": 5e-6 + EXACT,
 }  # fmt: skip
 """Names that both read, and how far apart values may be: gdeval prints five decimals."""
+BY_OTHERS = {"ERR": "gdeval", "Judged": "ir_measures;ties=item_asc;score_precision=double"}
+"""Conventions of those that ir_measures does not leave to trec_eval."""
 WHOLE_GRADES = tuple(grade for grade in NEGATIVE if grade >= -1)
 Ask = Callable[[Queries], dict[str, float]]
 
@@ -36,7 +38,7 @@ def metric_outcomes(seeds: Sequence[int], sets: Iterable[SharedSet]) -> Iterator
         for ours, theirs in TREC_EVAL.items():
             yield _outcome("trec_eval_9", ours, name, f"pytrec_eval {theirs}", _trec_eval(theirs), found, EXACT)
         for measure, tolerance in IR_MEASURES.items():
-            convention = "gdeval" if measure.startswith("ERR") else "ir_measures"  # who computes it there
+            convention = BY_OTHERS.get(measure.partition("@")[0], "ir_measures")
             yield _outcome(convention, measure, name, f"ir_measures {measure}", _ir(measure), found, tolerance)
 
 

@@ -38,6 +38,8 @@ TIED = [[0], [3, None, 2, 0], [1, 3, 0]]
         ("rbp(rel=2)", 0.3148288),  # cwl-eval 1.0.12
         ("rbp(max_grade=3)", 0.3025408),  # te
         ("rbp_residual", 0.29577216),  # te
+        ("judged@3", 2 / 3),  # def
+        ("judged@10", 0.875),
     ],
 )
 def test_a_list_with_unjudged_and_missing_items(metric, expected):
@@ -53,6 +55,7 @@ def test_a_list_with_unjudged_and_missing_items(metric, expected):
         ("err@3", 0.125651041667),
         ("ap@3", 0.094444444444),
         ("ap(denominator=hits)@3", 0.375),
+        ("judged@3", (1 + 2 * 3 / 4) / 3),  # one of rank 1, and two of four, of which three are judged
     ],
 )
 def test_tied_items_averaged_over_all_orders(metric, expected):  # perm

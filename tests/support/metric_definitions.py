@@ -71,6 +71,11 @@ def rbp_residual(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8
     return p**n + (1 - p) * sum(p**at for at, one in enumerate(ranked[:n]) if one is None)
 
 
+def judged(ranked: Ranked, judged: Sequence[float], k: int) -> float:
+    listed = ranked[:k]
+    return sum(one is not None for one in listed) / len(listed) if listed else float("nan")
+
+
 def rprec(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
     relevant = sum(one >= rel for one in judged)
     return sum(_hits(ranked[:relevant], rel)) / relevant if relevant else 0
@@ -88,5 +93,6 @@ def bpref(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> fl
 
 
 DEFINITIONS: dict[str, Callable[..., float]] = {
-    one.__name__: one for one in (acg, ap, ap_r, bpref, cg, err, p, r, rbp, rbp_residual, rprec, rr, success, wap)
+    one.__name__: one
+    for one in (acg, ap, ap_r, bpref, cg, err, judged, p, r, rbp, rbp_residual, rprec, rr, success, wap)
 }
