@@ -22,7 +22,8 @@ def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings) ->
     listed = [row for row in rows if row["verdict"] is not None]  # not those that stand beside others
     for row in listed:
         if not row["segment_by"]:
-            print(printable(sentence(row, settings)))
+            for one in sentences(row, settings):
+                print(printable(one))
     shown = listed[:MOST_SEGMENTS]
     if sys.stdout.isatty():
         _show_table(shown, settings)
@@ -32,6 +33,29 @@ def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings) ->
     if len(listed) > len(shown):
         more = len(listed) - len(shown)
         print(f"... and {more:,} more row{'s' if more > 1 else ''}; --output and --json have all of them.")
+
+
+def sentences(row: dict[str, Any], settings: ComparisonSettings) -> list[str]:
+    """Say what a row over all queries shows, in up to three lines: what is missing, what was found, what it takes."""
+    return [one for one in (_missing(row), sentence(row, settings), _needed(row, settings)) if one]
+
+
+def _missing(row: dict[str, Any]) -> str:
+    """How many queries one of the runs lacks, and what becomes of them."""
+    lacks = {row["run"]: row["n_only_baseline"], row["baseline"]: row["n_only_run"]}
+    told = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
+    how = "which count 0 for it" if row["unpaired"] == "zero" else "which are left out"
+    return f"{_metric(row)}: {' and '.join(told)}, {how}." if told else ""
+
+
+def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
+    """How many queries a difference takes or, where nothing is clear, which difference would have been found."""
+    what, power = _metric(row), "(power 80%)"
+    if row["n_required"] is not None:
+        return f"{what}: to detect {settings.effect:+g} you would need {row['n_required']:,} queries {power}."
+    if row["verdict"] != "unclear" or row["mde"] is None:
+        return ""
+    return f"{what}: {row['n_queries']:,} queries detect a difference of {row['mde']:.4f} or more {power}."
 
 
 def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:

@@ -72,6 +72,25 @@ def test_the_worked_example_is_compared_and_written(table, tmp_path):
     ]
 
 
+def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
+    """163 queries detect 0.02 in the worked example; two queries of b are taken out of a copy of it."""
+    same = ("--baseline", "a", "--runs", "a,b", "--metrics", "ndcg", *FAST)
+    lines = run("--per-query", table, *same, "--effect", "0.02").out.splitlines()
+    assert lines[0].startswith("ndcg@10: b is better than a")
+    assert lines[1] == "ndcg@10: to detect +0.02 you would need 163 queries (power 80%)."
+    whole = pq.read_table(table).to_pylist()
+    lacking = sorted({row["query_id"] for row in whole})[:2]
+    few = tmp_path / "few.parquet"
+    rows = [row for row in whole if row["run"] != "b" or row["query_id"] not in lacking]
+    write_table(few, {name: [row[name] for row in rows] for name in rows[0]}, TYPES)
+    for unpaired, how in (("zero", "which count 0 for it"), ("drop", "which are left out")):
+        lines = run("--per-query", few, *same, "--unpaired", unpaired).out.splitlines()
+        assert lines[0] == f"ndcg@10: b lacks 2 queries, {how}."
+    assert any(line.startswith("ndcg@10: 10 queries detect a difference of 0.") for line in lines) == (
+        "may or may not differ" in lines[1]
+    )
+
+
 def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path):
     out = tmp_path / "comparison"
     same = ("--per-query", table, "--metrics", "ndcg", *NIGHT, "--output", out, *FAST)
