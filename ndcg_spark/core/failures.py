@@ -96,6 +96,11 @@ def condition_of(error: PySparkException) -> str:
     return name() or ""
 
 
+def parameter_of(error: PySparkException, name: str) -> str | None:
+    """What an error of Spark says of a part of its condition, such as `relationName`; None where it says nothing."""
+    return dict(error.getMessageParameters() or {}).get(name)  # of Spark 3.5 it is a map of Java
+
+
 def first_line(error: Exception) -> str:
     """Take the line that says what went wrong out of an error, of Spark or not; its class if it has no text."""
     if isinstance(error, PySparkException):

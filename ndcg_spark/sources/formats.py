@@ -12,7 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import MALFORMED
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system, unreadable_file
+from ndcg_spark.core.failures import (
+    SPARK_ERRORS,
+    condition_of,
+    first_line,
+    no_file_system,
+    parameter_of,
+    unreadable_file,
+)
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session_settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -190,7 +197,7 @@ def _unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisE
     unknown = "TABLE_OR_VIEW_NOT_FOUND" in condition
     if "PATH_NOT_FOUND" in condition:
         return f"there is no path {reference!r}."
-    name = (error.getMessageParameters() or {}).get("relationName", reference).replace("`", "")
+    name = (parameter_of(error, "relationName") or reference).replace("`", "")
     if unknown and os.path.exists(name):
         path = os.path.join(".", name)
         named = f"in SQL parquet.`{path}`" if kind == "sql" else f"{path!r}, without a format of tables"

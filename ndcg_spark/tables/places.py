@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system, parameter_of
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.stores import SCHEMES, refuse_secrets
 from ndcg_spark.sources.table_folders import is_there
@@ -36,7 +36,7 @@ def spark_path(spark: SparkSession, reference: str) -> str:
     except SPARK_ERRORS as error:
         if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in condition_of(error):
             raise OutputRefusedError(_unreached(reference, error)) from error
-        named = (error.getMessageParameters() or {}).get("path", missing)
+        named = parameter_of(error, "path") or missing
         resolved = named.removesuffix(f"/{probe}")
     return _absolute(resolved)
 

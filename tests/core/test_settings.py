@@ -95,7 +95,7 @@ def test_a_setting_is_on_however_it_is_written(spark, text, expected):
 
 def test_a_session_that_cannot_be_asked_for_is_not_none(spark, monkeypatch):
     def fail():
-        raise PySparkException(errorClass="NO_ACTIVE_SESSION", messageParameters={})
+        raise PySparkException("NO_ACTIVE_SESSION")
 
     assert session_here() is spark
     monkeypatch.setattr(SparkSession, "active", fail)

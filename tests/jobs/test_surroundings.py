@@ -129,7 +129,7 @@ SURROUNDINGS: dict[str, tuple[Callable[[Path], dict[str, str | None]], tuple[str
     ),
     "an old Java": (old_java, ("or later, and", "bin/java is Java 7", "install Java 17")),
     "an old pyarrow": (
-        old_arrow, ("must be installed; however, your version is 3.0.0", "pip install --upgrade pyarrow")
+        old_arrow, ("must be installed; however, your version", "3.0.0", "pip install --upgrade pyarrow")
     ),
     "pyarrow of another NumPy": (
         arrow_of_another_numpy,

@@ -559,6 +559,7 @@ def test_intervals_end_at_the_range_of_the_metric_with_an_arrow(spark):
     table = metrics_table(spark, rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "distutils Version classes", DeprecationWarning)  # in Spark 3.5
         found = report(table)
         figures = found.figures
     assert [one.get_text() for one in figures["trend"].axes[0].get_xticklabels()] == ["29 Jan", "31 Jan"]

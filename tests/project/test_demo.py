@@ -1,0 +1,54 @@
+"""The demo: what it makes of the documentation that every Python has, and what its script says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))  # a folder of programs, no package
+
+import demo_search  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def docs() -> list[demo_search.Docstring]:
+    return demo_search.docstrings()
+
+
+def test_the_library_has_enough_documentation_of_all_kinds(docs: list[demo_search.Docstring]) -> None:
+    assert len(docs) > 800
+    assert {one.kind for one in docs} == {"class", "function", "method"}
+    assert len({one.name for one in docs}) > 0.95 * len(docs)  # what is defined twice, by platform, has one name
+    found = {one.name: one for one in docs}["textwrap.dedent"]
+    assert (found.module, found.kind) == ("textwrap", "function")
+    assert found.first == "Remove any common leading whitespace from every line in `text`."
+
+
+def test_grades_come_from_where_a_passage_stands(docs: list[demo_search.Docstring]) -> None:
+    of_module = [one for one in docs if one.module == "collections"]
+    graded = demo_search.judgments(of_module, np.array([0])).to_pylist()
+    query = of_module[0]
+    assert [row["relevance"] for row in graded if row["item_id"] == query.name] == [3]
+    scopes = {one.name: one.scope for one in of_module}
+    for row in graded:
+        if row["item_id"] != query.name:
+            assert row["relevance"] == (2 if scopes[row["item_id"]] == query.scope else 1)
+
+
+def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[demo_search.Docstring]) -> None:
+    few, queries = docs[:300], np.arange(0, 300, 50)
+    score = demo_search.scores([one.rest for one in few], [few[at].first for at in queries.tolist()])
+    table = demo_search.run_table(few, queries, score)
+    assert set(table["ranker"].to_pylist()) == {"words", "mixed"}
+    assert table.num_rows == 2 * len(queries) * demo_search.N_LISTED
+
+
+def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
+    helped = subprocess.run([ROOT / "scripts" / "demo", "--help"], capture_output=True, text=True, check=True).stdout
+    named = {path.stem[5:].replace("_", "-") for path in (ROOT / "scripts").glob("demo_*.py")} - {"data"}
+    assert named <= set(helped.split())
