@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
@@ -50,6 +50,19 @@ def by_library_with_judgments(rows: DataFrame, k: int, **options: object) -> flo
     """The same rows as a run without relevances, and the relevances as judgments beside it."""
     judgments = rows.select("query_id", "item_id", "relevance")
     return by_library(rows.drop("relevance", "rank"), k, judgments=judgments, **options)
+
+
+def by_window_code(rows: DataFrame, k: int) -> float:
+    """What is often written: ranks by two windows, two sums a query, and their ratio; ties in any order."""
+
+    def gained(by: str) -> Column:
+        rank = F.row_number().over(Window.partitionBy("query_id").orderBy(F.desc(by)))
+        return F.when(rank <= k, (F.pow(F.lit(2.0), "relevance") - 1) / F.log2(rank + 1)).otherwise(0.0)
+
+    terms = rows.select("query_id", gained("score").alias("dcg"), gained("relevance").alias("idcg"))
+    values = terms.groupBy("query_id").agg(F.sum("dcg").alias("dcg"), F.sum("idcg").alias("idcg"))
+    ndcg = F.when(F.col("idcg") > 0, F.col("dcg") / F.col("idcg")).otherwise(0.0)
+    return float(values.agg(F.avg(ndcg)).collect()[0][0])
 
 
 def by_ml_evaluator(rows: DataFrame, k: int) -> float:
