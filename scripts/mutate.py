@@ -146,6 +146,10 @@ TOPICS: Mapping[str, Topic] = {
             "tests/history/test_roll_up.py",
         ),
     ),
+    "lists": Topic(
+        modules=("evaluation/frames/lists.py", "evaluation/tasks/list_rankings.py"),
+        tests=("tests/evaluation/test_lists.py",),
+    ),
     "bad rows": Topic(
         modules=(
             "evaluation/tasks/valid_rows.py",
