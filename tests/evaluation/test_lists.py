@@ -206,6 +206,11 @@ def test_rows_without_a_key_are_queries(spark):
     assert "'q'" in said
 
 
+def test_a_long_table_without_its_query_column_is_none_of_lists(spark):
+    run, judgments = long_tables(spark, lists(4, 3))
+    assert "'query_id'" in refusal(MissingColumnError, evaluate, run.drop("query_id"), judgments)
+
+
 def test_rows_with_nothing_in_both_lists_are_queries(spark):
     """As for RankingEvaluator, which counts 0 for them."""
     table = spark.createDataFrame([(["a"], ["a"]), ([], [])], "ranked array<string>, relevant array<string>")
@@ -284,6 +289,14 @@ def test_structs_with_ranks_are_in_their_order_wherever_they_stand(spark):
     assert [
         row["value"] for row in evaluate(table, ranked="ranked", relevant="relevant", metrics="rr").summary.collect()
     ] == [0.5]
+    more = table.selectExpr("*", "array(struct('b' AS id)) AS ids", "array(2L) AS long", "array(1, 2) AS ints")
+    for options in (
+        {"relevant": "ids"},
+        {"relevant": "relevant", "relevance": "grade"},
+        {"ranked": "ints", "relevant": "long"},
+    ):
+        found = evaluate(more, metrics="rr", **{"ranked": "ranked", **options}).summary.collect()
+        assert [row["value"] for row in found] == [0.5]
     bad = table.withColumn("ranked", F.transform("ranked", lambda one: one.withField("rank", F.lit(0))))
     assert "rank_below_1 1" in refusal(
         InputRefusedError, evaluate(bad, ranked="ranked", relevant="relevant").to_pandas
@@ -379,6 +392,15 @@ def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
         ({"ranked": "ranked", "relevant": "struct"}, "a dict of pandas or json is no map"),
         ({"ranked": "ranked", "relevant": "relevant", "query": (), "rank": "place"}, "leave rank= out"),
         ({"ranked": 5, "relevant": "relevant"}, "must be one name or several"),
+        ({"ranked": "ranked", "relevant": "relevant", "query": (), "sample": 0.5}, "sample needs to know the query"),
+        (
+            {"ranked": "nested", "relevant": "relevant"},
+            "must be an array of ids, or of structs with an id; it is array<",
+        ),
+        ({"ranked": "ranked", "relevant": "relevant", "judged": True}, "and there is a table of judgments"),
+        ({"ranked": "ranked", "judged": True, "item": None}, "joining judgments needs an item column (item=)"),
+        ({"ranked": "ranked", "judged": True, "query": ()}, "joining judgments needs a query column (query=)"),
+        ({"ranked": "ranked", "judged": True, "query": "queryid"}, "which has: query_id, country, ranked, relevant"),
         ({"relevant": "relevant"}, "name the column of these, too (ranked=)"),
         (
             {"ranked": "country", "relevant": "relevant"},
@@ -409,8 +431,12 @@ def test_what_cannot_be_evaluated_is_refused_at_once(spark, options, said):
         "array(struct(1D AS score, 1D AS rating)) AS scores",
         "array(struct('a' AS id, 1 AS position)) AS pairs",
         "struct(1 AS a) AS struct",
+        "array(struct(struct(1 AS b) AS a)) AS nested",
     )
-    kind = (InputRefusedError, InvalidParameterError)
+    kind = (InputRefusedError, InvalidParameterError, MissingColumnError)
+    options = dict(options)
+    if options.pop("judged", False):
+        options["judgments"] = table.selectExpr("query_id", "'a' AS item_id", "1 AS relevance")
     assert said in refusal(kind, evaluate, table, **options)
 
 

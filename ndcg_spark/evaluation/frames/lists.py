@@ -223,38 +223,45 @@ def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
 def _lists(
     frame: DataFrame, name: str, part: str, columns: Columns, numbers: Sequence[str], numbers_part: str
 ) -> _Lists:
-    """Read a column of arrays of ids, or of structs; the first field called as one of `numbers` has these.
-
-    The id is the field that is called as the item column, or else the first one that can be no number.
-    """
+    """Read a column of arrays of ids, or of structs; the first field called as one of `numbers` has these."""
     kind = require_column(frame, name, part, "input")
-    element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    unfit = InputRefusedError(f"column {name!r} ({part}) must be {_forms(kind, part)}; it is {kind.simpleString()}.")
+    if not isinstance(kind, T.ArrayType):
+        raise unfit
     is_named = not set(numbers) & {*SCORES, *GRADES}  # the field of numbers, by the user
-    if element is not None and is_key(element):
+    if is_key(kind.elementType):
         if is_named and part == option("ranked"):
             raise InputRefusedError(
                 f"column {name!r} ({part}) has ids alone, and no {numbers[0]!r} ({numbers_part}); leave that out."
             )
-        return _Lists(name, named(name), element)
-    if isinstance(element, T.StructType) and len(element):
-        fields = element.names
-        its = next((one for one in numbers if one in fields), None)
-        item = columns.item if columns.item in fields else None
-        if item is None and columns.item in (None, Columns().item):
-            item = next((one for one in fields if one not in {*numbers, *SCORES, *GRADES}), None)
-        wanted = [(item, columns.item, option("item")), (its if is_named else "", numbers[0], numbers_part)]
-        for found, asked, by in wanted:
-            if found is None:
-                raise InputRefusedError(
-                    f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} ({by})."
-                )
-        if is_key(element[str(item)].dataType):
-            lists = _Lists(name, named(name).getField(str(item)), element[str(item)].dataType)
-            if its is None:
-                return lists
-            values, number_kind = named(name).getField(its), element[its].dataType
-            return _with_numbers(replace(lists, numbers=values, number_kind=number_kind, field=its), part)
-    raise InputRefusedError(f"column {name!r} ({part}) must be {_forms(kind, part)}; it is {kind.simpleString()}.")
+        return _Lists(name, named(name), kind.elementType)
+    if not isinstance(kind.elementType, T.StructType):
+        raise unfit
+    fields = kind.elementType.names
+    its = next((one for one in numbers if one in fields), None)
+    item = _item_of(fields, columns, numbers)
+    wanted = [(item, columns.item, option("item")), (its if is_named else "", numbers[0], numbers_part)]
+    for found, asked, by in wanted:
+        if found is None:
+            raise InputRefusedError(
+                f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} ({by})."
+            )
+    if not is_key(kind.elementType[str(item)].dataType):
+        raise unfit
+    lists = _Lists(name, named(name).getField(str(item)), kind.elementType[str(item)].dataType)
+    if its is None:
+        return lists
+    values, number_kind = named(name).getField(its), kind.elementType[its].dataType
+    return _with_numbers(replace(lists, numbers=values, number_kind=number_kind, field=its), part)
+
+
+def _item_of(fields: Sequence[str], columns: Columns, numbers: Sequence[str]) -> str | None:
+    """The field with ids: that which is called as the item column or, if none was named, the first of no numbers."""
+    if columns.item in fields:
+        return columns.item
+    if columns.item not in (None, Columns().item):
+        return None
+    return next((one for one in fields if one not in {*numbers, *SCORES, *GRADES}), None)
 
 
 def _forms(kind: T.DataType, part: str) -> str:
