@@ -189,6 +189,7 @@ def test_a_column_of_arrow_is_no_table():
     assert takes_tables(lambda data: data)(given) is given
 
 
+@pytest.mark.classic("a client has one session of a server")
 def test_the_session_is_that_of_a_dataframe_beside_it(spark):
     other = spark.newSession()
     run = other.createDataFrame([("q1", "a", 1.0)], "query_id string, item_id string, score double")

@@ -107,10 +107,11 @@ def test_a_query_that_python_has_no_value_for_is_refused_in_a_line(spark, score,
 
 
 NAN = float("nan")
+FILES = pytest.param("files", marks=pytest.mark.classic("Python workers read files themselves"))
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])
-@pytest.mark.parametrize("form", ["engine", "window", "files", "judgments", "judgments window", "arrays"])
+@pytest.mark.parametrize("form", ["engine", "window", FILES, "judgments", "judgments window", "arrays"])
 def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(spark, tmp_path, form, kind):
     """Query 0 has three items, of which item 0 is relevant; queries 1 and 2 are of segment 0, the others of NaN."""
     rows = [(0.0, 1.0, 3.0, 0.0, NAN), (-0.0, -0.0, 2.0, 1.0, NAN), (0.0, 3.0, 1.0, 0.0, NAN)]

@@ -87,6 +87,7 @@ def collected(summaries: dict[str, DataFrame], metric: str = "ndcg") -> dict[str
     return found
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_every_road_counts_rejected_rows_and_lost_queries(spark: SparkSession, tmp_path: Path) -> None:
     """Read by Spark or by workers, in one part or many; from metrics of queries as jobs keep them, too."""
     rows = spark.createDataFrame(ROWS, SCHEMA)
@@ -127,6 +128,7 @@ def test_rankings_for_a_summary_have_the_counts(spark: SparkSession) -> None:
     assert "n_rejected" not in ranking.rankings().columns
 
 
+@pytest.mark.classic("Python workers read files themselves")
 def test_each_score_column_has_its_own_counts(spark: SparkSession, tmp_path: Path) -> None:
     """Query p is lost by run b alone; a row without a query is a row of each run."""
     rows = [
@@ -196,6 +198,7 @@ def test_each_row_of_arrays_is_a_query(spark: SparkSession) -> None:
     }
 
 
+@pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("wide", [False, True])
 def test_sorted_files_are_scored_where_they_are_read_all_the_same(tmp_path: Path, wide: bool) -> None:
     """Of queries 0 to 39, each of three rows: 7 has a bad row, 11 has bad rows only, at 29 and 30 a file ends."""

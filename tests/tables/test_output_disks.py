@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
 import pytest
 from support.disks import closed, small_disk, unwritable
 from support.elsewhere import elsewhere
@@ -133,7 +134,7 @@ def test_a_folder_that_is_closed_to_the_user_is_a_line(spark, below):
 def test_a_folder_that_holds_something_else_is_refused(spark, tmp_path, place, foreign):
     file = tmp_path / "table" / foreign
     file.parent.mkdir(parents=True)
-    spark.range(1).toPandas().to_parquet(file)
+    pd.DataFrame({"id": [0]}).to_parquet(file)
     with pytest.raises(OutputRefusedError, match=r"but tables of this job hold nothing but .*files in run_date="):
         check_output(spark, place(tmp_path / "table"), None, spark.range(1).schema)
 
