@@ -169,8 +169,8 @@ class Columns:
         if not self.ranked:
             if self.relevant is not None:
                 raise InvalidParameterError(
-                    f"{option('relevant', self.relevant)} has the relevant items of ranked lists: name the column of "
-                    f"these, too ({option('ranked')})."
+                    f"column {self.relevant!r} ({option('relevant')}) has the relevant items of ranked lists: name "
+                    f"the column of these, too ({option('ranked')}), or leave it out."
                 )
             return
         if len(set(self.ranked)) < len(self.ranked):

@@ -401,7 +401,7 @@ def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
         ({"ranked": "ranked", "judged": True, "item": None}, "joining judgments needs an item column (item=)"),
         ({"ranked": "ranked", "judged": True, "query": ()}, "joining judgments needs a query column (query=)"),
         ({"ranked": "ranked", "judged": True, "query": "queryid"}, "which has: query_id, country, ranked, relevant"),
-        ({"relevant": "relevant"}, "name the column of these, too (ranked=)"),
+        ({"relevant": "relevant"}, "name the column of these, too (ranked=), or leave it out"),
         (
             {"ranked": "country", "relevant": "relevant"},
             "must be an array of ids, or of structs with an id; it is string",
