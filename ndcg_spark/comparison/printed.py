@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.core.student import upper_p
+from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 
@@ -44,13 +44,13 @@ def _missing(row: dict[str, Any]) -> str:
     """How many queries one of the runs lacks, and what becomes of them."""
     lacks = {row["run"]: row["n_only_baseline"], row["baseline"]: row["n_only_run"]}
     told = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
-    how = "which count 0 for it" if row["unpaired"] == "zero" else "which are left out"
+    how = "counted as 0" if row["unpaired"] == "zero" else "left out"
     return f"{_metric(row)}: {' and '.join(told)}, {how}." if told else ""
 
 
 def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """How many queries a difference takes or, where nothing is clear, which difference would have been found."""
-    what, power = _metric(row), "(power 80%)"
+    what, power = _metric(row), f"(power {POWER:.0%})"
     if row["n_required"] is not None:
         return f"{what}: to detect {settings.effect:+g} you would need {row['n_required']:,} queries {power}."
     if row["verdict"] != "unclear" or row["mde"] is None:

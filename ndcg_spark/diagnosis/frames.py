@@ -195,7 +195,7 @@ def most_changed(
     by_change = Window.partitionBy("change", *columns_of(list(segments)))
     order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *columns_of(query))
     top = found.withColumn("place", F.row_number().over(order)).where(F.col("place") <= n)
-    shown = _lists(top, ranking, settings, sides, depth or settings.max_k or 10)
+    shown = _lists(top, ranking, sides, depth or settings.max_k or 10)
     others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
     chosen = [*segments, *(name for name in query if name not in segments), *others]
     about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
@@ -214,9 +214,7 @@ def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
     return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
 
 
-def _lists(
-    top: DataFrame, ranking: Ranking, settings: EvaluationSettings, sides: dict[str, str], depth: int
-) -> DataFrame:
+def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) -> DataFrame:
     """Add the first items of both lists to the queries found."""
     settings = ranking.settings
     rows, names = ranking.rows(), canonical_names(settings)

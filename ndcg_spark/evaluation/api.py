@@ -267,9 +267,10 @@ def evaluate(
         used. A sequence of names makes a composite query key, or one run of each score column.
     ranked : str or sequence of str
         Columns of lists, in place of `item` and `score`: arrays of ids in rank order, or arrays of structs. The id is
-        the field that is called as `item`, or else the first one that is no number; items are ranked by a field
-        `score` or `rating`, or else `rank`, or else as they stand. Several columns are evaluated as one run each.
-        Without a query column, each row is a query.
+        the field named by `item`; without one of that name, the first field that is not the score, rank or grade.
+        Items are ranked by the field named by `score`, or else by `score` or `rating`; or else by a field `rank`; or
+        else they are in the order of the list. Several columns are evaluated as one run each. Without a query column,
+        each row is a query.
     relevant : str
         Column of the relevant items of such a row: an array of ids, which have grade 1; an array of structs of an id
         and a grade (`relevance`, `grade` or `rating`); or a map from id to grade. Not used with `judgments`.

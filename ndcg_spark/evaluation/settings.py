@@ -23,6 +23,7 @@ Strategy: TypeAlias = Literal["auto", "engine", "window"]
 Source: TypeAlias = Literal["auto", "spark", "parquet"]
 NullScore: TypeAlias = Literal["bad", "unretrieved"]
 DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
+USUAL_QUERY = ("query_id",)
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MAX_WEIGHT = 1e18
@@ -136,7 +137,7 @@ class Columns:
         Position of a row in its source, for ties by input_order and duplicates by first.
     """
 
-    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = ("query_id",)
+    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = USUAL_QUERY
     item: str | None = "item_id"
     score: Annotated[tuple[str, ...], Flag(metavar="A,B")] = ("score",)
     rank: Annotated[str | None, Flag(shown="rank, if the input has no score")] = None
@@ -184,6 +185,11 @@ class Columns:
             raise InvalidParameterError(
                 f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
             )
+
+    def query_in(self, there: Sequence[str]) -> tuple[str, ...]:
+        """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks."""
+        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in there
+        return () if lacks else self.query
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ class Judged(Metric):
     """Share of the first k items that are judged, relevant or not."""
 
     name = "judged"
-    about = "judged items among the first k, divided by k, or by the length of a shorter list; none of an empty list"
+    about = "judged items among the first k, over k or the length of a shorter list; an empty list has no value"
     source = "ir_measures Judged"
     undefined = True
 

@@ -83,7 +83,7 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     few = tmp_path / "few.parquet"
     rows = [row for row in whole if row["run"] != "b" or row["query_id"] not in lacking]
     write_table(few, {name: [row[name] for row in rows] for name in rows[0]}, TYPES)
-    for unpaired, how in (("zero", "which count 0 for it"), ("drop", "which are left out")):
+    for unpaired, how in (("zero", "counted as 0"), ("drop", "left out")):
         lines = run("--per-query", few, *same, "--unpaired", unpaired).out.splitlines()
         assert lines[0] == f"ndcg@10: b lacks 2 queries, {how}."
     assert any(line.startswith("ndcg@10: 10 queries detect a difference of 0.") for line in lines) == (

@@ -189,7 +189,7 @@ def test_rows_without_a_key_are_queries(spark):
     by_steps = score_queries(rank_queries(keyed.drop("query_id"), settings), settings)
     assert by_steps.columns == found.per_query.columns
     assert by_steps.count() == found.per_query.count()
-    assert report(found, metric="ndcg@3").save is not None
+    assert "NDCG@3" in report(found, metric="ndcg@3").html
     both = evaluate(keyed.drop("query_id").withColumn("other", F.reverse("ranked")),
                     **options | {"ranked": ["ranked", "other"]})  # fmt: skip
     assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
@@ -257,8 +257,8 @@ def test_judgments_beside_lists(spark):
     named_so = in_order(spark, rows).drop("relevant").withColumns({"rank": F.lit("r"), "score": F.lit(2.0)})
     found = evaluate(named_so, judgments, ranked="ranked", segments="rank", weight="score",
                      metrics="ndcg@3", convention="default;missing_query=drop").summary  # fmt: skip
-    assert {(row["segment"], row["weight_sum"]) for row in found.collect()} >= {("r", 2.0 * row["n_queries"])
-                                                                               for row in found.take(1)}  # fmt: skip
+    of_segment = found.where("segment_by = 'rank' and segment = 'r'").first()
+    assert of_segment["weight_sum"] == 2.0 * of_segment["n_queries"] > 0
 
 
 @pytest.mark.parametrize("other", ["trec_eval", "lightgbm", "default;duplicates=first"])
@@ -386,6 +386,8 @@ def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
         ({"ranked": "scored", "relevant": "relevant", "item": "doc"}, "none is 'doc' (item=)"),
         ({"ranked": "scored", "relevant": "relevant", "score": "sim"}, "none is 'sim' (score=)"),
         ({"ranked": "ranked", "relevant": "relevant", "score": "sim"}, "has ids alone, and no 'sim' (score=)"),
+        ({"ranked": "pairs", "relevant": "relevant", "score": "rating"}, "none is 'rating' (score=)"),  # a usual name
+        ({"ranked": "ranked", "relevant": "ids", "relevance": "grade"}, "none is 'grade' (relevance=)"),
         ({"ranked": "scores", "relevant": "relevant"}, "none is 'item_id' (item=)"),
         ({"ranked": "ranked", "relevant": "scores"}, "none is 'item_id' (item=)"),
         ({"ranked": "ranked", "relevant": "pairs"}, "none is called relevance or grade or rating"),
@@ -431,6 +433,7 @@ def test_what_cannot_be_evaluated_is_refused_at_once(spark, options, said):
         "array(struct(1D AS score, 1D AS rating)) AS scores",
         "array(struct('a' AS id, 1 AS position)) AS pairs",
         "struct(1 AS a) AS struct",
+        "array(struct('a' AS id)) AS ids",
         "array(struct(struct(1 AS b) AS a)) AS nested",
     )
     kind = (InputRefusedError, InvalidParameterError, MissingColumnError)

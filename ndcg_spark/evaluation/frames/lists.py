@@ -42,13 +42,12 @@ class _Lists:
     kind: T.DataType
     numbers: Column | None = None
     number_kind: T.DataType | None = None
-    field: str = ""
-    """Where the numbers are."""
+    by_rank: bool = False
 
     @property
     def has_scores(self) -> bool:
         """Whether items are ranked by numbers that are no ranks."""
-        return self.numbers is not None and self.field != RANK
+        return self.numbers is not None and not self.by_rank
 
 
 def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: bool = False) -> DataFrame:
@@ -83,9 +82,7 @@ def without_query(frame: DataFrame, settings: EvaluationSettings) -> EvaluationS
     Any other settings are returned as they are.
     """
     columns = settings.columns
-    if not columns.ranked or (
-        columns.query and (columns.query != Columns().query or columns.query[0] in frame.columns)
-    ):
+    if not columns.ranked or columns.query_in(frame.columns):
         return settings
     needs = {"sample": settings.sample < 1}
     needs |= {f"metric {str(one)!r}": bool(one.metric.needs) for one in settings.reported}
@@ -180,8 +177,13 @@ def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
 def _ranked(frame: DataFrame, settings: EvaluationSettings) -> list[_Lists]:
     """The ranked columns, all with numbers or none, which are of one type."""
     columns = settings.columns
-    scores = SCORES if columns.score == Columns().score else columns.score
-    found = [_lists(frame, name, option("ranked"), columns, scores, option("score")) for name in columns.ranked]
+    by = _Numbers(option("score"), columns.score[0], Columns().score[0], SCORES)
+    found = [_lists(frame, name, option("ranked"), columns, by) for name in columns.ranked]
+    if by.is_named and any(one.numbers is None for one in found):
+        raise InputRefusedError(
+            f"column {found[0].name!r} ({option('ranked')}) has ids alone, and no {by.asked!r} ({by.part}); leave "
+            "that out."
+        )
     roles = {(one.numbers is not None, one.has_scores): one.name for one in found}
     if len(roles) > 1:
         names = ", ".join(map(repr, roles.values()))
@@ -209,42 +211,54 @@ def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
     if isinstance(kind, T.MapType):
         found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
         return _with_numbers(found, part)
-    grades = GRADES if columns.relevance == Columns().relevance else (columns.relevance,)
-    found = _lists(frame, name, part, columns, grades, option("relevance"))
+    by = _Numbers(option("relevance"), columns.relevance, Columns().relevance, GRADES)
+    found = _lists(frame, name, part, columns, by)
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     if found.numbers is None and isinstance(element, T.StructType) and len(element) > 1:
         raise InputRefusedError(
             f"column {name!r} ({part}) has structs with fields {', '.join(element.names)}, of which none is called "
-            f"{' or '.join(grades)}: name the field of grades ({option('relevance')})."
+            f"{' or '.join(by.fields)}: name the field of grades ({by.part})."
         )
     return found
 
 
-def _lists(
-    frame: DataFrame, name: str, part: str, columns: Columns, numbers: Sequence[str], numbers_part: str
-) -> _Lists:
-    """Read a column of arrays of ids, or of structs; the first field called as one of `numbers` has these."""
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """How fields with numbers are called: as the user asked for, or else as is usual."""
+
+    part: str
+    asked: str
+    default: str
+    usual: tuple[str, ...]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the user named the field, so that no other will do."""
+        return self.asked != self.default
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of fields, the first of which that is there has the numbers."""
+        return (self.asked,) if self.is_named else self.usual
+
+
+def _lists(frame: DataFrame, name: str, part: str, columns: Columns, by: _Numbers) -> _Lists:
+    """Read a column of arrays of ids, or of structs with an id and maybe a number."""
     kind = require_column(frame, name, part, "input")
     unfit = InputRefusedError(f"column {name!r} ({part}) must be {_forms(kind, part)}; it is {kind.simpleString()}.")
     if not isinstance(kind, T.ArrayType):
         raise unfit
-    is_named = not set(numbers) & {*SCORES, *GRADES}  # the field of numbers, by the user
     if is_key(kind.elementType):
-        if is_named and part == option("ranked"):
-            raise InputRefusedError(
-                f"column {name!r} ({part}) has ids alone, and no {numbers[0]!r} ({numbers_part}); leave that out."
-            )
         return _Lists(name, named(name), kind.elementType)
     if not isinstance(kind.elementType, T.StructType):
         raise unfit
     fields = kind.elementType.names
-    its = next((one for one in numbers if one in fields), None)
-    item = _item_of(fields, columns, numbers)
-    wanted = [(item, columns.item, option("item")), (its if is_named else "", numbers[0], numbers_part)]
-    for found, asked, by in wanted:
-        if found is None:
+    its, item = next((one for one in by.fields if one in fields), None), _item_of(fields, columns, by)
+    for found, asked, named_by in ((item, columns.item, option("item")), (its or not by.is_named, by.asked, by.part)):
+        if not found:
             raise InputRefusedError(
-                f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} ({by})."
+                f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} "
+                f"({named_by})."
             )
     if not is_key(kind.elementType[str(item)].dataType):
         raise unfit
@@ -252,28 +266,26 @@ def _lists(
     if its is None:
         return lists
     values, number_kind = named(name).getField(its), kind.elementType[its].dataType
-    return _with_numbers(replace(lists, numbers=values, number_kind=number_kind, field=its), part)
+    by_rank = its == RANK and not by.is_named
+    return _with_numbers(replace(lists, numbers=values, number_kind=number_kind, by_rank=by_rank), part)
 
 
-def _item_of(fields: Sequence[str], columns: Columns, numbers: Sequence[str]) -> str | None:
-    """The field with ids: that which is called as the item column or, if none was named, the first of no numbers."""
+def _item_of(fields: Sequence[str], columns: Columns, by: _Numbers) -> str | None:
+    """The field with ids: that named as the item column or, if none was named, the first without numbers."""
     if columns.item in fields:
         return columns.item
     if columns.item not in (None, Columns().item):
         return None
-    return next((one for one in fields if one not in {*numbers, *SCORES, *GRADES}), None)
+    return next((one for one in fields if one not in {*by.fields, *SCORES, *GRADES}), None)
 
 
 def _forms(kind: T.DataType, part: str) -> str:
     """What a column of lists may be, for messages."""
     if part == option("ranked"):
         return "an array of ids, or of structs with an id"
-    hint = " (a dict of pandas or json is no map: make it a list of id and grade)" if _is_struct(kind) else ""
+    is_struct = isinstance(kind, T.StructType)
+    hint = " (a dict of pandas or json is no map: make it a list of id and grade)" if is_struct else ""
     return f"an array of ids, an array of structs with an id and a grade, or a map from id to grade{hint}"
-
-
-def _is_struct(kind: T.DataType) -> bool:
-    return isinstance(kind, T.StructType)
 
 
 def _with_numbers(found: _Lists, part: str) -> _Lists:

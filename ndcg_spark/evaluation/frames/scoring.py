@@ -11,7 +11,7 @@ from ndcg_spark.conventions.discounts import discount_table
 from ndcg_spark.core.given import takes_rows
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import MissingColumnError
-from ndcg_spark.evaluation.settings import ITEM_RESERVED, Columns, EvaluationSettings
+from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
@@ -66,7 +66,7 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
     return ScoringTask(
         convention=settings.convention,
         cutoffs=settings.cutoffs,
-        keys=("run", *_query_columns(columns, settings)),
+        keys=("run", *settings.columns.query_in(columns)),
         carried=_carried(columns, settings),
         metrics=settings.scored,
         needs=settings.needs,
@@ -75,12 +75,6 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
         levels=settings.levels,
         discount=None if k is None else discount_table(settings.convention.discount, k),
     )
-
-
-def _query_columns(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
-    """Query columns of rankings; none where these are of lists without a key."""
-    query = settings.columns.query
-    return () if settings.columns.ranked and query == Columns().query and query[0] not in columns else query
 
 
 def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
@@ -92,7 +86,7 @@ def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str,
 def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Schema of `score_queries`. Reads a schema, runs no action."""
     known = rankings.schema
-    keys = ("run", *_query_columns(rankings.columns, settings))
+    keys = ("run", *settings.columns.query_in(rankings.columns))
     fields = [T.StructField(name, known[name].dataType) for name in keys]
     fields.append(T.StructField("k", T.IntegerType()))
     fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
