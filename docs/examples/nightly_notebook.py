@@ -40,16 +40,16 @@ spark = SparkSession.builder.getOrCreate()
 on_databricks = "dbutils" in globals()
 table = dataset = ""
 if on_databricks:
-    dbutils.widgets.text("metrics", "", "Metric table")  # noqa: F821
-    dbutils.widgets.text("dataset", "", "Data set")  # noqa: F821
-    table = dbutils.widgets.get("metrics")  # noqa: F821
-    dataset = dbutils.widgets.get("dataset")  # noqa: F821
+    dbutils.widgets.text("metrics", "", "Metric table")  # noqa: F821  # Databricks has it
+    dbutils.widgets.text("dataset", "", "Data set")  # noqa: F821  # Databricks has it
+    table = dbutils.widgets.get("metrics")  # noqa: F821  # Databricks has it
+    dataset = dbutils.widgets.get("dataset")  # noqa: F821  # Databricks has it
 
 
 def show(frame):
     """A table to sort and plot on Databricks, text elsewhere."""
     if on_databricks:
-        display(frame)  # noqa: F821
+        display(frame)  # noqa: F821  # Databricks has it
     else:
         frame.show(truncate=False)
 

@@ -57,7 +57,7 @@ def as_shipped(function: BatchFunction) -> BatchFunction:
 
 
 def _pickled(function: BatchFunction) -> bytes:
-    content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # it has no types
     return content
 
 

@@ -195,7 +195,7 @@ def test_rows_without_a_key_are_queries(spark):
     assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
     assert found.per_query_table.count() > 0
     said = refusal(InvalidParameterError, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
-    assert "without a query column have no name" in said
+    assert "the lists have no query column" in said
     for name, more in (
         ("sample", {"sample": 0.5}),
         ("metric 'coverage@3'", {"metrics": "coverage@3", "items": keyed}),

@@ -95,8 +95,8 @@ def require_query(settings: EvaluationSettings) -> None:
     """Raise where rows of lists have no key, by which queries could be told apart."""
     if not settings.columns.query:
         raise InvalidParameterError(
-            "results are set side by side query by query, and rows of lists without a query column have no name; "
-            f"name the column ({option('query')})."
+            "this compares queries one by one, and the lists have no query column: name the column "
+            f"({option('query')})."
         )
 
 
