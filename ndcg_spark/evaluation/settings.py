@@ -187,7 +187,18 @@ class Columns:
             )
 
     def query_in(self, there: Sequence[str]) -> tuple[str, ...]:
-        """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks."""
+        """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
+
+        Parameters
+        ----------
+        there : sequence of str
+            The names of the table's columns.
+
+        Returns
+        -------
+        tuple of str
+            The query columns; empty where each row is a query.
+        """
         lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in there
         return () if lacks else self.query
 
