@@ -1,7 +1,7 @@
 """NDCG and its means on Apache Spark, and the judgments they need.
 
 What most users need is here; each feature has a package with the rest: `evaluation`, `comparison`, `diagnosis`,
-`history`, `business`, `retrieval`, `judgments`, `clicks`, `reports`, `ml` and `mlflow`.
+`history`, `business`, `retrieval`, `judgments`, `clicks`, `functions`, `reports`, `ml` and `mlflow`.
 
 Every worker imports this module, so it is kept light: public names are looked up when they are first used.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ndcg_spark.core.shipping import add_package_to_workers
     from ndcg_spark.evaluation.api import evaluate
     from ndcg_spark.evaluation.explanation import explain_difference
-    from ndcg_spark.evaluation.frames.functions import dcg, ndcg
     from ndcg_spark.evaluation.frames.summary import merge_summaries
+    from ndcg_spark.functions.arrays import dcg, ndcg
     from ndcg_spark.reports.assembly import report
     from ndcg_spark.retrieval.api import retrieve
     from ndcg_spark.sources.api import read_table
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 else:
     __getattr__, _listed = names_of(
         __name__,
-        rooms="business clicks comparison diagnosis errors evaluation history judgments ml mlflow reports retrieval",
+        rooms="business clicks comparison diagnosis errors evaluation functions history judgments ml mlflow reports "
+        "retrieval",
         comparison__api="compare",
         conventions="PRESETS Convention",
         core__failures="readable_errors",
         core__shipping="add_package_to_workers",
         evaluation__api="evaluate",
         evaluation__explanation="explain_difference",
-        evaluation__frames__functions="dcg ndcg",
         evaluation__frames__summary="merge_summaries",
+        functions__arrays="dcg ndcg",
         reports__assembly="report",
         retrieval__api="retrieve",
         sources__api="read_table",

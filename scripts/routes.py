@@ -5,8 +5,8 @@ convention and metrics. The question is: what are the means, per run and segment
 DataFrames, catalog tables, arrays, lists of items, given ranks, score columns, and run + judgments, by each source
 and strategy; to the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to
 `compare`, from rankings and from per-query tables; to `merge_summaries` of random splits; to a roll-up of one night;
-to the report; and to `NdcgEvaluator`. A route that does not support an option of the question says why and is
-skipped. Prints each difference with its seed, and exits with 1 if there is one.
+to the report; to `NdcgEvaluator`; and to `ndcg_spark.functions`, within 1e-12. A route that does not support an
+option of the question says why and is skipped. Prints each difference with its seed; exits with 1 if there is one.
 
 With --results FILE, answers are kept there, and seeds that it has are not asked again.
 """
@@ -32,12 +32,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import pyarrow.csv
 from fuzz import make_session
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from routes_questions import NIGHT, RUNS, Question, question_of
 from support.main_job import command
+from support.oracle import Choices
 
 import ndcg_spark
+from ndcg_spark import functions
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError, find_refusal
 from ndcg_spark.evaluation import summarize
@@ -356,6 +358,75 @@ def explained(asked: Asked) -> Answer:
     return {(row["run"], "", "", name, k): row["value"] for row in found.steps.where("step = 0").collect()}
 
 
+def aggregates(asked: Asked) -> Answer:
+    """`ndcg_spark.functions` in `groupBy(...).agg(...)`; which queries count is decided here, as users would."""
+    choices = asked.question.choices
+    score, relevance = F.col("score"), F.col("relevance")
+    if choices.unjudged == "condensed":
+        score = F.when(relevance.isNotNull(), score)
+    its = F.when(score.isNotNull(), relevance) if choices.ideal == "retrieved" else relevance
+
+    def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
+        made = getattr(functions, f"{name}_at")
+        return made(score, its if name == "ndcg" else relevance, k=k, ties=choices.ties, **options)
+
+    return means_of_functions(asked, asked.frame("long").groupBy("ranker", "query_id"), value)
+
+
+def array_functions(asked: Asked) -> Answer:
+    """`ndcg_spark.functions` of arrays of relevances in rank order."""
+    choices = asked.question.choices
+    ranked = F.filter("ranked", lambda one: one.isNotNull()) if choices.unjudged == "condensed" else F.col("ranked")
+
+    def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
+        made = getattr(functions, name)
+        if name not in ("ndcg", "average_precision"):
+            return F.first(made(ranked, k=k, **options))
+        its = F.filter("ranked", lambda one: one.isNotNull()) if choices.ideal == "retrieved" else F.col("judged")
+        return F.first(made(ranked, its if name == "ndcg" else F.col("judged"), k=k, **options))
+
+    table = asked.frame("arrays").withColumn("relevance", F.get("judged", F.lit(0)))
+    table = table.withColumn("score", F.when(F.size("ranked") > 0, 1.0))
+    return means_of_functions(asked, table.groupBy("ranker", "query_id"), value)
+
+
+NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision"}
+"""Metrics, as functions are called."""
+
+
+def means_of_functions(
+    asked: Asked, groups: Any, value: Callable[[str, int | str, Mapping[str, Any]], Column]
+) -> Answer:
+    """Means over the values of queries; `score` and `relevance` of a group tell what it has."""
+    choices, columns = asked.question.choices, {}
+    for one in asked.question.metrics:
+        metric, at = parse_metric(one)
+        options = {"gain": choices.gain, "no_relevant": "skip"}
+        if metric.name in NAMED:
+            options = {"rel": metric.rel}  # type: ignore[attr-defined]  # those that are named have it
+        if metric.name in ("ndcg", *NAMED):
+            columns[parts_of(one)] = value(NAMED.get(metric.name, metric.name), at or "all", options)
+    named = {f"m{at}": key for at, key in enumerate(columns)}
+    counts = [F.count("relevance").alias("n_judged"), F.count("score").alias("n_items")]
+    rows = groups.agg(*counts, *[column.alias(f"m{at}") for at, column in enumerate(columns.values())]).collect()
+    values: dict[Key, list[float]] = {}
+    for row in rows:
+        for name, (metric, k) in named.items():
+            found = value_of(row, name, metric, choices)
+            if found is not None:
+                values.setdefault((row["ranker"], "", "", metric, k), []).append(found)
+    return {key: math.fsum(its) / len(its) for key, its in values.items()}
+
+
+def value_of(row: Any, name: str, metric: str, choices: Choices) -> float | None:
+    """What a query counts in the mean; None for nothing."""
+    if row["n_judged"] == 0 or row["n_items"] == 0:
+        rule = choices.unjudged_query if row["n_judged"] == 0 else choices.missing_query
+        return 0.0 if rule == "zero" else None
+    nothing = {"zero": 0.0, "one": 1.0, "skip": None}[choices.no_relevant]
+    return row[name] if row[name] is not None else nothing if metric == "ndcg" else 0.0
+
+
 def parts_of(metric: str) -> tuple[str, int | None]:
     """`ndcg@10` as its name and cutoff."""
     one, at = parse_metric(metric)
@@ -411,6 +482,18 @@ def takes_nan_as_no_prediction(question: Question) -> str | None:
     return "takes NaN as no prediction" if question.bad == "nan_score" else None
 
 
+def skips_queries(question: Question) -> str | None:
+    """With `no_relevant=skip` other metrics leave out the queries that NDCG leaves out."""
+    alone = all(one.startswith("ndcg") for one in question.metrics)
+    return None if alone or question.choices.no_relevant != "skip" else "other metrics keep queries that NDCG skips"
+
+
+def groups_ties(question: Question) -> str | None:
+    if question.choices.score_precision == "float32":
+        return "an aggregate compares scores as they are"
+    return "an aggregate has no order of items" if question.has_order else None
+
+
 def one_side(question: Question) -> str | None:
     return "compares nothing that was refused" if question.bad and question.on_invalid == "fail" else None
 
@@ -444,6 +527,20 @@ ROUTES = (
     Route("compare, per-query table", compared_by_tables, is_whole=False),
     Route("NdcgEvaluator", ml_evaluator, (no_weight, fails_on_bad_rows, takes_nan_as_no_prediction), is_whole=False),
     Route("explain_difference", explained, is_whole=False),
+    Route(
+        "aggregates",
+        aggregates,
+        (groups_ties, no_bad_rows, no_weight, skips_queries),
+        is_whole=False,
+        tolerance=1e-12,
+    ),
+    Route(
+        "functions of arrays",
+        array_functions,
+        (needs_order, no_bad_rows, no_weight, skips_queries),
+        is_whole=False,
+        tolerance=1e-12,
+    ),
 )
 """A route is a line here; the first is what the others are held against."""
 

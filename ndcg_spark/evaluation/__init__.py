@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.explanation import Explanation as Explanation
     from ndcg_spark.evaluation.explanation import explain_difference as explain_difference
     from ndcg_spark.evaluation.explanation import explain_ranks as explain_ranks
-    from ndcg_spark.evaluation.frames.functions import dcg as dcg
-    from ndcg_spark.evaluation.frames.functions import ndcg as ndcg
     from ndcg_spark.evaluation.frames.ranking import rank_queries as rank_queries
     from ndcg_spark.evaluation.frames.scoring import score_queries as score_queries
     from ndcg_spark.evaluation.frames.summary import merge_summaries as merge_summaries
@@ -28,7 +26,6 @@ else:
         __name__,
         api="Evaluation evaluate evaluation_settings",
         explanation="Explanation explain_difference explain_ranks",
-        frames__functions="dcg ndcg",
         frames__ranking="rank_queries",
         frames__scoring="score_queries",
         frames__summary="merge_summaries summarize summarize_rankings",

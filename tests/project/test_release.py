@@ -95,7 +95,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         times = {entry.date_time for entry in archive.infolist()}
     package = {str(path.relative_to(ROOT)) for path in (ROOT / "ndcg_spark").rglob("*") if path.is_file()}
     assert held == {name for name in package if "__pycache__" not in name}
-    assert {Path(name).suffix for name in held} == {".py", ".typed", ".css", ".js", ".jinja", ".properties"}
+    assert {Path(name).suffix for name in held} == {".py", ".typed", ".css", ".js", ".jinja", ".properties", ".sql"}
     assert others == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
     assert times == {(2026, 1, 1, 0, 0, 0)}
 

@@ -11,7 +11,8 @@ from typing import Any
 import ndcg_spark
 
 ROOMS = (
-    "evaluation", "comparison", "diagnosis", "history", "business", "retrieval", "judgments", "clicks", "reports",
+    "evaluation", "comparison", "diagnosis", "history", "business", "retrieval", "judgments", "clicks", "functions",
+    "reports",
 )  # fmt: skip
 OF_ML = ("NdcgEvaluator", "with_query_folds")
 

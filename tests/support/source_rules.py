@@ -31,8 +31,8 @@ CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 ROOMS = (
     "__main__", "main", "commands", "ml", "mlflow", "reports", "business", "diagnosis", "history", "comparison",
-    "retrieval", "clicks", "judgments", "evaluation", "jobs", "tables", "metrics", "sources", "conventions", "core",
-    "errors", "_version",
+    "retrieval", "clicks", "judgments", "functions", "evaluation", "jobs", "tables", "metrics", "sources",
+    "conventions", "core", "errors", "_version",
 )  # fmt: skip
 """Top to bottom: each imports itself and what stands behind it. A room that is not among them has to get a place."""
 

@@ -1,21 +1,18 @@
-"""Gains and discounts of single rows, metrics of arrays in pandas, and the way from Arrow to NumPy and back."""
+"""Gains and discounts of single rows, and the way from Arrow to NumPy and back."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from support.oracle import Choices
-from support.random_rankings import random_rows
 from support.small_rankings import only, ranked
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.batches import batch_function, float_column, float_values, int_values, list_offsets
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, find_refusal
-from ndcg_spark.evaluation.tasks.array_metrics import dcg_series, ndcg_series
+from ndcg_spark.errors import InvalidParameterError, find_refusal
 from ndcg_spark.evaluation.tasks.row_view import make_row_viewer
 
 # --- Arrow columns
@@ -27,13 +24,6 @@ def test_offsets_of_lists_start_at_zero_even_in_a_slice():
     assert list_offsets(LISTS).tolist() == [0, 1, 1, 1, 4]
     assert list_offsets(LISTS.slice(2)).tolist() == [0, 0, 3]
     assert list_offsets(LISTS.slice(3, 0)).tolist() == [0]
-
-
-@pytest.mark.parametrize("relevance", [math.inf, 1024.0])
-def test_a_relevance_without_a_finite_gain_in_an_array_is_refused(relevance):
-    """2^1024 is no double, and the largest gain is 2^63."""
-    with pytest.raises(InputRefusedError, match=r"in an array has a gain that is not finite, or above 2\^63"):
-        dcg_series(pd.Series([[1.0, relevance]]), gain="exponential", discount="log2", k=None, best_first=False)
 
 
 def test_values_and_which_of_them_are_there():
@@ -133,62 +123,3 @@ def test_a_refusal_of_the_view_is_marked():
     with pytest.raises(InvalidParameterError) as caught:
         viewed(Convention(gain="table:0=0"), relevance=[5.0], rank=[1], ideal_rank=[1])
     assert "relevance 5 has no gain" in (find_refusal(str(caught.value)) or "")
-
-
-# --- Arrays in pandas
-
-
-@pytest.mark.parametrize(
-    ("relevances", "told"),
-    [
-        (["3", " NaN "], "nan_relevance in an array of text: NaN is a bad value; make it null"),
-        ([1.0, 64.0], "relevance 64 in an array has a gain that is not finite, or above 2^63"),
-    ],
-)
-def test_arrays_that_have_no_gain_are_refused(relevances, told):
-    lists = pd.Series([np.array(relevances, dtype=object)])
-    with pytest.raises(InputRefusedError) as refused:
-        dcg_series(lists, gain="exponential", discount="log2", k=3, best_first=False)
-    assert told in str(refused.value)
-
-
-def lists_of(seed: int) -> list[list[float | None] | None]:
-    """Lists with null relevances or with negative ones, not with both."""
-    with_nulls = seed % 2 == 0
-    rows = random_rows(seed, fractional=seed % 3 == 0, negatives=not with_nulls, nulls=with_nulls, special=False)
-    names = sorted({row.query for row in rows})
-    return [None, [], *([row.relevance for row in rows if row.query == name] for name in names)]
-
-
-@pytest.mark.parametrize("k", [1, 3, 30, None])
-@pytest.mark.parametrize("gain", ["exponential", "linear"])
-@pytest.mark.parametrize("seed", range(6))
-def test_series_score_what_the_oracle_says(seed, gain, k):
-    lists = lists_of(seed)
-    assert any(None in one for one in lists if one) == (seed % 2 == 0)
-    series = pd.Series([None if one is None else np.array(one, dtype=object) for one in lists])
-    choices = Choices(gain=gain, discount="reciprocal", unjudged_query="zero")
-    expected = [only(ranked(one), choices, k) if one else None for one in lists]
-    spec = {"gain": gain, "discount": "reciprocal", "k": k}
-    found = {
-        "dcg": dcg_series(series, best_first=False, **spec),
-        "idcg": dcg_series(series, best_first=True, **spec),
-        "ndcg": ndcg_series(series, series, no_relevant=0.0, **spec),
-    }
-    for metric, got in found.items():
-        assert got == pytest.approx([getattr(one, metric) if one else 0 for one in expected], rel=1e-12, abs=1e-12)
-
-
-def test_a_null_relevance_takes_no_rank_in_the_ideal_list():
-    """Judged are 3 and -1, so the ideal list is 3, -1: 3 - 1/2, with no unjudged item between them."""
-    best = dcg_series(pd.Series([[3, None, -1]]), gain="linear", discount="reciprocal", k=None, best_first=True)
-    assert best.tolist() == [only(ranked([3, None, -1]), Choices(gain="linear", discount="reciprocal"), None).idcg]
-
-
-def test_series_without_rows_and_the_worked_example():
-    spec = {"gain": "linear", "discount": "log2", "k": 6}
-    assert dcg_series(pd.Series([], dtype=object), best_first=False, **spec).tolist() == []
-    got = ndcg_series(
-        pd.Series([[3, 2, 3, 0, 1, 2], [0]]), pd.Series([[0, 1, 2, 2, 2, 3, 3, 3], [0]]), no_relevant=1.0, **spec
-    )
-    assert got.tolist() == pytest.approx([0.785002, 1.0], abs=5e-7)

@@ -1,0 +1,297 @@
+"""Metrics of one query as expressions of Spark, over an array of entries: a score and a gain each.
+
+The gain of an entry is null where the item is unjudged, its score where it was not retrieved. Of precision and its
+kin the gain is 1 for a relevant item and 0 for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ndcg_spark.conventions.forms import DiscountForm, GainForm, parse_gain, relevance_range
+from ndcg_spark.functions.frames.languages import Language, Value
+
+WHOLE = 2**31 - 1
+"""The cutoff of whole lists."""
+LARGEST_DOUBLE = 1.7976931348623157e308
+Weight = Callable[[Value, Value], Value]
+"""What a place counts for, from its rank (from 1 on), and its place among tied entries (from 0 on)."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How entries are ranked and cut; each is an expression."""
+
+    k: Value
+    """The cutoff, or `WHOLE`."""
+    grouped: Value
+    """Whether entries of one score count as the average of their orders."""
+    sign: Value
+    """1.0 if the larger gain of two tied entries comes first, -1.0 if the smaller does."""
+
+
+# ---------------------------------------------------------------------------------------------------- entries
+
+
+def entry(on: Language, score: Value, gain: Value) -> Value:
+    """Put a score and a gain together."""
+    return on.call("named_struct", on.lit("score"), score, on.lit("gain"), gain)
+
+
+def entries_of_ranked(on: Language, gains: Value) -> Value:
+    """Make entries of gains in rank order: the score of each is minus its place."""
+    return on.transform(gains, lambda gain, place: entry(on, on.lit(0.0) - place, gain))
+
+
+def rank_entries(on: Language, entries: Value, sign: Value) -> Value:
+    """Sort the retrieved entries, best first; the gain of each is there, times `sign`."""
+    found = on.filter(entries, lambda one: on.call("isnotnull", one["score"]))
+    signed = on.transform(
+        found, lambda one: entry(on, one["score"], sign * on.call("coalesce", one["gain"], on.lit(0.0)))
+    )
+    return on.call("sort_array", signed, on.lit(False))
+
+
+def judged_gains(on: Language, entries: Value) -> Value:
+    """Gains of the judged entries, best first."""
+    gains = on.transform(entries, lambda one: one["gain"])
+    return on.call("sort_array", on.filter(gains, lambda gain: on.call("isnotnull", gain)), on.lit(False))
+
+
+def any_judged(on: Language, gains: Value) -> Value:
+    """Whether any gain of an array, or relevance, is not null."""
+    return on.call("size", on.filter(gains, lambda gain: on.call("isnotnull", gain))) > on.lit(0)
+
+
+# ---------------------------------------------------------------------------------------------------- gains
+
+
+def gain_of(on: Language, form: GainForm, relevance: Value) -> Value:
+    """Give the gain of a relevance; null for null."""
+    if form.table is not None:
+        levels = sorted(form.table)
+        known = on.refuse("relevance ", shown(on, relevance), f" has no gain in the table {levels}.")
+        for level in levels:
+            known = on.call("if", relevance == on.lit(level), on.lit(form.table[level]), known)
+        return on.call("if", on.call("isnull", relevance), on.lit(None), known)
+    if form.name == "power":
+        size = on.call("pow", on.call("abs", relevance), on.lit(float(form.number or 1)))
+        return on.call("signum", relevance) * size
+    if form.name == "linear":
+        gain = relevance
+    elif form.name == "binary":
+        gain = on.call("if", relevance > on.lit(0.0), on.lit(1.0), relevance * on.lit(0.0))
+    else:
+        gain = on.call("pow", on.lit(2.0), relevance) - on.lit(1.0)
+    if form.number is None:
+        return gain
+    return on.call("if", relevance < on.lit(float(form.number)), on.lit(0.0), gain)
+
+
+def hit_of(on: Language, rel: Value, relevance: Value) -> Value:
+    """Give 1.0 for a relevant item, 0.0 for another, null for an unjudged one."""
+    return on.call("if", relevance >= rel, on.lit(1.0), relevance * on.lit(0.0))
+
+
+def refuse_relevance(on: Language, relevance: Value, lowest: Value, highest: Value, where: str) -> Value:
+    """Give a relevance, or raise: for NaN, an infinite one, or one whose gain exceeds 2^63."""
+    beyond = (on.call("abs", relevance) > on.lit(LARGEST_DOUBLE)) | (relevance < lowest) | (relevance > highest)
+    nan = on.refuse(f"nan_relevance in {where}: NaN is a bad value; make it null (an unjudged item) or take it out.")
+    large = on.refuse(
+        "relevance ", shown(on, relevance), f" in {where} has a gain that is not finite, or above 2^63; "
+        "take the item out, or choose another gain.",
+    )  # fmt: skip
+    return on.call("if", on.call("isnan", relevance), nan, on.call("if", beyond, large, relevance))
+
+
+def checked_gain(on: Language, gain: str, relevance: Value, where: str) -> Value:
+    """Give the gain of a relevance, or raise where it has none; null for null."""
+    lowest, highest = (on.lit(limit) for limit in relevance_range(gain))
+    return gain_of(on, parse_gain(gain), refuse_relevance(on, relevance, lowest, highest, where))
+
+
+def checked_hit(on: Language, rel: Value, relevance: Value, where: str) -> Value:
+    """Give 1.0 for a relevant item, 0.0 for another, null for an unjudged one; raise for a bad value."""
+    largest = on.lit(LARGEST_DOUBLE)
+    return hit_of(on, rel, refuse_relevance(on, relevance, on.lit(-LARGEST_DOUBLE), largest, where))
+
+
+def refuse_score(on: Language, score: Value, where: str) -> Value:
+    """Give a score, or raise for NaN or an infinite one."""
+    advice = "; it has no rank: make it null (an item that was not retrieved) or take it out."
+    nan = on.refuse(f"nan_score in {where}: NaN is a bad value{advice}")
+    infinite = on.refuse(f"infinite_score in {where}: ", on.call("string", score), f" is a bad value{advice}")
+    beyond = on.call("abs", score) > on.lit(LARGEST_DOUBLE)
+    return on.call("if", on.call("isnan", score), nan, on.call("if", beyond, infinite, score))
+
+
+def shown(on: Language, number: Value) -> Value:
+    """Write a number as a person does: 3 for 3.0."""
+    return on.call("regexp_replace", on.call("string", number), on.lit("[.]0$"), on.lit(""))
+
+
+# ---------------------------------------------------------------------------------------------------- sums
+
+
+def discount_at(on: Language, form: DiscountForm, rank: Value) -> Value:
+    """Give the weight of a rank, which counts from 1."""
+    if form.table is not None:
+        weights = on.call("array", *[on.lit(weight) for weight in form.table])
+        return on.call("element_at", weights, rank)
+    if form.name == "reciprocal":
+        return on.lit(1.0) / rank
+    if form.name == "log2":
+        return on.lit(1.0) / on.call("log2", rank + on.lit(1))
+    base = form.base
+    scale = on.lit(1.0) if base is None else on.call("ln", on.lit(float(base)))
+    return scale / on.call("ln", rank + on.lit(1))
+
+
+def sum_of_groups(
+    on: Language, ranked: Value, cut: Cut, weights: Sequence[Weight], closed: Callable[[Value], Value]
+) -> Value:
+    """Add up what each group of tied entries contributes, in one pass over the sorted entries.
+
+    `closed` computes it from what is known when the group ends: `n` entries, the last of them at `rank`; their
+    gains, `gain`, and those of all groups before, `before`; `weight_0`, ...: the weights of its places, up to the
+    cutoff.
+    """
+    names = [f"weight_{at}" for at in range(len(weights))]
+
+    def state(**fields: Value) -> Value:
+        parts = [part for name, value in fields.items() for part in (on.lit(name), value)]
+        return on.call("named_struct", *parts)
+
+    def add(at: Value, one: Value) -> Value:
+        tied = on.call("coalesce", cut.grouped & (at["score"] == one["score"]), on.lit(False))
+        rank, place = at["rank"] + on.lit(1), on.call("if", tied, at["n"], on.lit(0))
+        counted = {
+            name: on.call("if", tied, at[name], on.lit(0.0))
+            + on.call("if", rank <= cut.k, weight(rank, place), on.lit(0.0))
+            for name, weight in zip(names, weights, strict=True)
+        }
+        return state(
+            score=one["score"],
+            rank=rank,
+            n=place + on.lit(1),
+            gain=on.call("if", tied, at["gain"], on.lit(0.0)) + cut.sign * one["gain"],
+            before=on.call("if", tied, at["before"], at["before"] + at["gain"]),
+            total=on.call("if", tied, at["total"], at["total"] + closed(at)),
+            **counted,
+        )
+
+    nothing = on.lit(0.0)
+    start = state(
+        score=on.lit(None), rank=on.lit(0), n=on.lit(1), gain=nothing, before=nothing, total=nothing,
+        **dict.fromkeys(names, nothing),
+    )  # fmt: skip
+    return on.aggregate(ranked, start, add, lambda at: at["total"] + closed(at))
+
+
+def dcg(on: Language, ranked: Value, cut: Cut, discount: DiscountForm) -> Value:
+    """DCG: a group counts its mean gain times the weights of its places (McSherry and Najork, ECIR 2008)."""
+    weight = [lambda rank, place: discount_at(on, discount, rank)]
+    return sum_of_groups(on, ranked, cut, weight, lambda at: at["gain"] * at["weight_0"] / at["n"])
+
+
+def hits(on: Language, ranked: Value, cut: Cut) -> Value:
+    """Relevant entries among the first k, which is the DCG whose ranks all weigh the same."""
+    weight = [lambda rank, place: on.lit(1.0)]
+    return sum_of_groups(on, ranked, cut, weight, lambda at: at["gain"] * at["weight_0"] / at["n"])
+
+
+def sum_of_precisions(on: Language, ranked: Value, cut: Cut) -> Value:
+    """Sum of the precisions at the ranks of relevant entries (expected: McSherry and Najork, ECIR 2008)."""
+
+    def closed(at: Value) -> Value:
+        others = on.call("greatest", at["n"] - on.lit(1), on.lit(1))
+        first = (at["before"] + on.lit(1.0)) * at["weight_0"]
+        rest = (at["gain"] - on.lit(1.0)) * at["weight_1"] / others
+        return at["gain"] * (first + rest) / at["n"]
+
+    weights = [lambda rank, place: on.lit(1.0) / rank, lambda rank, place: place / rank]
+    return sum_of_groups(on, ranked, cut, weights, closed)
+
+
+def reciprocal_rank(on: Language, ranked: Value, cut: Cut) -> Value:
+    """Give 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
+
+    def closed(at: Value) -> Value:
+        first = (at["before"] == on.lit(0.0)) & (at["gain"] > on.lit(0.0)) & (at["rank"] - at["n"] < cut.k)
+        return on.call("if", first, _first_hit(on, at, cut.k), on.lit(0.0))
+
+    return sum_of_groups(on, ranked, cut, [], closed)
+
+
+def _first_hit(on: Language, at: Value, k: Value) -> Value:
+    """Mean of 1 / rank of the first relevant entry over all orders of a group, up to the cutoff."""
+    before, n, relevant = at["rank"] - at["n"], at["n"], at["gain"]
+
+    def state(none: Value, total: Value) -> Value:
+        """Chance that none of the places so far holds a relevant entry, and the mean so far."""
+        return on.call("named_struct", on.lit("none"), none, on.lit("total"), total)
+
+    def add(so_far: Value, place: Value) -> Value:
+        left = n - place
+        found = so_far["none"] * relevant / left / (before + place + on.lit(1))
+        return state(so_far["none"] * (left - relevant) / left, so_far["total"] + found)
+
+    places = on.call("sequence", on.lit(0), on.call("least", n, k - before) - on.lit(1))
+    return on.aggregate(places, state(on.lit(1.0), on.lit(0.0)), add, lambda so_far: so_far["total"])
+
+
+def ideal_dcg(on: Language, judged: Value, k: Value, discount: DiscountForm) -> Value:
+    """DCG of gains that are in ideal order."""
+    first = on.call("slice", judged, on.lit(1), k)
+    weighted = on.transform(first, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1)))
+    return sum_of(on, weighted)
+
+
+def sum_of(on: Language, numbers: Value) -> Value:
+    """Add up an array."""
+    return on.aggregate(numbers, on.lit(0.0), lambda total, one: total + one, lambda total: total)
+
+
+def ratio(on: Language, found: Value, best: Value, nothing: Value) -> Value:
+    """`found / best`, or `nothing` where `best` is not above 0."""
+    positive = on.call("nullif", on.call("greatest", best, on.lit(0.0)), on.lit(0.0))
+    return on.call("coalesce", found / positive, nothing)
+
+
+def checked_ratio(on: Language, found: Value, best: Value, lowest: Value, nothing: Value) -> Value:
+    """`ratio`, or raise where more was found than there is; with gains below 0 that need be no mistake."""
+    known = on.call("named_struct", on.lit("found"), found, on.lit("best"), best, on.lit("lowest"), lowest)
+
+    def divided(one: Value) -> Value:
+        more = (one["found"] > one["best"] * on.lit(1 + 1e-9)) & (one["lowest"] >= on.lit(0.0))
+        told = on.refuse(
+            "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids, and all "
+            "judged relevances of the query, retrieved or not."
+        )
+        return on.call("if", more, told, ratio(on, one["found"], one["best"], nothing))
+
+    return named_once(on, known, divided)
+
+
+def named_once(on: Language, value: Value, body: Callable[[Value], Value]) -> Value:
+    """Use a value several times, computed once."""
+    return on.call("element_at", on.transform(on.call("array", value), lambda one: body(one)), on.lit(1))
+
+
+def precision(on: Language, ranked: Value, cut: Cut) -> Value:
+    """Relevant entries among the first k, over k."""
+    return ratio(on, hits(on, ranked, cut), places(on, ranked, cut.k), on.lit(0.0))
+
+
+def places(on: Language, ranked: Value, k: Value) -> Value:
+    """Give k, also where the list is shorter; without a cutoff the length of the list."""
+    return on.call("if", k == on.lit(WHOLE), on.call("size", ranked), k)
+
+
+def precision_denominator(on: Language, judged: Value, ranked: Value, k: Value, denominator: str) -> Value:
+    """Give R, the number of relevant judged entries, min(k, R), or k."""
+    if denominator == "k":
+        return places(on, ranked, k)
+    relevant = sum_of(on, judged)
+    return relevant if denominator == "judged" else on.call("least", relevant, k)

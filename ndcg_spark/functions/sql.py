@@ -1,0 +1,208 @@
+"""The functions for SQL: `functions.sql` holds them, and `register` makes them temporary functions of a session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from ndcg_spark.conventions.forms import LARGEST_GAIN, parse_discount, parse_gain, relevance_range
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.functions.frames import formulas
+from ndcg_spark.functions.frames.languages import AsText, Text, Value
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE = "functions.sql"
+_GAINS = ("exponential", "linear", "binary")
+_LOG2 = parse_discount("log2")
+_CREATE = "CREATE OR REPLACE FUNCTION "
+_HEAD = """\
+-- Ranking metrics as SQL functions, for Spark 4.0 and later and for Databricks.
+--
+--   SELECT query_id, ndcg_list(collect_list(struct(score, relevance)), 10) FROM rankings GROUP BY query_id
+--
+-- A list holds structs of score and relevance. Mind their order: Spark takes fields by their place, not their name.
+-- A list is ranked by score; items of one score count as the average of their orders (ties 'expected'; or 'best',
+-- 'worst'). A null score is a judged item that was not retrieved, a null relevance an unjudged item. The result is
+-- null where nothing is judged. A cutoff k of null is the whole list.
+--
+-- Of arrays of relevances in rank order make lists first; Spark takes no lambda among the arguments of a function:
+--   WITH made AS (SELECT transform(ranked, (rel, i) -> struct(-i, rel)) AS list FROM arrays)
+--   SELECT ndcg_list(list, 10) FROM made
+"""
+_LIST = "list ARRAY<STRUCT<score: DOUBLE, relevance: DOUBLE>>"
+_K = "k INT DEFAULT NULL"
+_GAIN = "gain STRING DEFAULT 'exponential'"
+_REL = "rel DOUBLE DEFAULT 1"
+_WIDTH = 110
+LARGEST_DOUBLE = formulas.LARGEST_DOUBLE
+_TIES = "ties STRING DEFAULT 'expected'"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the functions of SQL temporary functions of a session.
+
+    These are `ndcg_list`, `dcg_list`, `precision_list`, `recall_list`, `average_precision_list` and
+    `reciprocal_rank_list`; each takes `collect_list(struct(score, relevance))`, a cutoff (null is the whole list),
+    `gain` (`exponential`, `linear`, `binary`) or `rel`, and `ties`. Their text is in the package,
+    `functions/functions.sql`; run there, its statements make them functions of a catalog.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Of Spark 4.0 or later.
+
+    Raises
+    ------
+    NdcgSparkError
+        If the session cannot make functions of SQL, as those of Spark 3.5 cannot.
+
+    Notes
+    -----
+    Spark cost: no job.
+    """
+    if int(spark.version.split(".")[0]) < 4:
+        raise NdcgSparkError(
+            f"functions of SQL need Spark 4.0 or later; this is {spark.version}. In Python the functions of "
+            "ndcg_spark.functions do the same."
+        )
+    text = files(__package__).joinpath(FILE).read_text("utf-8")
+    for statement in text.split(";\n"):
+        _, create, rest = statement.partition(_CREATE)
+        if create:
+            spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {rest}")
+
+
+def sql_text_of_functions() -> str:
+    """Write the file."""
+    return "\n".join([_HEAD, *_of_lists()])
+
+
+def _of_lists() -> list[str]:
+    on = AsText()
+    k, ties = on.call("coalesce", Text("k"), on.lit(formulas.WHOLE)), Text("ties")
+    sign = on.call("if", ties == on.lit("worst"), on.lit(-1.0), on.lit(1.0))
+    cut = formulas.Cut(k, ties == on.lit("expected"), sign)
+
+    def ranked(entries: Text) -> Value:
+        return formulas.rank_entries(on, entries, sign)
+
+    def per_relevant(found: Text, entries: Text) -> Value:
+        relevant = formulas.sum_of(on, formulas.judged_gains(on, entries))
+        return formulas.ratio(on, found, relevant, on.lit(0.0))
+
+    def ndcg(entries: Text) -> Value:
+        best = formulas.ideal_dcg(on, formulas.judged_gains(on, entries), k, _LOG2)
+        return formulas.ratio(on, dcg(entries), best, on.lit(0.0))
+
+    def dcg(entries: Text) -> Value:
+        return formulas.dcg(on, ranked(entries), cut, _LOG2)
+
+    def precision(entries: Text) -> Value:
+        return formulas.precision(on, ranked(entries), cut)
+
+    def recall(entries: Text) -> Value:
+        return per_relevant(formulas.hits(on, ranked(entries), cut), entries)
+
+    def average_precision(entries: Text) -> Value:
+        return per_relevant(formulas.sum_of_precisions(on, ranked(entries), cut), entries)
+
+    def reciprocal_rank(entries: Text) -> Value:
+        return formulas.reciprocal_rank(on, ranked(entries), cut)
+
+    of_gains, of_hits = (ndcg, dcg), (precision, recall, average_precision, reciprocal_rank)
+    return [
+        *[_created(on, value, _GAIN, _gain(on)) for value in of_gains],
+        *[_created(on, value, _REL, lambda one: formulas.hit_of(on, Text("rel"), one)) for value in of_hits],
+    ]
+
+
+def _gain(on: AsText) -> Callable[[Text], Value]:
+    """Gain by the argument `gain`, which is a name."""
+
+    def gain_of(relevance: Text) -> Value:
+        found = on.refuse("gain must be one of exponential, linear, binary; got ", Text("gain"), ".")
+        for name in _GAINS:
+            gain = formulas.gain_of(on, parse_gain(name), relevance)
+            found = on.call("if", Text("gain") == on.lit(name), gain, found)
+        return found
+
+    return gain_of
+
+
+def _created(on: AsText, value: Callable[[Text], Value], option: str, gain_of: Callable[[Text], Value]) -> str:
+    """Write a statement: a value of the entries, null where nothing is judged, unless an argument is none."""
+
+    def entry(one: Text) -> Value:
+        return formulas.entry(on, one["score"], gain_of(one["relevance"]))
+
+    def judged(entries: Text) -> Value:
+        gains = on.transform(entries, lambda one: one["gain"])
+        return on.call("if", formulas.any_judged(on, gains), value(entries), on.lit(None))
+
+    checked = formulas.named_once(on, on.transform(_checked_list(on, option), entry), judged)
+    for wrong, told, name in (
+        ("ties NOT IN ('expected', 'best', 'worst')", "ties must be one of expected, best, worst; got ", "ties"),
+        ("k < 1", "k must be a whole number from 1 on, or null for the whole list; got ", "string(k)"),
+    ):
+        checked = on.call("if", Text(wrong), on.refuse(told, Text(name), "."), checked)
+    arguments = ",\n  ".join((_LIST, _K, option, _TIES))
+    body = laid_out(checked.sql, 2)
+    return f"{_CREATE}{value.__name__}_list(\n  {arguments}\n)\nRETURNS DOUBLE\nRETURN\n  {body};\n"
+
+
+def _checked_list(on: AsText, option: str) -> Text:
+    """Give the list, or raise for a value that is NaN or infinite, or whose gain exceeds 2^63 (NaN is above all)."""
+
+    def check(one: Text) -> Value:
+        bad = (on.call("abs", one["score"]) > LARGEST_DOUBLE) | (on.call("abs", one["relevance"]) > LARGEST_GAIN)
+        if option == _GAIN:
+            bad = bad | ((Text("gain") == "exponential") & (one["relevance"] > relevance_range("exponential")[1]))
+        told = on.refuse(
+            "bad value in the list: score ", formulas.shown(on, one["score"]), ", relevance ",
+            formulas.shown(on, one["relevance"]), "; it must be finite, and a gain at most 2^63.",
+        )  # fmt: skip
+        return on.call("if", bad, told, one)
+
+    return on.transform(Text("list"), check)
+
+
+def laid_out(sql: str, indent: int) -> str:
+    """Break an expression that is too long for a line: arguments of its long calls get lines of their own."""
+    if len(sql) + indent <= _WIDTH:
+        return sql
+    parts, depth, start = [], 0, 0
+    for at, sign in _signs(sql):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "(" and depth == 1:
+            parts.append(sql[start : at + 1])
+            start = at + 1
+        elif sign == ")" and depth == 0:
+            parts.append(_lines_of(sql[start:at], indent))
+            start = at
+    return "".join([*parts, sql[start:]])
+
+
+def _lines_of(arguments: str, indent: int) -> str:
+    """Put each argument on a line, unless they are short together."""
+    if len(arguments) <= _WIDTH // 2:
+        return arguments
+    found, depth, start = [], 0, 0
+    for at, sign in _signs(arguments):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0:
+            found.append(arguments[start:at])
+            start = at + 1
+    margin = "\n" + " " * (indent + 2)
+    lines = [laid_out(one.strip(), indent + 2) for one in [*found, arguments[start:]]]
+    return margin + f",{margin}".join(lines) + "\n" + " " * indent
+
+
+def _signs(sql: str) -> Iterator[tuple[int, str]]:
+    """Parentheses and commas that are in no text."""
+    for found in re.finditer(r"'[^']*'|[(),]", sql):
+        if len(found.group()) == 1:
+            yield found.start(), found.group()

@@ -1,0 +1,123 @@
+"""The view of single rows, and what an evaluation costs."""
+
+from __future__ import annotations
+
+import pytest
+from support.oracle import Choices, evaluate, gain_function
+from support.random_rankings import random_rows
+from support.small_rankings import ranked
+from support.spark_rankings import array_table, close, convention_of, scored_table
+
+from ndcg_spark import evaluate as evaluate_frame
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+
+# --- Single rows
+
+
+@pytest.mark.parametrize("name", ["default", "condensed", "negatives"])
+def test_rows_add_up_to_dcg_and_idcg(spark, name):
+    """Of whole lists: DCG@k is the sum of gain * discount over rank <= k, IDCG@k that over ideal_rank <= k."""
+    choices = {
+        "default": Choices(ties="item_asc"),
+        "condensed": Choices(gain="linear", ties="item_desc", unjudged="condensed", discount="reciprocal"),
+        "negatives": Choices(ties="item_asc", negative="clip", ideal="retrieved"),
+    }[name]
+    rows = random_rows(80, negatives=name == "negatives")
+    settings = EvaluationSettings(convention=convention_of(choices), cutoffs=(None,), null_score="unretrieved")
+    viewed = ranked_rows(scored_table(spark, rows), settings).collect()
+    by_query: dict[str, list] = {}
+    for row in viewed:
+        by_query.setdefault(row["query_id"], []).append(row)
+    for (query, k), result in evaluate(rows, choices, [1, 3, 10, None]).items():
+        if result.status != "evaluated":
+            continue
+        its, end = by_query[query], float("inf") if k is None else k
+        for rank, discount, expected in (
+            ("rank", "discount", result.dcg),
+            ("ideal_rank", "ideal_discount", result.idcg),
+        ):
+            counted = [row for row in its if row[rank] is not None and row[rank] <= end]
+            assert close(sum(row["gain"] * row[discount] for row in counted), expected), (query, k, rank)
+
+
+def test_rows_beyond_the_largest_cutoff_weigh_nothing(spark):
+    """The sum over all rows of a query is DCG@k, for the largest k."""
+    rows = random_rows(80)
+    choices = Choices(ties="item_asc")
+    settings = EvaluationSettings(convention=convention_of(choices), cutoffs=(1, 3), null_score="unretrieved")
+    viewed = ranked_rows(scored_table(spark, rows), settings).collect()
+    assert max(row["rank"] or 0 for row in viewed) > 3
+    for (query, _), result in evaluate(rows, choices, [3]).items():
+        if result.status == "evaluated":
+            its = [row for row in viewed if row["query_id"] == query]
+            dcg_, idcg = (sum(row["gain"] * (row[d] or 0.0) for row in its) for d in ("discount", "ideal_discount"))
+            assert close(dcg_, result.dcg), query
+            assert close(idcg, result.idcg), query
+
+
+def test_the_view_of_a_query(spark):
+    """Rank, ideal rank, gain and discount of each item, an unretrieved and an unjudged one among them."""
+    rows = ranked((1.0, None), unretrieved=(2.0,))
+    viewed = ranked_rows(scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
+    gain = gain_function("exponential")
+    third = 1 / 1.584962500721156
+    assert {row["item"]: (row["rank"], row["ideal_rank"], row["gain"]) for row in viewed} == {
+        "0": (1, 2, gain(1.0)),
+        "1": (2, None, 0.0),
+        "u0": (None, 1, gain(2.0)),
+    }
+    discounts = {row["item"]: (row["discount"], row["ideal_discount"]) for row in viewed}
+    assert discounts["0"] == pytest.approx((1.0, third), abs=1e-15)
+    assert discounts["1"] == (pytest.approx(third, abs=1e-15), None)
+    assert discounts["u0"] == (None, 1.0)
+
+
+def test_the_view_ranks_by_score_and_shows_items(spark):
+    table = scored_table(spark, ranked((1.0,)))
+    with pytest.raises(InvalidParameterError, match="leave rank= out"):
+        ranked_rows(table, EvaluationSettings(columns=Columns(rank="rank")))
+    with pytest.raises(InvalidParameterError, match="name the item column"):
+        ranked_rows(table, EvaluationSettings(columns=Columns(item=None)))
+    with pytest.raises(InvalidParameterError, match="no rule of these settings needs; use ties=item_asc"):
+        ranked_rows(table, EvaluationSettings(check_duplicates="none"))
+    with pytest.raises(InvalidParameterError, match="query column 'gain' has the name of a column of the result"):
+        ranked_rows(table.withColumnRenamed("query_id", "gain"), EvaluationSettings(columns=Columns(query=("gain",))))
+
+
+# --- What it costs
+
+
+def jobs_of(spark, work) -> int:
+    """How many Spark jobs a call starts."""
+    context = spark.sparkContext
+    context.setJobGroup("counted", "jobs of one call")
+    try:
+        work()
+        return len(context.statusTracker().getJobIdsForGroup("counted"))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.job.description", None)
+
+
+@pytest.mark.classic("jobs are counted through sparkContext")
+def test_evaluate_starts_no_job(spark):
+    """For every form of input; the action on the last one shows that jobs would have been counted."""
+    rows = random_rows(81, special=False, unretrieved=False)
+    choices = Choices(ties="item_asc")
+    table, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
+    judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance")
+    found = []
+
+    def describe() -> None:
+        found.append(evaluate_frame(table, k=[1, "all"], segments=["query_id"]))
+        found.append(evaluate_frame(table.drop("relevance"), judgments=judgments))
+        found.append(evaluate_frame(table.drop("relevance"), judgments=judgments, strategy="window"))
+        found.append(evaluate_frame(table, rank="rank"))
+        found.append(evaluate_frame(arrays, relevance="ranked", k=3))
+        ranked_rows(table, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
+        assert all(one.summary.schema and one.per_query.schema for one in found)
+
+    assert jobs_of(spark, describe) == 0
+    assert jobs_of(spark, found[-1].per_query.collect) >= 1

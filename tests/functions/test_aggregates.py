@@ -1,0 +1,245 @@
+"""Aggregates against the oracle, against definitions over every order of tied items, and against `evaluate`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+from support import metric_definitions
+from support.metric_lists import over_all_orders
+from support.oracle import Choices
+from support.oracle import evaluate as evaluate_rows
+from support.random_rankings import random_rows
+from support.refusals import refusal
+from support.spark_rankings import close, scored_table
+
+from ndcg_spark import functions as f
+from ndcg_spark.errors import InvalidParameterError
+
+CUTOFFS = (1, 3, 10, None)
+BINARY = {
+    "p": f.precision_at,
+    "r": f.recall_at,
+    "ap": f.average_precision_at,
+    "rr": f.reciprocal_rank_at,
+}
+GROUPS = [[0.0], [3.0, None, 2.0, 0.0], [1.0, 3.0, 0.0]]
+UNRETRIEVED = [2.0, 0.0]
+JUDGED = [one for group in GROUPS for one in group if one is not None] + UNRETRIEVED
+
+
+@pytest.mark.parametrize(
+    ("gain", "ties"),
+    [
+        ("exponential", "expected"),
+        ("linear", "best"),
+        ("linear", "worst"),
+        ("binary:2", "worst"),
+        ("power:0.5", "best"),
+    ],
+)
+def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties):
+    """Of hostile lists: ties, nulls, negative grades, queries that are missing or unjudged, or without relevance."""
+    choices = Choices(gain=_gain_of(gain), ties=ties, no_relevant="one")
+    rows = [
+        replace(row, query=f"{seed} {row.query}", item=str(row.item))
+        for seed in range(3)
+        for row in random_rows(
+            seed, negatives=seed == 1 and gain != "power:0.5", fractional=seed == 2, nulls=seed != 1
+        )
+    ]
+    spec = {"gain": gain, "ties": ties}
+    columns = [f.ndcg_at("score", "relevance", k=k, no_relevant="one", **spec).alias(f"ndcg {k}") for k in CUTOFFS]
+    columns += [f.dcg_at(F.col("score"), F.col("relevance"), k=k, **spec).alias(f"dcg {k}") for k in CUTOFFS]
+    found = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
+    for (query, k), result in evaluate_rows(rows, choices, list(CUTOFFS)).items():
+        assert close(found[query][f"ndcg {k}"], result.ndcg), (query, k)
+        assert close(found[query][f"dcg {k}"], result.dcg), (query, k)
+
+
+def _gain_of(gain: str):
+    """The oracle has no name for two of them."""
+    return {
+        "binary:2": lambda relevance: float(relevance >= 2),
+        "power:0.5": lambda relevance: relevance**0.5,
+    }.get(gain, gain)
+
+
+@pytest.mark.parametrize("discount", ["ln", "log:3", "reciprocal", "table:1.25,1,0.5,0.25"])
+def test_discounts(spark, discount):
+    rows = random_rows(4)
+    choices = Choices(discount=_discount_of(discount))
+    columns = [f.ndcg_at("score", "relevance", k=4, discount=discount).alias("ndcg")]
+    columns += [f.dcg_at("score", "relevance", k=4, discount=discount).alias("dcg")]
+    found = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
+    for (query, _), result in evaluate_rows(rows, choices, [4]).items():
+        assert close(found[query]["ndcg"], result.ndcg), query
+        assert close(found[query]["dcg"], result.dcg), query
+
+
+def _discount_of(discount: str):
+    return {
+        "ln": lambda rank: 1 / math.log(rank + 1),
+        "log:3": lambda rank: 1 / math.log(rank + 1, 3),
+    }.get(discount, discount)
+
+
+def grouped(spark, groups, unretrieved):
+    """Tied groups, best first, as a table of scores and relevances."""
+    cells = [(-float(place), one) for place, group in enumerate(groups) for one in group]
+    return spark.createDataFrame(cells + [(None, one) for one in unretrieved], "score double, relevance double")
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 10])
+def test_the_expected_value_is_the_mean_over_all_orders(spark, k):
+    """The groups of which precision@3 is 1/3, reciprocal rank .361111111111 and average precision .094444444444."""
+    table = grouped(spark, GROUPS, UNRETRIEVED)
+    asked = {
+        **{name: function("score", "relevance", k=k) for name, function in BINARY.items()},
+        **{f"{name} of 2": function("score", "relevance", k=k, rel=2) for name, function in BINARY.items()},
+        **{
+            f"ap by {by}": f.average_precision_at("score", "relevance", k=k, denominator=by)
+            for by in ("achievable", "k")
+        },
+    }
+    (row,) = table.agg(*[column.alias(name) for name, column in asked.items()]).collect()
+    for name in asked:
+        metric, _, more = name.partition(" ")
+        options = {"rel": 2} if more == "of 2" else {"denominator": more.removeprefix("by ")} if more else {}
+        definition = getattr(metric_definitions, metric)
+        expected = over_all_orders(lambda ranked: definition(ranked, JUDGED, k, **options), GROUPS)  # noqa: B023
+        assert row[name] == pytest.approx(expected, abs=1e-14), name
+    if k == 3:
+        assert [row["p"], row["rr"], row["ap"]] == pytest.approx([1 / 3, 0.361111111111, 0.094444444444], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ties", "order"), [("best", [0, 3, 2, 0, None, 3, 1, 0]), ("worst", [0, 0, None, 2, 3, 0, 1, 3])]
+)
+def test_the_best_and_the_worst_order(spark, ties, order):
+    table = grouped(spark, GROUPS, UNRETRIEVED)
+    (row,) = table.agg(
+        *[function("score", "relevance", k=3, ties=ties).alias(name) for name, function in BINARY.items()],
+        f.precision_at("score", "relevance", ties=ties).alias("p of all"),
+    ).collect()
+    for name in BINARY:
+        assert row[name] == pytest.approx(getattr(metric_definitions, name)(order, JUDGED, 3), abs=1e-14), name
+    assert row["p of all"] == pytest.approx(4 / 8, abs=1e-14)
+
+
+def test_the_mean_is_that_of_evaluate(spark):
+    """`avg` leaves out queries without any judgment, as `evaluate` does."""
+    from ndcg_spark import evaluate
+
+    rows = random_rows(7, n_queries=30)
+    table = scored_table(spark, rows)
+    metrics = {"ndcg": f.ndcg_at, "p": f.precision_at, "r": f.recall_at, "ap": f.average_precision_at}
+    metrics |= {"rr": f.reciprocal_rank_at, "dcg": f.dcg_at}
+    result = evaluate(table, k=[3, "all"], metrics=[*metrics], null_score="unretrieved").summary.collect()
+    expected = {(row["metric"], row["k"]): row["value"] for row in result}
+    columns = [
+        function("score", "relevance", k=k).alias(f"{name} {k}")
+        for name, function in metrics.items()
+        for k in (3, None)
+    ]
+    per_query = table.groupBy("query_id").agg(*columns)
+    (means,) = per_query.agg(*[F.avg(name).alias(name) for name in per_query.columns[1:]]).collect()
+    compared = 0
+    for name in metrics:
+        for k in (3, None):
+            assert close(means[f"{name} {k}"], expected[name, k]), (name, k)
+            compared += 1
+    assert compared == 12
+
+
+@pytest.mark.parametrize("kind", ["float", "int", "bigint", "decimal(4,1)", "boolean"])
+def test_every_kind_of_number(spark, kind):
+    table = spark.createDataFrame([(2.0, 0.0), (1.0, 1.0), (0.0, 1.0)], "score double, relevance double")
+    table = table.selectExpr("cast(score as decimal(4,1)) score", f"cast(relevance as {kind}) relevance")
+    (row,) = table.agg(f.ndcg_at("score", "relevance"), f.recall_at("score", "relevance", k=2)).collect()
+    assert row[0] == pytest.approx((1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3)), abs=1e-15)
+    assert row[1] == 0.5
+
+
+def test_a_group_without_rows_judgments_or_retrieved_items(spark):
+    cells = [("unjudged", 1.0, None), ("missing", None, 2.0), ("neither", None, None), ("nothing", 1.0, 0.0)]
+    table = spark.createDataFrame(cells, "query_id string, score double, relevance double")
+    asked = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
+    found = {
+        row[0]: row[1:]
+        for row in table.groupBy("query_id").agg(*[one("score", "relevance") for one in asked]).collect()
+    }
+    assert found == {
+        "unjudged": (None,) * 6,
+        "neither": (None,) * 6,
+        "missing": (0.0,) * 6,
+        "nothing": (0.0,) * 6,
+    }
+    (empty,) = table.where("false").agg(*[one("score", "relevance") for one in asked]).collect()
+    assert tuple(empty) == (None,) * 6
+    skipped = [f.ndcg_at("score", "relevance", no_relevant=policy).alias(policy) for policy in ("one", "skip")]
+    by_policy = {row[0]: row[1:] for row in table.groupBy("query_id").agg(*skipped).collect()}
+    assert (by_policy["nothing"], by_policy["missing"]) == ((1.0, None), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("score", "relevance", "told"),
+    [
+        (math.nan, 1.0, "nan_score in column score: NaN is a bad value; it has no rank: make it null"),
+        (-math.inf, 1.0, "infinite_score in column score: -Infinity is a bad value; it has no rank"),
+        (1.0, math.nan, "nan_relevance in column relevance: NaN is a bad value; make it null (an unjudged item)"),
+        (1.0, math.inf, "relevance Infinity in column relevance has a gain that is not finite, or above 2^63"),
+    ],
+)
+def test_bad_values_are_refused(spark, score, relevance, told):
+    table = spark.createDataFrame([(3.0, 1.0), (score, relevance)], "score double, relevance double")
+    for function in (f.ndcg_at, f.reciprocal_rank_at):
+        assert (refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(told)
+
+
+def test_a_relevance_whose_gain_is_too_large_is_refused(spark):
+    table = spark.createDataFrame([(3.0, 64.0)], "score double, relevance double")
+    assert (refusal(table.agg(f.ndcg_at("score", "relevance"))) or "").startswith("relevance 64 in column relevance")
+    assert table.agg(f.dcg_at("score", "relevance", gain="linear")).collect()[0][0] == 64.0
+    message = refusal(table.agg(f.ndcg_at("score", "relevance", gain="table:0=0,1=1"))) or ""
+    assert message.startswith("relevance 64 has no gain in the table [0.0, 1.0]")
+
+
+@pytest.mark.parametrize("name", ["score", "relevance"])
+def test_text_is_no_number(spark, name):
+    """Else text that Spark cannot read as a number would be an item that was not retrieved, or unjudged."""
+    table = spark.createDataFrame([(3.0, 1.0)], "score double, relevance double")
+    table = table.withColumn(name, F.col(name).cast("string"))
+    message = refusal(table.agg(f.ndcg_at("score", "relevance")))
+    assert message == f"column {name} ({name}) is string, not a number; cast it first."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"k": 0},
+        {"k": 2.5},
+        {"ties": "item_asc"},
+        {"gain": "cubic"},
+        {"discount": "table:1"},
+        {"no_relevant": "error"},
+    ],
+    ids=str,
+)
+def test_arguments_that_are_none_are_refused_where_they_are_written(change):
+    with pytest.raises(InvalidParameterError):
+        f.ndcg_at("score", "relevance", **{"k": 3, **change})
+
+
+@pytest.mark.parametrize("change", [{"rel": math.inf}, {"rel": True}, {"rel": "1"}, {"denominator": "hits"}], ids=str)
+def test_levels_and_denominators_are_checked(change):
+    with pytest.raises(InvalidParameterError):
+        f.average_precision_at("score", "relevance", **change)
+
+
+def test_columns_are_named_after_their_arguments(spark):
+    table = spark.createDataFrame([(3.0, 1.0)], "score double, relevance double")
+    columns = [f.ndcg_at("score", "relevance"), f.recall_at(table["score"], "relevance", k=3)]
+    assert table.agg(*columns).columns == ["ndcg_at(score, relevance)", "recall_at(score, relevance)"]

@@ -1,0 +1,230 @@
+"""Functions of arrays against the oracle, list by list, and against the definitions of other metrics."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from chispa import assert_column_equality
+from pyspark.errors import AnalysisException
+from support import metric_definitions
+from support.oracle import Choices, Row
+from support.refusals import refusal
+from support.small_rankings import only, ranked
+from support.spark_rankings import close
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.functions import average_precision, dcg, ndcg, precision, recall, reciprocal_rank
+
+LISTS: list[list[float | None] | None] = [
+    [3.0, 2.0, 3.0, 0.0, 1.0, 2.0],
+    [0.0, 0.0],
+    [None, 1.0, None],
+    [None],
+    [-1.0, 2.0],
+    [0.25],
+    [],
+    None,
+]
+
+
+@pytest.mark.parametrize("kind", ["double", "int", "decimal(4,2)"])
+def test_columns_of_arrays(spark, kind):
+    """Against the oracle, list by list; the same lists with a cutoff, and with one beyond every list."""
+    whole = kind == "int"
+    lists = [one for one in LISTS if not (whole and one == [0.25])]
+    table = spark.createDataFrame([(n, one) for n, one in enumerate(lists)], "n int, rels array<double>")
+    table = table.selectExpr("n", f"cast(rels as array<{kind}>) as rels")
+    cutoffs = (1, 2, 100, None)
+    pairs = list(zip(cutoffs, ("zero", "one", "skip", "skip"), strict=True))
+    columns = [ndcg("rels", k=k, gain="linear", no_relevant=policy).alias(f"ndcg {k}") for k, policy in pairs]
+    columns += [dcg(table["rels"], k=k).alias(f"dcg {k}") for k in cutoffs]
+    for row in table.select("n", *columns).collect():
+        for k, policy in pairs:
+            rows = ranked(lists[row["n"]] or [])
+            exponential = expected_of(rows, Choices(ties="item_asc"), k)[0]
+            assert close(row[f"dcg {k}"], exponential), (lists[row["n"]], k)
+            choices = Choices(gain="linear", ties="item_asc", no_relevant=policy)
+            assert close(row[f"ndcg {k}"], expected_of(rows, choices, k)[1]), (lists[row["n"]], k)
+
+
+def expected_of(rows: list[Row], choices: Choices, k: int | None) -> tuple[float | None, float | None]:
+    """DCG and NDCG of a list; null where nothing is judged."""
+    if not rows:
+        return None, None
+    result = only(rows, choices, k)
+    return result.dcg, result.ndcg
+
+
+def test_a_column_with_an_ideal_of_its_own(spark):
+    """From the specification: with two more judged items 3 and 2, NDCG@6 is 0.785002 and 0.751083."""
+    row = ([3.0, 2.0, 3.0, 0.0, 1.0, 2.0], [0.0, 2.0, 3.0, 1.0, 3.0, 2.0, 2.0, 3.0], 0.785002, 0.751083)
+    schema = "ranked array<double>, ideal array<double>, linear double, exponential double"
+    table = spark.createDataFrame([row], schema).select(
+        "linear",
+        "exponential",
+        ndcg("ranked", "ideal", k=6, gain="linear").alias("got_linear"),
+        ndcg("ranked", "ideal", k=6).alias("got_exponential"),
+    )
+    rounded = table.selectExpr(*[f"round({name}, 6) as {name}" for name in table.columns])
+    assert_column_equality(rounded, "linear", "got_linear")
+    assert_column_equality(rounded, "exponential", "got_exponential")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 2000.0, 63.5], ids=str)
+def test_a_relevance_whose_gain_is_no_number_is_refused(spark, value):
+    """As `evaluate` refuses it. The largest gain there is is 2^63 - 1."""
+    table = spark.createDataFrame([([3.0, value, None, 1.0], [63.0])], "rels array<double>, good array<double>")
+    for column in (ndcg("rels"), dcg("rels"), ndcg("good", "rels")):
+        message = refusal(table.select(column))
+        shown = str(value).replace("inf", "Infinity").removesuffix(".0")
+        assert message == (
+            f"relevance {shown} in the array rels has a gain that is not finite, or above 2^63; "
+            "take the item out, or choose another gain."
+        )
+    assert table.select(dcg("good", gain="linear"), dcg("good")).collect()[0] == (63.0, 2.0**63 - 1)
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark, kind):
+    cells = [(1, [1.0, math.nan], [1.0]), (2, [None, 1.0], [None, 1.0])]
+    table = spark.createDataFrame(cells, f"n int, rels array<{kind}>, good array<{kind}>")
+    for column in (ndcg("rels"), dcg(table["rels"], k=1), ndcg("good", "rels")):
+        message = refusal(table.select("n", column)) or ""
+        assert message.startswith("nan_relevance in the array rels: NaN is a bad value; make it null")
+    found = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
+    assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
+
+
+def test_of_an_array_of_structs_a_field_is_named(spark):
+    cells = [([("a", 0.0), ("b", 1.0)], [3.0, 1.0])]
+    table = spark.createDataFrame(cells, "ranked array<struct<item:string,relevance:double>>, rels array<double>")
+    (found,) = table.select(ndcg("ranked.relevance"), dcg(table["ranked"]["relevance"])).collect()
+    assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
+    with pytest.raises(AnalysisException, match=r'ranked" due to data type mismatch|"ARRAY<STRUCT<item: STRING'):
+        table.select(ndcg("ranked")).collect()
+
+
+def test_all_is_the_whole_list(spark):
+    table = spark.createDataFrame([([0.0, 1.0, 3.0], [3.0, 1.0])], "rels array<double>, best array<double>")
+    columns = [column for k in ("all", None) for column in (ndcg("rels", "best", k=k), dcg("rels", k=k))]
+    (found,) = table.select(columns).collect()
+    gained = 1 / math.log2(3) + 7 / 2
+    assert found[:2] == found[2:] == pytest.approx((gained / (7 + 1 / math.log2(3)), gained), abs=1e-15)
+
+
+def test_an_array_of_text_is_refused(spark):
+    """Else text that is no number would be an unjudged item."""
+    table = spark.createDataFrame([(["3", "two"],)], "rels array<string>")
+    told = "the array rels is array<string>; it must be one of numbers, the relevances: cast it first."
+    assert refusal(table.select(dcg("rels"))) == told
+    assert refusal(table.select(recall("rels"))) == told
+
+
+def test_a_level_that_a_gain_table_lacks_is_refused(spark):
+    table = spark.createDataFrame([([3.0, 1.0],)], "rels array<double>")
+    message = refusal(table.select(ndcg("rels", gain="table:0=0,1=1"))) or ""
+    assert message == "relevance 3 has no gain in the table [0.0, 1.0]."
+
+
+def test_columns_are_named_after_their_arguments(spark):
+    table = spark.createDataFrame([([3.0, 1.0], [3.0])], "rels array<double>, best array<double>")
+    named = table.select(ndcg("rels"), ndcg(table["rels"], "best", k=1), dcg("rels"), ndcg("rels").alias("x"))
+    assert named.columns == ["ndcg(rels)", "ndcg(rels, best)", "dcg(rels)", "x"]
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "ten", True])
+def test_a_cutoff_that_is_none_is_refused_where_it_is_written(spark, k):
+    for column in (ndcg, dcg):
+        with pytest.raises(InvalidParameterError, match="k must be a whole number from 1 on, or all; got "):
+            column("rels", k=k)
+
+
+@pytest.mark.parametrize("change", [{"gain": "cubic"}, {"discount": "log1"}, {"no_relevant": "error"}], ids=str)
+def test_columns_refuse_what_they_do_not_know(spark, change):
+    with pytest.raises(InvalidParameterError):
+        ndcg("rels", **change)
+    with pytest.raises(InvalidParameterError):
+        dcg("rels", k=3, discount="table:1,0.5")
+
+
+# --- Other metrics
+
+
+RANKED = [0.0, 3.0, None, 2.0, 0.0, 1.0, 3.0, 0.0]
+JUDGED = [one for one in RANKED if one is not None] + [2.0, 0.0]
+
+
+@pytest.mark.parametrize(("k", "rel"), [(1, 1), (3, 2), (10, 1)])
+def test_other_metrics_are_those_of_their_definitions(spark, rel, k):
+    """Where `judged` is not given, what is listed is all that is judged."""
+    table = spark.createDataFrame([(RANKED, JUDGED)], "ranked array<double>, judged array<double>")
+    spec = {"k": k, "rel": rel}
+    by = ("judged", "achievable", "k")
+    columns = [
+        precision("ranked", **spec), reciprocal_rank("ranked", **spec), recall("ranked", **spec),
+        recall("ranked", "judged", **spec), average_precision("ranked", **spec),
+        *[average_precision("ranked", "judged", **spec, denominator=one) for one in by],
+    ]  # fmt: skip
+    (found,) = table.select(*columns).collect()
+    listed, of = [one for one in RANKED if one is not None], metric_definitions
+    expected = [
+        of.p(RANKED, JUDGED, k, rel), of.rr(RANKED, JUDGED, k, rel), of.r(RANKED, listed, k, rel),
+        of.r(RANKED, JUDGED, k, rel), of.ap(RANKED, listed, k, rel),
+        *[of.ap(RANKED, JUDGED, k, rel, one) for one in by],
+    ]  # fmt: skip
+    assert found == pytest.approx(expected, abs=1e-14)
+
+
+def test_without_a_cutoff_the_length_of_the_list_counts(spark):
+    """From outside: precision@10 .4, recall .4 and .5, reciprocal rank .5, average precision .414285714286."""
+    table = spark.createDataFrame([(RANKED, JUDGED)], "ranked array<double>, judged array<double>")
+    (found,) = table.select(
+        precision("ranked", k=10), recall("ranked", "judged", k=5), reciprocal_rank("ranked"),
+        average_precision("ranked", "judged"), average_precision("ranked", "judged", rel=2), precision("ranked"),
+        average_precision("ranked", "judged", denominator="k"),
+    ).collect()  # fmt: skip
+    total = 5 * 0.414285714286
+    assert found == pytest.approx([0.4, 0.4, 0.5, total / 5, 0.357142857143, 0.5, total / 8], abs=1e-12)
+
+
+def test_lists_without_items_or_judgments(spark):
+    cells = [
+        ("nothing retrieved", [], [1.0]),
+        ("null", None, [1.0]),
+        ("unjudged", [None], None),
+        ("zeros", [0.0], [0.0]),
+    ]
+    table = spark.createDataFrame(cells, "name string, ranked array<double>, judged array<double>")
+    with_judged = [one("ranked", "judged") for one in (ndcg, recall, average_precision)]
+    alone = [one("ranked") for one in (ndcg, dcg, precision, recall, average_precision, reciprocal_rank)]
+    found = {row[0]: row[1:] for row in table.select("name", *with_judged, *alone).collect()}
+    assert found == {
+        "nothing retrieved": (0.0,) * 3 + (None,) * 6,
+        "null": (0.0,) * 3 + (None,) * 6,
+        "unjudged": (None,) * 9,
+        "zeros": (0.0,) * 9,
+    }
+    policy = [ndcg("ranked", "judged", no_relevant=one).alias(one) for one in ("one", "skip")]
+    by_policy = {row[0]: row[1:] for row in table.select("name", *policy).collect()}
+    assert (by_policy["zeros"], by_policy["nothing retrieved"]) == ((1.0, None), (0.0, 0.0))
+
+
+def test_ids_in_place_of_relevances_are_refused(spark):
+    """Recommended and true ids are arrays of numbers, too; their relevances are no part of each other."""
+    table = spark.createDataFrame([([11, 25, 7], [7, 3])], "prediction array<bigint>, label array<bigint>")
+    told = "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids"
+    for column in (ndcg("prediction", "label"), recall("prediction", "label")):
+        assert (refusal(table.select(column)) or "").startswith(told)
+
+
+def test_with_gains_below_zero_more_may_be_found_than_is_ideal(spark):
+    """Ranked 3; judged 3 and -1, which the ideal list must hold: (2^3 - 1) / (7 - 0.5 / log2(3))."""
+    table = spark.createDataFrame([([3.0], [3.0, -1.0])], "ranked array<double>, judged array<double>")
+    assert table.select(ndcg("ranked", "judged")).collect()[0][0] == pytest.approx(7 / (7 - 0.5 / math.log2(3)))
+
+
+@pytest.mark.parametrize("change", [{"rel": math.nan}, {"k": 0}, {"denominator": "hits"}], ids=str)
+def test_arguments_of_other_metrics_are_checked(change):
+    with pytest.raises(InvalidParameterError):
+        average_precision("ranked", **change)

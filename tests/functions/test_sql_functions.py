@@ -1,0 +1,121 @@
+"""The functions for SQL: they compute what the aggregates of Python do, and their file is up to date."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+from support.random_rankings import random_rows
+from support.spark_rankings import close, scored_table, since_spark
+
+from ndcg_spark import functions as f
+from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.functions.sql import sql_text_of_functions
+
+OF_GAINS = {"ndcg": f.ndcg_at, "dcg": f.dcg_at}
+OF_HITS = {
+    "precision": f.precision_at,
+    "recall": f.recall_at,
+    "average_precision": f.average_precision_at,
+    "reciprocal_rank": f.reciprocal_rank_at,
+}
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LIST = "collect_list(struct(score, relevance))"
+needs_spark_4 = since_spark("4.0", "functions of SQL")
+
+
+@pytest.fixture(scope="module")
+def sql(spark):
+    """A session that has the functions, until the module ends."""
+    f.register(spark)
+    yield spark
+    for name in (*OF_GAINS, *OF_HITS):
+        spark.sql(f"DROP TEMPORARY FUNCTION {name}_list")
+
+
+def test_the_file_is_what_the_formulas_say():
+    """If not, write what `sql_text_of_functions()` gives to the file, and look at the difference."""
+    assert files("ndcg_spark.functions").joinpath("functions.sql").read_text("utf-8") == sql_text_of_functions()
+
+
+@needs_spark_4
+@pytest.mark.parametrize("ties", ["expected", "best", "worst"])
+def test_lists_have_the_values_of_the_aggregates(sql, ties):
+    table = scored_table(sql, random_rows(11))
+    asked = {
+        **{
+            f"{LIST}, {k}, '{gain}', '{ties}'": {"k": k, "gain": gain}
+            for k in (1, 3)
+            for gain in ("linear", "binary")
+        },
+        f"{LIST}, ties => '{ties}'": {},
+    }
+    columns = []
+    for arguments, options in asked.items():
+        for name, function in OF_GAINS.items():
+            columns += [F.expr(f"{name}_list({arguments})"), function("score", "relevance", ties=ties, **options)]
+    for name, function in OF_HITS.items():
+        columns += [
+            F.expr(f"{name}_list({LIST}, 3, 2, '{ties}')"),
+            function("score", "relevance", k=3, rel=2, ties=ties),
+        ]
+        columns += [F.expr(f"{name}_list({LIST}, ties => '{ties}')"), function("score", "relevance", ties=ties)]
+    named = [column.alias(f"c{at}") for at, column in enumerate(columns)]
+    compared = 0
+    for start in range(0, len(named), 8):  # plans of many long expressions take long to compile
+        for row in table.groupBy("query_id").agg(*named[start : start + 8]).collect():
+            for found, expected in zip(row[1::2], row[2::2], strict=True):
+                assert close(found, expected), (row["query_id"], start)
+                compared += 1
+    assert compared > 200
+
+
+@needs_spark_4
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (f"ndcg_list({LIST}, 0)", "k must be a whole number from 1 on, or null for the whole list; got 0."),
+        (f"ndcg_list({LIST}, 3, 'cubic')", "gain must be one of exponential, linear, binary; got cubic."),
+        (f"recall_list({LIST}, ties => 'x')", "ties must be one of expected, best, worst; got x."),
+        (
+            "ndcg_list(collect_list(struct(double('nan'), relevance)))",
+            "bad value in the list: score NaN, relevance 3; it must be finite, and a gain at most 2^63.",
+        ),
+        ("precision_list(collect_list(struct(score, double('-inf'))))", "relevance -Infinity; it must be finite"),
+        ("ndcg_list(collect_list(struct(score, 64)))", "bad value in the list: score 1, relevance 64; it must be"),
+    ],
+)
+def test_bad_arguments_and_values_are_refused(sql, call, told):
+    table = sql.createDataFrame([(1.0, 3.0)], "score double, relevance double")
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Spark chooses the class
+        table.agg(F.expr(call)).collect()
+    assert told in str(raised.value)
+
+
+@needs_spark_4
+def test_the_statement_of_the_documentation(sql):
+    """The six items of the page; 0.3839 is what `evaluate` gives, too; of three relevant ones, one is found."""
+    (statement,) = re.findall(r"```sql\n(.*?)```", (DOCS / "functions.md").read_text("utf-8"), re.DOTALL)
+    cells = [(0.9, 1.0), (0.8, 3.0), (0.8, 0.0), (0.5, 2.0), (0.4, 0.0), (None, 3.0)]
+    shown = sql.createDataFrame([("q", *cell) for cell in cells], "query_id string, score double, relevance double")
+    (row,) = sql.sql(statement.replace("FROM shown", "FROM {shown}"), shown=shown).collect()
+    assert (row["ndcg"], row["recall"]) == pytest.approx((0.3838695436828514, 1 / 3), abs=1e-12)
+
+
+@needs_spark_4
+def test_an_array_in_rank_order_is_a_list(sql):
+    """As the head of the file says, on the first worked example of NDCG."""
+    table = sql.createDataFrame([([3.0, 2.0, 3.0, 0.0, 1.0, 2.0],)], "ranked array<double>")
+    made = table.selectExpr("transform(ranked, (rel, i) -> struct(-i, rel)) AS list")
+    (found,) = made.selectExpr("ndcg_list(list, 6, 'linear')", "ndcg_list(list, 6)").collect()
+    assert found == pytest.approx((0.960808, 0.948811), abs=5e-7)
+
+
+def test_spark_3_is_told_where_else_to_look(spark):
+    if int(spark.version.split(".")[0]) >= 4:
+        pytest.skip("this Spark has functions of SQL")
+    with pytest.raises(NdcgSparkError, match=r"functions of SQL need Spark 4\.0 or later; this is 3"):
+        f.register(spark)
