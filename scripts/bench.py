@@ -172,6 +172,7 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     peers = {
         f"{READ}, binary": timed(on_spark.by_library, convention=BINARY),
         f"{READ}, binary, {OFF}": timed(on_spark.by_library, convention=BINARY, check_duplicates="none"),
+        "aggregate ndcg_at on Spark": timed(on_spark.by_aggregate),
         "window code on Spark": timed(on_spark.by_window_code),
         "pyspark.ml RankingEvaluator (binary)": timed(on_spark.by_ml_evaluator),
         "MLlib RankingMetrics (binary)": timed(on_spark.by_mllib),

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import ndcg_spark
 from ndcg_spark.evaluation.command import SHORT
+from ndcg_spark.functions import ndcg_at
 from ndcg_spark.jobs.session import local_settings
 
 
@@ -63,6 +64,12 @@ def by_window_code(rows: DataFrame, k: int) -> float:
     values = terms.groupBy("query_id").agg(F.sum("dcg").alias("dcg"), F.sum("idcg").alias("idcg"))
     ndcg = F.when(F.col("idcg") > 0, F.col("dcg") / F.col("idcg")).otherwise(0.0)
     return float(values.agg(F.avg(ndcg)).collect()[0][0])
+
+
+def by_aggregate(rows: DataFrame, k: int) -> float:
+    """`ndcg_at` of `ndcg_spark.functions` in a query of one's own."""
+    values = rows.groupBy("query_id").agg(ndcg_at("score", "relevance", k=k).alias("ndcg"))
+    return float(values.agg(F.avg("ndcg")).collect()[0][0])
 
 
 def by_ml_evaluator(rows: DataFrame, k: int) -> float:
