@@ -61,11 +61,13 @@ def ndcg_at(
     cut, form = _cut(k, ties), arguments.discount_of(discount, k)
     nothing = arguments.nothing_of(no_relevant)
     entries = _entries(score, _gain(relevance, gain))
-    ranked = formulas.rank_entries(ON, entries, cut.sign)
+    ranked = formulas.rank_entries(ON, entries, cut)
     found = formulas.dcg(ON, ranked, cut, form)
-    best = formulas.ideal_dcg(ON, formulas.judged_gains(ON, entries), cut.k, form)
-    nothing_here = F.when(F.count(arguments.column(score)) > 0, nothing).otherwise(0.0)  # nothing retrieved: 0
-    return _where_judged("ndcg_at", formulas.ratio(ON, found, best, nothing_here), score, relevance)
+    best = formulas.ideal_dcg(ON, entries["gain"], cut.k, form)
+    if no_relevant != "zero":  # which a query has in any case of which nothing was retrieved
+        nothing = F.when(formulas.any_there(ON, entries["score"]), nothing).otherwise(0.0)
+    nothing = formulas.where_judged(ON, entries["gain"], nothing)
+    return arguments.result(formulas.ratio(ON, found, best, nothing), "ndcg_at", score, relevance)
 
 
 def dcg_at(
@@ -106,8 +108,8 @@ def dcg_at(
     """
     cut, form = _cut(k, ties), arguments.discount_of(discount, k)
     entries = _entries(score, _gain(relevance, gain))
-    found = formulas.dcg(ON, formulas.rank_entries(ON, entries, cut.sign), cut, form)
-    return _where_judged("dcg_at", found, score, relevance)
+    found = formulas.dcg(ON, formulas.rank_entries(ON, entries, cut), cut, form)
+    return arguments.result(formulas.where_judged(ON, entries["gain"], found), "dcg_at", score, relevance)
 
 
 def precision_at(
@@ -146,8 +148,9 @@ def precision_at(
     Spark cost: as for `ndcg_at`.
     """
     cut = _cut(k, ties)
-    ranked = formulas.rank_entries(ON, _entries(score, _hit(relevance, rel)), cut.sign)
-    return _where_judged("precision_at", formulas.precision(ON, ranked, cut), score, relevance)
+    entries = _entries(score, _hit(relevance, rel))
+    found = formulas.precision(ON, formulas.rank_entries(ON, entries, cut), cut)
+    return arguments.result(formulas.where_judged(ON, entries["gain"], found), "precision_at", score, relevance)
 
 
 def recall_at(
@@ -186,9 +189,10 @@ def recall_at(
     Spark cost: as for `ndcg_at`.
     """
     cut, entries = _cut(k, ties), _entries(score, _hit(relevance, rel))
-    found = formulas.hits(ON, formulas.rank_entries(ON, entries, cut.sign), cut)
-    relevant = formulas.sum_of(ON, formulas.judged_gains(ON, entries))
-    return _where_judged("recall_at", formulas.ratio(ON, found, relevant, F.lit(0.0)), score, relevance)
+    found = formulas.hits(ON, formulas.rank_entries(ON, entries, cut), cut)
+    relevant = formulas.sum_of(ON, entries["gain"])
+    nothing = formulas.where_judged(ON, entries["gain"], F.lit(0.0))
+    return arguments.result(formulas.ratio(ON, found, relevant, nothing), "recall_at", score, relevance)
 
 
 def average_precision_at(
@@ -232,11 +236,11 @@ def average_precision_at(
     """
     one_of("denominator", denominator, arguments.DENOMINATORS)
     cut, entries = _cut(k, ties), _entries(score, _hit(relevance, rel))
-    ranked = formulas.rank_entries(ON, entries, cut.sign)
-    judged = formulas.judged_gains(ON, entries)
+    ranked = formulas.rank_entries(ON, entries, cut)
     found = formulas.sum_of_precisions(ON, ranked, cut)
-    best = formulas.precision_denominator(ON, judged, ranked, cut.k, denominator)
-    return _where_judged("average_precision_at", formulas.ratio(ON, found, best, F.lit(0.0)), score, relevance)
+    best = formulas.precision_denominator(ON, entries["gain"], ranked, cut.k, denominator)
+    nothing = formulas.where_judged(ON, entries["gain"], F.lit(0.0))
+    return arguments.result(formulas.ratio(ON, found, best, nothing), "average_precision_at", score, relevance)
 
 
 def reciprocal_rank_at(
@@ -275,8 +279,10 @@ def reciprocal_rank_at(
     Spark cost: as for `ndcg_at`.
     """
     cut = _cut(k, ties)
-    ranked = formulas.rank_entries(ON, _entries(score, _hit(relevance, rel)), cut.sign)
-    return _where_judged("reciprocal_rank_at", formulas.reciprocal_rank(ON, ranked, cut), score, relevance)
+    entries = _entries(score, _hit(relevance, rel))
+    found = formulas.reciprocal_rank(ON, formulas.rank_entries(ON, entries, cut), cut)
+    value = formulas.where_judged(ON, entries["gain"], found)
+    return arguments.result(value, "reciprocal_rank_at", score, relevance)
 
 
 def _cut(k: int | str | None, ties: str) -> formulas.Cut:
@@ -300,8 +306,3 @@ def _entries(score: Column | str, gain: Value) -> Value:
     """Scores and gains of a group, in any order."""
     checked = formulas.refuse_score(ON, arguments.number(score, "score"), f"column {arguments.shown(score)}")
     return F.collect_list(formulas.entry(ON, checked, gain))
-
-
-def _where_judged(name: str, value: Value, score: Column | str, relevance: Column | str) -> Column:
-    judged = F.count(arguments.column(relevance)) > 0
-    return arguments.result(F.when(judged, value), name, score, relevance)

@@ -63,7 +63,7 @@ def ndcg(
     cut, form = _cut(k), arguments.discount_of(discount, k)
     nothing = arguments.nothing_of(no_relevant)
     return _normalised(
-        "ndcg", ranked, judged, lambda array: arguments.gains_of(array, gain),
+        "ndcg", (ranked, judged), lambda array: arguments.gains_of(array, gain), cut,
         lambda entries: formulas.dcg(ON, entries, cut, form),
         lambda gains: formulas.ideal_dcg(ON, gains, cut.k, form),
         F.when(F.size(arguments.numbers(ranked)) > 0, nothing).otherwise(0.0),  # nothing retrieved: 0
@@ -100,7 +100,7 @@ def dcg(
     """
     cut, form = _cut(k), arguments.discount_of(discount, k)
     return _of_list(
-        "dcg", ranked, arguments.gains_of(ranked, gain), lambda entries: formulas.dcg(ON, entries, cut, form)
+        "dcg", ranked, arguments.gains_of(ranked, gain), cut, lambda entries: formulas.dcg(ON, entries, cut, form)
     )
 
 
@@ -132,7 +132,7 @@ def precision(ranked: Column | str, *, k: int | str | None = None, rel: float = 
     """
     cut = _cut(k)
     gains = arguments.hits_of(ranked, arguments.level_of(rel))
-    return _of_list("precision", ranked, gains, lambda entries: formulas.precision(ON, entries, cut))
+    return _of_list("precision", ranked, gains, cut, lambda entries: formulas.precision(ON, entries, cut))
 
 
 def recall(
@@ -166,7 +166,7 @@ def recall(
     """
     cut, level = _cut(k), arguments.level_of(rel)
     return _normalised(
-        "recall", ranked, judged, lambda array: arguments.hits_of(array, level),
+        "recall", (ranked, judged), lambda array: arguments.hits_of(array, level), cut,
         lambda entries: formulas.hits(ON, entries, cut), lambda hits: formulas.sum_of(ON, hits), F.lit(0.0),
     )  # fmt: skip
 
@@ -210,7 +210,7 @@ def average_precision(
     one_of("denominator", denominator, arguments.DENOMINATORS)
     cut, level = _cut(k), arguments.level_of(rel)
     return _normalised(
-        "average_precision", ranked, judged, lambda array: arguments.hits_of(array, level),
+        "average_precision", (ranked, judged), lambda array: arguments.hits_of(array, level), cut,
         lambda entries: formulas.sum_of_precisions(ON, entries, cut),
         lambda hits: formulas.precision_denominator(ON, hits, arguments.numbers(ranked), cut.k, denominator),
         F.lit(0.0),
@@ -245,7 +245,7 @@ def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: fl
     """
     cut = _cut(k)
     gains = arguments.hits_of(ranked, arguments.level_of(rel))
-    return _of_list("reciprocal_rank", ranked, gains, lambda entries: formulas.reciprocal_rank(ON, entries, cut))
+    return _of_list("reciprocal_rank", ranked, gains, cut, lambda entries: formulas.reciprocal_rank(ON, entries, cut))
 
 
 def _cut(k: int | str | None) -> formulas.Cut:
@@ -253,40 +253,45 @@ def _cut(k: int | str | None) -> formulas.Cut:
     return formulas.Cut(arguments.cutoff(k), F.lit(False), F.lit(1.0))
 
 
-def _entries(gains: Column) -> Value:
-    """Entries in rank order; an unjudged item gains 0."""
-    return formulas.entries_of_ranked(ON, F.transform(gains, lambda gain: F.coalesce(gain, F.lit(0.0))))
+def _entries(gains: Column, k: Column) -> Value:
+    """Entries in rank order, down to rank k; an unjudged item gains 0."""
+    return formulas.entries_of_ranked(ON, F.transform(gains, lambda gain: F.coalesce(gain, F.lit(0.0))), k)
 
 
-def _of_list(name: str, ranked: Column | str, gains: Column, value: Callable[[Column], Value]) -> Column:
+def _of_list(
+    name: str, ranked: Column | str, gains: Column, cut: formulas.Cut, value: Callable[[Column], Value]
+) -> Column:
     """Give a value of a list, null where nothing of it is judged."""
 
     def where_judged(once: Column) -> Value:
-        return F.when(formulas.any_judged(ON, once), value(_entries(once)))
+        return formulas.where_judged(ON, once, value(_entries(once, cut.k)))
 
     return arguments.result(formulas.named_once(ON, gains, where_judged), name, ranked)
 
 
 def _normalised(
     name: str,
-    ranked: Column | str,
-    judged: Column | str | None,
+    lists: tuple[Column | str, Column | str | None],
     gains_of: Callable[[Column | str], Column],
+    cut: formulas.Cut,
     value: Callable[[Column], Value],
     best: Callable[[Column], Value],
     nothing: Column,
 ) -> Column:
-    """Divide the value of a list by the best one; null where nothing is judged."""
+    """Divide the value of a list by the best one, of the gains that are judged; null where nothing is judged."""
+    ranked, judged = lists
 
     def divided(gains: Column, known: Column) -> Value:
-        found, largest = value(_entries(gains)), best(F.sort_array(known, asc=False))
+        found, largest = value(_entries(gains, cut.k)), best(known)
+        otherwise = formulas.where_judged(ON, known, nothing)
         if judged is None:
-            return formulas.ratio(ON, found, largest, nothing)
-        return formulas.checked_ratio(ON, found, largest, F.array_min(known), nothing)
+            return formulas.ratio(ON, found, largest, otherwise)
+        return formulas.checked_ratio(ON, found, largest, F.coalesce(F.array_min(known), F.lit(0.0)), otherwise)
 
-    def where_judged(gains: Column) -> Value:
-        known = F.filter(gains if judged is None else gains_of(judged), lambda gain: gain.isNotNull())
-        return formulas.named_once(ON, known, lambda once: F.when(F.size(once) > 0, divided(gains, once)))
+    def of_gains(gains: Column) -> Value:
+        if judged is None:
+            return divided(gains, gains)
+        return formulas.named_once(ON, gains_of(judged), lambda known: divided(gains, known))
 
     columns = (ranked,) if judged is None else (ranked, judged)
-    return arguments.result(formulas.named_once(ON, gains_of(ranked), where_judged), name, *columns)
+    return arguments.result(formulas.named_once(ON, gains_of(ranked), of_gains), name, *columns)

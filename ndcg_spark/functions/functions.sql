@@ -71,106 +71,122 @@ RETURN
               )
             )
           ),
-          one -> if(
-            (size(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain))) > 0),
-            coalesce(
-              (
-                aggregate(
-                  sort_array(
-                    transform(
-                      filter(one, one_1 -> isnotnull(one_1.score)),
-                      one_1 -> named_struct(
-                        'score',
-                        one_1.score,
-                        'gain',
-                        (if((ties = 'worst'), -1.0D, 1.0D) * coalesce(one_1.gain, 0.0D))
-                      )
+          one -> coalesce(
+            (
+              aggregate(
+                sort_array(
+                  transform(
+                    element_at(
+                      transform(
+                        array(
+                          array_min(
+                            slice(
+                              sort_array(
+                                transform(one.score, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
+                                FALSE
+                              ),
+                              1,
+                              coalesce(k, 2147483647)
+                            )
+                          )
+                        ),
+                        one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                      ),
+                      1
                     ),
-                    FALSE
-                  ),
-                  named_struct(
-                    'score',
-                    CAST(NULL AS DOUBLE),
-                    'rank',
-                    0,
-                    'n',
-                    1,
-                    'gain',
-                    0.0D,
-                    'before',
-                    0.0D,
-                    'total',
-                    0.0D,
-                    'weight_0',
-                    0.0D
-                  ),
-                  (at, one_1) -> named_struct(
-                    'score',
-                    one_1.score,
-                    'rank',
-                    (at.rank + 1),
-                    'n',
-                    (if(coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE), at.n, 0) + 1),
-                    'gain',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.gain,
-                        0.0D
-                      ) + (if((ties = 'worst'), -1.0D, 1.0D) * one_1.gain)
-                    ),
-                    'before',
-                    if(
-                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                      at.before,
-                      (at.before + at.gain)
-                    ),
-                    'total',
-                    if(
-                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                      at.total,
-                      (at.total + ((at.gain * at.weight_0) / at.n))
-                    ),
-                    'weight_0',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.weight_0,
-                        0.0D
-                      ) + if(
-                        ((at.rank + 1) <= coalesce(k, 2147483647)),
-                        (1.0D / log2(((at.rank + 1) + 1))),
-                        0.0D
-                      )
+                    one_1 -> named_struct(
+                      'score',
+                      one_1.score,
+                      'gain',
+                      (if((ties = 'worst'), -1.0D, 1.0D) * coalesce(one_1.gain, 0.0D))
                     )
                   ),
-                  at -> (at.total + ((at.gain * at.weight_0) / at.n))
-                ) / nullif(
-                  greatest(
-                    aggregate(
-                      transform(
+                  FALSE
+                ),
+                named_struct(
+                  'score',
+                  CAST(NULL AS DOUBLE),
+                  'rank',
+                  0,
+                  'n',
+                  1,
+                  'gain',
+                  0.0D,
+                  'before',
+                  0.0D,
+                  'total',
+                  0.0D,
+                  'weight_0',
+                  0.0D
+                ),
+                (at, one_1) -> named_struct(
+                  'score',
+                  one_1.score,
+                  'rank',
+                  (at.rank + 1),
+                  'n',
+                  (if(coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE), at.n, 0) + 1),
+                  'gain',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.gain,
+                      0.0D
+                    ) + (if((ties = 'worst'), -1.0D, 1.0D) * one_1.gain)
+                  ),
+                  'before',
+                  if(
+                    coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                    at.before,
+                    (at.before + at.gain)
+                  ),
+                  'total',
+                  if(
+                    coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                    at.total,
+                    (at.total + ((at.gain * at.weight_0) / at.n))
+                  ),
+                  'weight_0',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.weight_0,
+                      0.0D
+                    ) + if(
+                      ((at.rank + 1) <= coalesce(k, 2147483647)),
+                      (1.0D / log2(((at.rank + 1) + 1))),
+                      0.0D
+                    )
+                  )
+                ),
+                at -> (at.total + ((at.gain * at.weight_0) / at.n))
+              ) / nullif(
+                greatest(
+                  aggregate(
+                    transform(
+                      filter(
                         slice(
                           sort_array(
-                            filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain)),
+                            transform(one.gain, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
                             FALSE
                           ),
                           1,
                           coalesce(k, 2147483647)
                         ),
-                        (gain, place) -> (gain * (1.0D / log2(((place + 1) + 1))))
+                        gain -> (gain > -1.7976931348623157e+308D)
                       ),
-                      0.0D,
-                      (total, one_1) -> (total + one_1),
-                      total -> total
+                      (gain, place) -> (gain * (1.0D / log2(((place + 1) + 1))))
                     ),
-                    0.0D
+                    0.0D,
+                    (total, one_1) -> (total + coalesce(one_1, 0.0D)),
+                    total -> total
                   ),
                   0.0D
-                )
-              ),
-              0.0D
+                ),
+                0.0D
+              )
             ),
-            CAST(NULL AS DOUBLE)
+            if(isnotnull(array_max(one.gain)), 0.0D, CAST(NULL AS DOUBLE))
           )
         ),
         1
@@ -239,11 +255,28 @@ RETURN
             )
           ),
           one -> if(
-            (size(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain))) > 0),
+            isnotnull(array_max(one.gain)),
             aggregate(
               sort_array(
                 transform(
-                  filter(one, one_1 -> isnotnull(one_1.score)),
+                  element_at(
+                    transform(
+                      array(
+                        array_min(
+                          slice(
+                            sort_array(
+                              transform(one.score, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
+                              FALSE
+                            ),
+                            1,
+                            coalesce(k, 2147483647)
+                          )
+                        )
+                      ),
+                      one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                    ),
+                    1
+                  ),
                   one_1 -> named_struct(
                     'score',
                     one_1.score,
@@ -366,13 +399,30 @@ RETURN
             )
           ),
           one -> if(
-            (size(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain))) > 0),
+            isnotnull(array_max(one.gain)),
             coalesce(
               (
                 aggregate(
                   sort_array(
                     transform(
-                      filter(one, one_1 -> isnotnull(one_1.score)),
+                      element_at(
+                        transform(
+                          array(
+                            array_min(
+                              slice(
+                                sort_array(
+                                  transform(one.score, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
+                                  FALSE
+                                ),
+                                1,
+                                coalesce(k, 2147483647)
+                              )
+                            )
+                          ),
+                          one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                        ),
+                        1
+                      ),
                       one_1 -> named_struct(
                         'score',
                         one_1.score,
@@ -442,7 +492,27 @@ RETURN
                       size(
                         sort_array(
                           transform(
-                            filter(one, one_1 -> isnotnull(one_1.score)),
+                            element_at(
+                              transform(
+                                array(
+                                  array_min(
+                                    slice(
+                                      sort_array(
+                                        transform(
+                                          one.score,
+                                          one_1 -> coalesce(one_1, -1.7976931348623157e+308D)
+                                        ),
+                                        FALSE
+                                      ),
+                                      1,
+                                      coalesce(k, 2147483647)
+                                    )
+                                  )
+                                ),
+                                one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                              ),
+                              1
+                            ),
                             one_1 -> named_struct(
                               'score',
                               one_1.score,
@@ -516,92 +586,100 @@ RETURN
               )
             )
           ),
-          one -> if(
-            (size(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain))) > 0),
-            coalesce(
-              (
-                aggregate(
-                  sort_array(
-                    transform(
-                      filter(one, one_1 -> isnotnull(one_1.score)),
-                      one_1 -> named_struct(
-                        'score',
-                        one_1.score,
-                        'gain',
-                        (if((ties = 'worst'), -1.0D, 1.0D) * coalesce(one_1.gain, 0.0D))
-                      )
+          one -> coalesce(
+            (
+              aggregate(
+                sort_array(
+                  transform(
+                    element_at(
+                      transform(
+                        array(
+                          array_min(
+                            slice(
+                              sort_array(
+                                transform(one.score, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
+                                FALSE
+                              ),
+                              1,
+                              coalesce(k, 2147483647)
+                            )
+                          )
+                        ),
+                        one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                      ),
+                      1
                     ),
-                    FALSE
-                  ),
-                  named_struct(
-                    'score',
-                    CAST(NULL AS DOUBLE),
-                    'rank',
-                    0,
-                    'n',
-                    1,
-                    'gain',
-                    0.0D,
-                    'before',
-                    0.0D,
-                    'total',
-                    0.0D,
-                    'weight_0',
-                    0.0D
-                  ),
-                  (at, one_1) -> named_struct(
-                    'score',
-                    one_1.score,
-                    'rank',
-                    (at.rank + 1),
-                    'n',
-                    (if(coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE), at.n, 0) + 1),
-                    'gain',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.gain,
-                        0.0D
-                      ) + (if((ties = 'worst'), -1.0D, 1.0D) * one_1.gain)
-                    ),
-                    'before',
-                    if(
-                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                      at.before,
-                      (at.before + at.gain)
-                    ),
-                    'total',
-                    if(
-                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                      at.total,
-                      (at.total + ((at.gain * at.weight_0) / at.n))
-                    ),
-                    'weight_0',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.weight_0,
-                        0.0D
-                      ) + if(((at.rank + 1) <= coalesce(k, 2147483647)), 1.0D, 0.0D)
+                    one_1 -> named_struct(
+                      'score',
+                      one_1.score,
+                      'gain',
+                      (if((ties = 'worst'), -1.0D, 1.0D) * coalesce(one_1.gain, 0.0D))
                     )
                   ),
-                  at -> (at.total + ((at.gain * at.weight_0) / at.n))
-                ) / nullif(
-                  greatest(
-                    aggregate(
-                      sort_array(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain)), FALSE),
-                      0.0D,
-                      (total, one_1) -> (total + one_1),
-                      total -> total
-                    ),
-                    0.0D
-                  ),
+                  FALSE
+                ),
+                named_struct(
+                  'score',
+                  CAST(NULL AS DOUBLE),
+                  'rank',
+                  0,
+                  'n',
+                  1,
+                  'gain',
+                  0.0D,
+                  'before',
+                  0.0D,
+                  'total',
+                  0.0D,
+                  'weight_0',
                   0.0D
-                )
-              ),
-              0.0D
+                ),
+                (at, one_1) -> named_struct(
+                  'score',
+                  one_1.score,
+                  'rank',
+                  (at.rank + 1),
+                  'n',
+                  (if(coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE), at.n, 0) + 1),
+                  'gain',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.gain,
+                      0.0D
+                    ) + (if((ties = 'worst'), -1.0D, 1.0D) * one_1.gain)
+                  ),
+                  'before',
+                  if(
+                    coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                    at.before,
+                    (at.before + at.gain)
+                  ),
+                  'total',
+                  if(
+                    coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                    at.total,
+                    (at.total + ((at.gain * at.weight_0) / at.n))
+                  ),
+                  'weight_0',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.weight_0,
+                      0.0D
+                    ) + if(((at.rank + 1) <= coalesce(k, 2147483647)), 1.0D, 0.0D)
+                  )
+                ),
+                at -> (at.total + ((at.gain * at.weight_0) / at.n))
+              ) / nullif(
+                greatest(
+                  aggregate(one.gain, 0.0D, (total, one_1) -> (total + coalesce(one_1, 0.0D)), total -> total),
+                  0.0D
+                ),
+                0.0D
+              )
             ),
-            CAST(NULL AS DOUBLE)
+            if(isnotnull(array_max(one.gain)), 0.0D, CAST(NULL AS DOUBLE))
           )
         ),
         1
@@ -655,136 +733,144 @@ RETURN
               )
             )
           ),
-          one -> if(
-            (size(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain))) > 0),
-            coalesce(
-              (
-                aggregate(
-                  sort_array(
-                    transform(
-                      filter(one, one_1 -> isnotnull(one_1.score)),
-                      one_1 -> named_struct(
-                        'score',
-                        one_1.score,
-                        'gain',
-                        (if((ties = 'worst'), -1.0D, 1.0D) * coalesce(one_1.gain, 0.0D))
-                      )
-                    ),
-                    FALSE
-                  ),
-                  named_struct(
-                    'score',
-                    CAST(NULL AS DOUBLE),
-                    'rank',
-                    0,
-                    'n',
-                    1,
-                    'gain',
-                    0.0D,
-                    'before',
-                    0.0D,
-                    'total',
-                    0.0D,
-                    'weight_0',
-                    0.0D,
-                    'weight_1',
-                    0.0D
-                  ),
-                  (at, one_1) -> named_struct(
-                    'score',
-                    one_1.score,
-                    'rank',
-                    (at.rank + 1),
-                    'n',
-                    (if(coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE), at.n, 0) + 1),
-                    'gain',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.gain,
-                        0.0D
-                      ) + (if((ties = 'worst'), -1.0D, 1.0D) * one_1.gain)
-                    ),
-                    'before',
-                    if(
-                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                      at.before,
-                      (at.before + at.gain)
-                    ),
-                    'total',
-                    if(
-                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                      at.total,
-                      (
-                        at.total + (
-                          (
-                            at.gain * (
-                              ((at.before + 1.0D) * at.weight_0) + (
-                                ((at.gain - 1.0D) * at.weight_1) / greatest((at.n - 1), 1)
-                              )
+          one -> coalesce(
+            (
+              aggregate(
+                sort_array(
+                  transform(
+                    element_at(
+                      transform(
+                        array(
+                          array_min(
+                            slice(
+                              sort_array(
+                                transform(one.score, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
+                                FALSE
+                              ),
+                              1,
+                              coalesce(k, 2147483647)
                             )
-                          ) / at.n
-                        )
-                      )
-                    ),
-                    'weight_0',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.weight_0,
-                        0.0D
-                      ) + if(
-                        ((at.rank + 1) <= coalesce(k, 2147483647)),
-                        (1.0D / (at.rank + 1)),
-                        0.0D
-                      )
-                    ),
-                    'weight_1',
-                    (
-                      if(
-                        coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                        at.weight_1,
-                        0.0D
-                      ) + if(
-                        ((at.rank + 1) <= coalesce(k, 2147483647)),
-                        (
-                          if(
-                            coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
-                            at.n,
-                            0
-                          ) / (at.rank + 1)
+                          )
                         ),
-                        0.0D
+                        one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                      ),
+                      1
+                    ),
+                    one_1 -> named_struct(
+                      'score',
+                      one_1.score,
+                      'gain',
+                      (if((ties = 'worst'), -1.0D, 1.0D) * coalesce(one_1.gain, 0.0D))
+                    )
+                  ),
+                  FALSE
+                ),
+                named_struct(
+                  'score',
+                  CAST(NULL AS DOUBLE),
+                  'rank',
+                  0,
+                  'n',
+                  1,
+                  'gain',
+                  0.0D,
+                  'before',
+                  0.0D,
+                  'total',
+                  0.0D,
+                  'weight_0',
+                  0.0D,
+                  'weight_1',
+                  0.0D
+                ),
+                (at, one_1) -> named_struct(
+                  'score',
+                  one_1.score,
+                  'rank',
+                  (at.rank + 1),
+                  'n',
+                  (if(coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE), at.n, 0) + 1),
+                  'gain',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.gain,
+                      0.0D
+                    ) + (if((ties = 'worst'), -1.0D, 1.0D) * one_1.gain)
+                  ),
+                  'before',
+                  if(
+                    coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                    at.before,
+                    (at.before + at.gain)
+                  ),
+                  'total',
+                  if(
+                    coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                    at.total,
+                    (
+                      at.total + (
+                        (
+                          at.gain * (
+                            ((at.before + 1.0D) * at.weight_0) + (
+                              ((at.gain - 1.0D) * at.weight_1) / greatest((at.n - 1), 1)
+                            )
+                          )
+                        ) / at.n
                       )
                     )
                   ),
-                  at -> (
-                    at.total + (
+                  'weight_0',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.weight_0,
+                      0.0D
+                    ) + if(
+                      ((at.rank + 1) <= coalesce(k, 2147483647)),
+                      (1.0D / (at.rank + 1)),
+                      0.0D
+                    )
+                  ),
+                  'weight_1',
+                  (
+                    if(
+                      coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                      at.weight_1,
+                      0.0D
+                    ) + if(
+                      ((at.rank + 1) <= coalesce(k, 2147483647)),
                       (
-                        at.gain * (
-                          ((at.before + 1.0D) * at.weight_0) + (
-                            ((at.gain - 1.0D) * at.weight_1) / greatest((at.n - 1), 1)
-                          )
-                        )
-                      ) / at.n
+                        if(
+                          coalesce(((ties = 'expected') AND (at.score = one_1.score)), FALSE),
+                          at.n,
+                          0
+                        ) / (at.rank + 1)
+                      ),
+                      0.0D
                     )
                   )
-                ) / nullif(
-                  greatest(
-                    aggregate(
-                      sort_array(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain)), FALSE),
-                      0.0D,
-                      (total, one_1) -> (total + one_1),
-                      total -> total
-                    ),
-                    0.0D
-                  ),
-                  0.0D
+                ),
+                at -> (
+                  at.total + (
+                    (
+                      at.gain * (
+                        ((at.before + 1.0D) * at.weight_0) + (
+                          ((at.gain - 1.0D) * at.weight_1) / greatest((at.n - 1), 1)
+                        )
+                      )
+                    ) / at.n
+                  )
                 )
-              ),
-              0.0D
+              ) / nullif(
+                greatest(
+                  aggregate(one.gain, 0.0D, (total, one_1) -> (total + coalesce(one_1, 0.0D)), total -> total),
+                  0.0D
+                ),
+                0.0D
+              )
             ),
-            CAST(NULL AS DOUBLE)
+            if(isnotnull(array_max(one.gain)), 0.0D, CAST(NULL AS DOUBLE))
           )
         ),
         1
@@ -839,11 +925,28 @@ RETURN
             )
           ),
           one -> if(
-            (size(filter(transform(one, one_1 -> one_1.gain), gain -> isnotnull(gain))) > 0),
+            isnotnull(array_max(one.gain)),
             aggregate(
               sort_array(
                 transform(
-                  filter(one, one_1 -> isnotnull(one_1.score)),
+                  element_at(
+                    transform(
+                      array(
+                        array_min(
+                          slice(
+                            sort_array(
+                              transform(one.score, one_1 -> coalesce(one_1, -1.7976931348623157e+308D)),
+                              FALSE
+                            ),
+                            1,
+                            coalesce(k, 2147483647)
+                          )
+                        )
+                      ),
+                      one_1 -> filter(one, one_2 -> (one_2.score >= one_1))
+                    ),
+                    1
+                  ),
                   one_1 -> named_struct(
                     'score',
                     one_1.score,

@@ -88,21 +88,25 @@ def _of_lists() -> list[str]:
     cut = formulas.Cut(k, ties == on.lit("expected"), sign)
 
     def ranked(entries: Text) -> Value:
-        return formulas.rank_entries(on, entries, sign)
+        return formulas.rank_entries(on, entries, cut)
+
+    def where_judged(entries: Text, value: Text) -> Value:
+        return formulas.where_judged(on, entries["gain"], value)
 
     def per_relevant(found: Text, entries: Text) -> Value:
-        relevant = formulas.sum_of(on, formulas.judged_gains(on, entries))
-        return formulas.ratio(on, found, relevant, on.lit(0.0))
+        relevant = formulas.sum_of(on, entries["gain"])
+        return formulas.ratio(on, found, relevant, where_judged(entries, on.lit(0.0)))
 
     def ndcg(entries: Text) -> Value:
-        best = formulas.ideal_dcg(on, formulas.judged_gains(on, entries), k, _LOG2)
-        return formulas.ratio(on, dcg(entries), best, on.lit(0.0))
+        found = formulas.dcg(on, ranked(entries), cut, _LOG2)
+        best = formulas.ideal_dcg(on, entries["gain"], k, _LOG2)
+        return formulas.ratio(on, found, best, where_judged(entries, on.lit(0.0)))
 
     def dcg(entries: Text) -> Value:
-        return formulas.dcg(on, ranked(entries), cut, _LOG2)
+        return where_judged(entries, formulas.dcg(on, ranked(entries), cut, _LOG2))
 
     def precision(entries: Text) -> Value:
-        return formulas.precision(on, ranked(entries), cut)
+        return where_judged(entries, formulas.precision(on, ranked(entries), cut))
 
     def recall(entries: Text) -> Value:
         return per_relevant(formulas.hits(on, ranked(entries), cut), entries)
@@ -111,7 +115,7 @@ def _of_lists() -> list[str]:
         return per_relevant(formulas.sum_of_precisions(on, ranked(entries), cut), entries)
 
     def reciprocal_rank(entries: Text) -> Value:
-        return formulas.reciprocal_rank(on, ranked(entries), cut)
+        return where_judged(entries, formulas.reciprocal_rank(on, ranked(entries), cut))
 
     of_gains, of_hits = (ndcg, dcg), (precision, recall, average_precision, reciprocal_rank)
     return [
@@ -134,16 +138,12 @@ def _gain(on: AsText) -> Callable[[Text], Value]:
 
 
 def _created(on: AsText, value: Callable[[Text], Value], option: str, gain_of: Callable[[Text], Value]) -> str:
-    """Write a statement: a value of the entries, null where nothing is judged, unless an argument is none."""
+    """Write a statement: a value of the entries, unless an argument is none."""
 
     def entry(one: Text) -> Value:
         return formulas.entry(on, one["score"], gain_of(one["relevance"]))
 
-    def judged(entries: Text) -> Value:
-        gains = on.transform(entries, lambda one: one["gain"])
-        return on.call("if", formulas.any_judged(on, gains), value(entries), on.lit(None))
-
-    checked = formulas.named_once(on, on.transform(_checked_list(on, option), entry), judged)
+    checked = formulas.named_once(on, on.transform(_checked_list(on, option), entry), value)
     for wrong, told, name in (
         ("ties NOT IN ('expected', 'best', 'worst')", "ties must be one of expected, best, worst; got ", "ties"),
         ("k < 1", "k must be a whole number from 1 on, or null for the whole list; got ", "string(k)"),

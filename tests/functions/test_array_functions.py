@@ -7,6 +7,7 @@ import math
 import pytest
 from chispa import assert_column_equality
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 from support import metric_definitions
 from support.oracle import Choices, Row
 from support.refusals import refusal
@@ -216,6 +217,8 @@ def test_ids_in_place_of_relevances_are_refused(spark):
     told = "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids"
     for column in (ndcg("prediction", "label"), recall("prediction", "label")):
         assert (refusal(table.select(column)) or "").startswith(told)
+    nothing_judged = table.withColumn("label", F.lit(None).cast("array<bigint>"))
+    assert (refusal(nothing_judged.select(ndcg("prediction", "label"))) or "").startswith(told)
 
 
 def test_with_gains_below_zero_more_may_be_found_than_is_ideal(spark):

@@ -15,6 +15,8 @@ from ndcg_spark.functions.frames.languages import Language, Value
 WHOLE = 2**31 - 1
 """The cutoff of whole lists."""
 LARGEST_DOUBLE = 1.7976931348623157e308
+NONE = -LARGEST_DOUBLE
+"""What null is among numbers that are sorted: below all gains, and no score is below it."""
 Weight = Callable[[Value, Value], Value]
 """What a place counts for, from its rank (from 1 on), and its place among tied entries (from 0 on)."""
 
@@ -39,29 +41,35 @@ def entry(on: Language, score: Value, gain: Value) -> Value:
     return on.call("named_struct", on.lit("score"), score, on.lit("gain"), gain)
 
 
-def entries_of_ranked(on: Language, gains: Value) -> Value:
-    """Make entries of gains in rank order: the score of each is minus its place."""
-    return on.transform(gains, lambda gain, place: entry(on, on.lit(0.0) - place, gain))
+def entries_of_ranked(on: Language, gains: Value, k: Value) -> Value:
+    """Make entries of gains in rank order, down to rank k: the score of each is minus its place."""
+    return on.transform(
+        on.call("slice", gains, on.lit(1), k), lambda gain, place: entry(on, on.lit(0.0) - place, gain)
+    )
 
 
-def rank_entries(on: Language, entries: Value, sign: Value) -> Value:
-    """Sort the retrieved entries, best first; the gain of each is there, times `sign`."""
-    found = on.filter(entries, lambda one: on.call("isnotnull", one["score"]))
+def rank_entries(on: Language, entries: Value, cut: Cut) -> Value:
+    """Sort the retrieved entries, best first, down to the last that is tied with the k-th.
+
+    The gain of each is there, times `sign`. Sorting numbers is much quicker than sorting structs.
+    """
+    last = on.call("array_min", largest(on, entries["score"], cut.k))
+    found = named_once(on, last, lambda score: on.filter(entries, lambda one: one["score"] >= score))
     signed = on.transform(
-        found, lambda one: entry(on, one["score"], sign * on.call("coalesce", one["gain"], on.lit(0.0)))
+        found, lambda one: entry(on, one["score"], cut.sign * on.call("coalesce", one["gain"], on.lit(0.0)))
     )
     return on.call("sort_array", signed, on.lit(False))
 
 
-def judged_gains(on: Language, entries: Value) -> Value:
-    """Gains of the judged entries, best first."""
-    gains = on.transform(entries, lambda one: one["gain"])
-    return on.call("sort_array", on.filter(gains, lambda gain: on.call("isnotnull", gain)), on.lit(False))
+def largest(on: Language, numbers: Value, k: Value) -> Value:
+    """Give the k largest numbers of an array, the largest first; nulls, which are no numbers, come last as `NONE`."""
+    there = on.transform(numbers, lambda one: on.call("coalesce", one, on.lit(NONE)))
+    return on.call("slice", on.call("sort_array", there, on.lit(False)), on.lit(1), k)
 
 
-def any_judged(on: Language, gains: Value) -> Value:
-    """Whether any gain of an array, or relevance, is not null."""
-    return on.call("size", on.filter(gains, lambda gain: on.call("isnotnull", gain))) > on.lit(0)
+def any_there(on: Language, numbers: Value) -> Value:
+    """Whether an array has a number: a gain that is judged, or the score of an item that was retrieved."""
+    return on.call("isnotnull", on.call("array_max", numbers))
 
 
 # ---------------------------------------------------------------------------------------------------- gains
@@ -94,36 +102,35 @@ def hit_of(on: Language, rel: Value, relevance: Value) -> Value:
     return on.call("if", relevance >= rel, on.lit(1.0), relevance * on.lit(0.0))
 
 
-def refuse_relevance(on: Language, relevance: Value, lowest: Value, highest: Value, where: str) -> Value:
-    """Give a relevance, or raise: for NaN, an infinite one, or one whose gain exceeds 2^63."""
-    beyond = (on.call("abs", relevance) > on.lit(LARGEST_DOUBLE)) | (relevance < lowest) | (relevance > highest)
+def refuse_relevance(on: Language, relevance: Value, lowest: float, highest: float, where: str) -> Value:
+    """Give a relevance, or raise: for NaN, which is above all, an infinite one, or one whose gain exceeds 2^63."""
     nan = on.refuse(f"nan_relevance in {where}: NaN is a bad value; make it null (an unjudged item) or take it out.")
     large = on.refuse(
         "relevance ", shown(on, relevance), f" in {where} has a gain that is not finite, or above 2^63; "
         "take the item out, or choose another gain.",
     )  # fmt: skip
-    return on.call("if", on.call("isnan", relevance), nan, on.call("if", beyond, large, relevance))
+    above = relevance > on.lit(min(highest, LARGEST_DOUBLE))
+    below = relevance < on.lit(max(lowest, -LARGEST_DOUBLE))
+    return on.call("if", above | below, on.call("if", on.call("isnan", relevance), nan, large), relevance)
 
 
 def checked_gain(on: Language, gain: str, relevance: Value, where: str) -> Value:
     """Give the gain of a relevance, or raise where it has none; null for null."""
-    lowest, highest = (on.lit(limit) for limit in relevance_range(gain))
-    return gain_of(on, parse_gain(gain), refuse_relevance(on, relevance, lowest, highest, where))
+    return gain_of(on, parse_gain(gain), refuse_relevance(on, relevance, *relevance_range(gain), where))
 
 
 def checked_hit(on: Language, rel: Value, relevance: Value, where: str) -> Value:
     """Give 1.0 for a relevant item, 0.0 for another, null for an unjudged one; raise for a bad value."""
-    largest = on.lit(LARGEST_DOUBLE)
-    return hit_of(on, rel, refuse_relevance(on, relevance, on.lit(-LARGEST_DOUBLE), largest, where))
+    return hit_of(on, rel, refuse_relevance(on, relevance, -LARGEST_DOUBLE, LARGEST_DOUBLE, where))
 
 
 def refuse_score(on: Language, score: Value, where: str) -> Value:
-    """Give a score, or raise for NaN or an infinite one."""
+    """Give a score, or raise for NaN, which is above all, or an infinite one."""
     advice = "; it has no rank: make it null (an item that was not retrieved) or take it out."
     nan = on.refuse(f"nan_score in {where}: NaN is a bad value{advice}")
     infinite = on.refuse(f"infinite_score in {where}: ", on.call("string", score), f" is a bad value{advice}")
     beyond = on.call("abs", score) > on.lit(LARGEST_DOUBLE)
-    return on.call("if", on.call("isnan", score), nan, on.call("if", beyond, infinite, score))
+    return on.call("if", beyond, on.call("if", on.call("isnan", score), nan, infinite), score)
 
 
 def shown(on: Language, number: Value) -> Value:
@@ -241,22 +248,31 @@ def _first_hit(on: Language, at: Value, k: Value) -> Value:
     return on.aggregate(places, state(on.lit(1.0), on.lit(0.0)), add, lambda so_far: so_far["total"])
 
 
-def ideal_dcg(on: Language, judged: Value, k: Value, discount: DiscountForm) -> Value:
-    """DCG of gains that are in ideal order."""
-    first = on.call("slice", judged, on.lit(1), k)
-    weighted = on.transform(first, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1)))
-    return sum_of(on, weighted)
+def ideal_dcg(on: Language, gains: Value, k: Value, discount: DiscountForm) -> Value:
+    """DCG of the judged gains in ideal order."""
+    judged = on.filter(largest(on, gains, k), lambda gain: gain > on.lit(NONE))
+    return sum_of(on, on.transform(judged, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1))))
 
 
 def sum_of(on: Language, numbers: Value) -> Value:
-    """Add up an array."""
-    return on.aggregate(numbers, on.lit(0.0), lambda total, one: total + one, lambda total: total)
+    """Add up an array; nulls add nothing."""
+    return on.aggregate(
+        numbers, on.lit(0.0), lambda total, one: total + on.call("coalesce", one, on.lit(0.0)), lambda total: total
+    )
 
 
 def ratio(on: Language, found: Value, best: Value, nothing: Value) -> Value:
-    """`found / best`, or `nothing` where `best` is not above 0."""
+    """`found / best`, or `nothing` where `best` is not above 0.
+
+    What is seldom needed stands in `nothing` and not around the whole: Java compiles small methods alone.
+    """
     positive = on.call("nullif", on.call("greatest", best, on.lit(0.0)), on.lit(0.0))
     return on.call("coalesce", found / positive, nothing)
+
+
+def where_judged(on: Language, gains: Value, value: Value) -> Value:
+    """Give a value, or null for a query without any judged item."""
+    return on.call("if", any_there(on, gains), value, on.lit(None))
 
 
 def checked_ratio(on: Language, found: Value, best: Value, lowest: Value, nothing: Value) -> Value:
@@ -290,8 +306,8 @@ def places(on: Language, ranked: Value, k: Value) -> Value:
 
 
 def precision_denominator(on: Language, judged: Value, ranked: Value, k: Value, denominator: str) -> Value:
-    """Give R, the number of relevant judged entries, min(k, R), or k."""
+    """Give R, the number of relevant judged entries, min(k, R), or k, which is null where nothing is judged."""
     if denominator == "k":
-        return places(on, ranked, k)
+        return where_judged(on, judged, places(on, ranked, k))
     relevant = sum_of(on, judged)
     return relevant if denominator == "judged" else on.call("least", relevant, k)
