@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ndcg_spark.comparison.gates import ComparisonGate
-from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Statistics
+from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Printing, Statistics
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.options import JUDGMENTS, convention_of, evaluation_of, evaluation_options, rankings
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -32,6 +32,7 @@ def _options() -> dict[str, list[click.Option]]:
     return grouped(
         {"Runs": chosen["Runs"], "Columns": evaluation["Columns"] + chosen["Columns"]},
         options_of(Statistics),
+        options_of(Printing),
         {title: its for title, its in evaluation.items() if title != "Columns"},
     )
 
@@ -50,6 +51,7 @@ def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
         convention=convention_of(given),
         chosen=chosen,
         statistics=statistics,
+        printing=settings_of(Printing, given),
     )
 
 

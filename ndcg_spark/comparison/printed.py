@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -17,9 +19,18 @@ from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 _COLOURS = {"better": "green", "worse": "red"}
 
 
-def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings) -> None:
-    """Print sorted rows of a comparison: a sentence for each pair over all queries, then a row a group."""
+def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings, *, verbose: bool) -> None:
+    """Print sorted rows of a comparison: up to three lines a pair or, if `verbose`, a row for each group, too."""
     listed = [row for row in rows if row["verdict"] is not None]  # not those that stand beside others
+    if verbose:
+        _show_all(listed, settings)
+        return
+    for pair in dict.fromkeys((row["run"], row["baseline"]) for row in listed):
+        for one in lines_of_pair([row for row in listed if (row["run"], row["baseline"]) == pair], settings):
+            print(printable(one))
+
+
+def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> None:
     for row in listed:
         if not row["segment_by"]:
             for one in sentences(row, settings):
@@ -33,6 +44,33 @@ def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings) ->
     if len(listed) > len(shown):
         more = len(listed) - len(shown)
         print(f"... and {more:,} more row{'s' if more > 1 else ''}; --output and --json have all of them.")
+
+
+def lines_of_pair(rows: list[dict[str, Any]], settings: ComparisonSettings) -> list[str]:
+    """Say which queries a run lacks, what the first metric shows at its largest cutoff, and what the others do."""
+    first = settings.metrics[0].name
+    overall = [row for row in rows if not row["segment_by"]]
+    main = max(overall, key=lambda row: (row["metric"] == first, math.inf if row["k"] is None else row["k"]))
+    found = sentence(main, settings)
+    needed = _needed(main, settings).removeprefix(f"{_metric(main)}: ")
+    if needed:
+        found += f" {needed[0].upper()}{needed[1:]}"
+    return [one for one in (_missing(main), found, _others([row for row in rows if row is not main])) if one]
+
+
+def _others(rows: list[dict[str, Any]]) -> str:
+    """Count the verdicts on other metrics and segments, and name the largest difference that is clear."""
+    if not rows:
+        return ""
+    counts = Counter(verdict_text({**row, "note": ""}) for row in rows)
+    said = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(counts.items()))
+    clear = [row for row in rows if row["verdict"] in _COLOURS]
+    largest = ""
+    if clear:
+        row = max(clear, key=lambda one: abs(one["difference"]))
+        largest = f", most {_segment(row, '=')} {_metric(row)} ({difference_text(row)})"
+    by = "metrics and segments" if {row["segment_by"] for row in rows} != {""} else "metrics"
+    return f"Other {by}: {said}{largest}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
 
 
 def sentences(row: dict[str, Any], settings: ComparisonSettings) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -104,6 +104,22 @@ class ChosenRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Printing:
+    """How much is printed.
+
+    Parameters
+    ----------
+    verbose
+        Print a line for each metric and segment, in place of three lines a pair of runs.
+    """
+
+    verbose: Annotated[bool, Flag(group="Output")] = False
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonJobSettings:
     """What `compare-runs` is asked to do.
 
@@ -117,6 +133,7 @@ class ComparisonJobSettings:
     convention: Convention
     chosen: ChosenRuns
     statistics: Statistics
+    printing: Printing = field(default_factory=Printing)
 
     @property
     def options(self) -> dict[str, Any]:

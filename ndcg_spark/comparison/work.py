@@ -176,7 +176,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
                 f"Queries weigh as in their means (stored column {settings.weight!r}); "
                 "--weight-col '' takes no weights."
             )
-        yield lambda: show_comparison(rows, settings)
+        yield lambda: show_comparison(rows, settings, verbose=self.settings.printing.verbose)
 
     def explanation(self) -> Sequence[str]:
         """List the runs, an action, and say what would be compared, and what it costs."""

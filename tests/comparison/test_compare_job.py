@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 
 import pyarrow as pa
@@ -52,7 +53,8 @@ def table(spark, tmp_path):
 def test_the_worked_example_is_compared_and_written(table, tmp_path):
     out, file = tmp_path / "comparison", tmp_path / "c.json"
     ended = run("--per-query", table, "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg@10", "--segment-cols",
-                "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002")  # fmt: skip
+                "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002",
+                "--verbose")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert "ndcg@10: b is not worse than a (+0.0717, 95% interval +0.0141 to +0.1292" in ended.out
     # Three rows have a p-value: 3 x .019159835596 = .0575.
@@ -77,7 +79,9 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     same = ("--baseline", "a", "--runs", "a,b", "--metrics", "ndcg", *FAST)
     lines = run("--per-query", table, *same, "--effect", "0.02").out.splitlines()
     assert lines[0].startswith("ndcg@10: b is better than a")
-    assert lines[1] == "ndcg@10: to detect +0.02 you would need 163 queries (power 80%)."
+    assert lines[0].endswith(" 12 queries). To detect +0.02 you would need 163 queries (power 80%).")
+    verbose = run("--per-query", table, *same, "--effect", "0.02", "--verbose").out.splitlines()
+    assert verbose[1] == "ndcg@10: to detect +0.02 you would need 163 queries (power 80%)."
     whole = pq.read_table(table).to_pylist()
     lacking = sorted({row["query_id"] for row in whole})[:2]
     few = tmp_path / "few.parquet"
@@ -89,7 +93,28 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     # The shift of the worked example, 0.080456 / 0.026147, times the error of c against b, 0.018969.
     lines = run("--per-query", table, "--baseline", "b", "--runs", "c", "--metrics", "ndcg", *FAST).out.splitlines()
     assert lines[0].startswith("ndcg@10: c may or may not differ from b")
-    assert lines[1] == "ndcg@10: 12 queries detect a difference of 0.0584 or more (power 80%)."
+    assert lines[0].endswith(" 12 queries). 12 queries detect a difference of 0.0584 or more (power 80%).")
+
+
+def test_at_most_three_lines_a_pair(table, tmp_path):
+    """What a run lacks, the first metric at its largest cutoff, and the verdicts elsewhere; all of it if asked for."""
+    whole = pq.read_table(table).to_pylist()
+    lacking = sorted({row["query_id"] for row in whole})[0]
+    few = tmp_path / "few.parquet"
+    rows = [row for row in whole if row["run"] == "a" or row["query_id"] != lacking]
+    write_table(few, {name: [row[name] for row in rows] for name in rows[0]}, TYPES)
+    same = ("--per-query", few, "--baseline", "a", "--metrics", "ndcg,dcg", "--segment-cols", "country", *FAST)
+    lines = run(*same).out.splitlines()
+    assert len(lines) == 6
+    for run_, its in (("b", lines[:3]), ("c", lines[3:])):
+        assert its[0] == f"ndcg@10: {run_} lacks 1 query, counted as 0."
+        assert its[1].startswith(f"ndcg@10: {run_} ")
+        assert its[2].startswith("Other metrics and segments: ")
+        assert its[2].endswith("; --verbose prints them.")
+    verbose = run(*same, "--verbose").out.splitlines()
+    n_rows = sum(line.startswith("run=") for line in verbose)
+    counts = re.compile(r"(\d+) (?:better|worse|unclear|not)")
+    assert sum(int(n) for line in (lines[2], lines[5]) for n in counts.findall(line)) == n_rows - 2
 
 
 def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path):
@@ -114,7 +139,7 @@ def test_dcg_is_not_tested_unless_it_was_named(table):
     rows = {row["metric"]: row for row in run(*same).json["comparison"]}
     assert (rows["ndcg"]["p_holm"], rows["ndcg"]["family_size"]) == (rows["ndcg"]["p_value"], 1)
     assert (rows["dcg"]["p_value"], rows["dcg"]["p_holm"], rows["dcg"]["verdict"]) == (None, None, None)
-    named = run(*same, "--metrics", "ndcg,dcg")
+    named = run(*same, "--metrics", "ndcg,dcg", "--verbose")
     assert {row["family_size"] for row in named.json["comparison"]} == {2}
     assert "dcg@10: b is better than a" in named.out
     gate = ("--gate", "dcg@10.p_holm<0.05")
@@ -243,7 +268,7 @@ def test_a_line_names_a_segment_as_it_is(table, tmp_path):
     cities = pa.array(["New York" if country == "DE" else "NewYork" for country in rows["country"].to_pylist()])
     pq.write_table(rows.append_column("city of", cities), tmp_path / "cities.parquet")
     ended = run("--per-query", tmp_path / "cities.parquet", "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg",
-                "--segment-cols", "city of", *FAST)  # fmt: skip
+                "--segment-cols", "city of", "--verbose", *FAST)  # fmt: skip
     lines = [line for line in ended.out.splitlines() if " city of=" in line]
     assert sorted(line.partition(" city of=")[2].partition(" queries=")[0] for line in lines) == [
         "New York",
