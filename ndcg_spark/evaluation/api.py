@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.checks import checked_rows
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.readable import readable_means
+from ndcg_spark.evaluation.frames.readable import in_order, readable_means, segment_label
 from ndcg_spark.evaluation.metric_table import per_query_rows
 from ndcg_spark.evaluation.settings import (
     Columns,
@@ -36,8 +39,11 @@ from ndcg_spark.evaluation.settings import (
     segment_sets_of,
 )
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.metrics import MetricAt
+from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -113,6 +119,69 @@ class Evaluation(Shown):
         ]
         without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in beside]
         return readable_means(self.summary, without=without)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """Run two actions and draw means by segment with their intervals, and how many queries have which value.
+
+        Parameters
+        ----------
+        metric : str or None
+            One of those that were computed, such as `"ndcg@10"`. None: the first, at its largest cutoff.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it where it is the last line of a cell; `figure.savefig("means.png")` writes it.
+
+        Raises
+        ------
+        InvalidParameterError
+            For a metric that was not computed, or that has no value for each query.
+        MissingPackageError
+            Without matplotlib, which the extra `report` brings.
+        InputRefusedError
+            For bad rows, in one line.
+
+        Notes
+        -----
+        Spark cost: an action on `summary` and one on `per_query`, which count queries by bins of their values; each
+        ranks anew.
+        """
+        from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
+
+        chosen = self._chosen(metric)
+        of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
+        means = in_order(self.summary.where((F.col("metric") == str(chosen.metric)) & of_k), F.col("run"))
+        names = ("run", "value", "ci_low", "ci_high", "n_queries")
+        value = F.col(chosen.metric.column)
+        try:
+            with readable_errors():
+                rows = means.select(segment_label().alias("label"), *names).collect()
+                groups = groups_of([row.asDict() for row in rows])
+                step = step_of(groups, within_1=chosen.metric.within_1)
+                # The last bin of values within 0 and 1 has 1, too.
+                last = F.when(value == 1, N_BINS - 1) if chosen.metric.within_1 else F.lit(None).cast("int")
+                bin_ = F.coalesce(last, F.floor(F.round(value / step, 9)).cast("int"))
+                valued = self.per_query_table.where(of_k & value.isNotNull())
+                counted = valued.groupBy("run", bin_.alias("bin")).count().collect()
+        except InputRefusedError as error:
+            raise self._explained(error) from error
+        counts: dict[str, dict[int, int]] = {}
+        for run, bin_, n in counted:
+            counts.setdefault(run, {})[bin_] = n
+        return draw(str(chosen), groups, counts, step)
+
+    def _chosen(self, metric: str | None) -> MetricAt:
+        """The metric to draw."""
+        drawn = [one for one in self.settings.reported if isinstance(one.metric, Metric)]
+        if metric is None and drawn:
+            its = [one for one in drawn if one.metric == drawn[0].metric]
+            return max(its, key=lambda one: math.inf if one.k is None else one.k)
+        for one in drawn:
+            if metric in (str(one), f"{one.metric}@{'all' if one.k is None else one.k}"):
+                return one
+        have = ", ".join(str(one) for one in drawn)
+        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
 
     def _for_people(self) -> DataFrame:
         """The same as `means`."""

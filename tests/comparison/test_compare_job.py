@@ -97,7 +97,7 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
 
 
 def test_at_most_three_lines_a_pair(table, tmp_path):
-    """What a run lacks, the first metric at its largest cutoff, and the verdicts elsewhere; all of it if asked for."""
+    """What a run lacks, the first metric at its largest cutoff, and the verdicts elsewhere; all if asked for."""
     whole = pq.read_table(table).to_pylist()
     lacking = sorted({row["query_id"] for row in whole})[0]
     few = tmp_path / "few.parquet"

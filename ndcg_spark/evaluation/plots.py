@@ -1,0 +1,113 @@
+"""A picture of an evaluation: means by segment with their intervals, and how the values of queries are spread."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ndcg_spark.errors import cannot_import
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+except ImportError as error:
+    raise cannot_import(error, "plots need matplotlib", "matplotlib", "report") from None
+
+MOST_SEGMENTS = 24
+"""Groups that are drawn, those with the most queries; the table has all."""
+N_BINS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The mean of one run over one group of queries; an end of the interval is None below two queries."""
+
+    run: str
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def step_of(groups: Sequence[Group], *, within_1: bool) -> float:
+    """Width of a bin: 1/20 of what most values span, as 1, 2 or 5 times a power of ten.
+
+    Values are within 0 and 1, or within three standard deviations of their means.
+    """
+    spans = [1.0] if within_1 else [abs(one.value) + 3 * _deviation(one) for one in groups]
+    width = max(spans, default=1.0) / N_BINS or 1.0
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(times * power for times in (1, 2, 5, 10) if times * power >= width * (1 - 1e-9))
+
+
+def _deviation(group: Group) -> float:
+    """About the standard deviation of the values, from the interval of their mean."""
+    return 0.0 if group.low is None else (group.value - group.low) / 2 * math.sqrt(group.n)
+
+
+class Plot(Figure):
+    """A figure that notebooks show, also where nothing has told them how to show figures."""
+
+    def _repr_png_(self) -> bytes:
+        held = io.BytesIO()
+        self.savefig(held, format="png")
+        return held.getvalue()
+
+
+def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int, int]], step: float) -> Figure:
+    """Draw groups, in their order, and the counts of queries by run and bin."""
+    labels = list(dict.fromkeys(one.label for one in groups))
+    runs = list(dict.fromkeys(one.run for one in groups))
+    figure = Plot(figsize=(10, max(3.2, 0.8 + 0.28 * len(labels) * max(1, len(runs) / 2))), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_means(left, groups, labels, runs)
+    left.set_title(f"mean {metric}", loc="left")
+    for at, run in enumerate(runs):
+        its = counts.get(run, {})
+        bins = range(min(its, default=0), max(its, default=0) + 1)
+        edges = [bin_ * step for bin_ in (*bins, bins[-1] + 1)]
+        right.stairs([its.get(bin_, 0) for bin_ in bins], edges, color=f"C{at}", fill=len(runs) == 1, lw=1.8)
+    right.set_title(f"queries by {metric}", loc="left")
+    right.yaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set_ylim(bottom=0)
+    if len(runs) > 1:
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(runs)))
+    return figure
+
+
+def _draw_means(axes: Axes, groups: Sequence[Group], labels: Sequence[str], runs: Sequence[str]) -> None:
+    for at, run in enumerate(runs):
+        its = [one for one in groups if one.run == run]
+        shift = 0.5 * (at - (len(runs) - 1) / 2) / max(1, len(runs))
+        ends: list[list[float]] = [[], []]
+        for one in its:
+            ends[0].append(0.0 if one.low is None else one.value - one.low)
+            ends[1].append(0.0 if one.high is None else one.high - one.value)
+        places = [labels.index(one.label) + shift for one in its]
+        values = [one.value for one in its]
+        axes.errorbar(values, places, xerr=ends, fmt="o", capsize=3, color=f"C{at}", label=run or "all")
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.3)
+
+
+def groups_of(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """Groups of rows with `run`, `label`, `value`, `ci_low`, `ci_high` and `n_queries`; the largest, in order."""
+    known = [row for row in rows if row["value"] is not None]
+    sizes: dict[str, int] = {}
+    for row in known:
+        sizes[row["label"]] = sizes.get(row["label"], 0) + row["n_queries"]
+    kept = set(sorted(sizes, key=lambda label: -sizes[label])[:MOST_SEGMENTS])
+    return [
+        Group(
+            run=row["run"], label=row["label"], value=row["value"], low=row["ci_low"], high=row["ci_high"],
+            n=row["n_queries"],
+        )
+        for row in known
+        if row["label"] in kept
+    ]  # fmt: skip
