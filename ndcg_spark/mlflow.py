@@ -1,20 +1,27 @@
-"""Evaluations in MLflow: means as metrics, the convention as parameters, segments as a table."""
+"""Evaluations in MLflow: means as metrics, the convention as parameters, segments and queries as tables."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.expressions import columns_of, require_column
+from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.workers import arrow_schema
 from ndcg_spark.errors import InputRefusedError, cannot_import
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
@@ -29,17 +36,24 @@ _ONE_OF = (CONVENTION, CONFIG_HASH, "package_version")
 _REFUSED = re.compile(r"[^\w\- :]+")
 _PER_BATCH = 1000
 """Metrics that MLflow takes at once."""
+_PER_WRITE = 50_000
+"""Queries that are held at once, beside those of a partition."""
 
 
 @takes_tables
 def log_evaluation(
-    result: Evaluation | DataFrame, *, run_id: str | None = None, step: int = 0, prefix: str = ""
+    result: Evaluation | DataFrame,
+    *,
+    run_id: str | None = None,
+    step: int = 0,
+    prefix: str = "",
+    per_query: bool = True,
 ) -> dict[str, float]:
     """Log an evaluation to a run of MLflow.
 
     The run gets a metric for each overall mean, the choices of the convention as parameters, the hash of the
-    configuration and the version of this package as tags, and all rows of the summary, with their segments, as a
-    table.
+    configuration and the version of this package as tags, all rows of the summary, with their segments, as a table,
+    and the metrics of each query as a file.
 
     Parameters
     ----------
@@ -51,6 +65,8 @@ def log_evaluation(
         Step of the metrics, such as the number of a night.
     prefix : str
         Begins the names of metrics: `prefix="test_"` makes `test_ndcg_at_10`.
+    per_query : bool
+        Whether the metrics of each query are stored, too; rows of a metric table have none.
 
     Returns
     -------
@@ -71,10 +87,13 @@ def log_evaluation(
 
     Notes
     -----
-    Spark cost: one action, which collects the summary: a row for each run, segment, metric and k.
+    Spark cost: one action, which collects the summary: a row for each run, segment, metric and k. With `per_query` a
+    second one, which ranks anew and brings the metrics of queries to the driver partition by partition, so that it
+    holds one of these at a time; a million queries are about 20 MB.
 
     The table is the artifact `ndcg_spark/segments.json`, which `mlflow.load_table` and the pages of MLflow read. Rows
-    that are logged to a run again are added to it.
+    that are logged to a run again are added to it. The queries are the artifact `ndcg_spark/per_query.parquet`, or
+    `per_query_7.parquet` at step 7, whose name begins with `prefix`.
 
     Examples
     --------
@@ -86,6 +105,28 @@ def log_evaluation(
     rows = _collected(result)
     about = _about(result, rows)
     metrics = _metrics(rows, prefix)
+    with ExitStack() as stack:
+        files = []
+        if per_query and isinstance(result, Evaluation):
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            start, end = re.sub(r"\W+", "_", prefix), f"_{step}" if step else ""
+            files.append(folder / f"{start}per_query{end}.parquet")
+            _write_queries(result.per_query_table, files[0])
+        run_id = _log(mlflow, run_id, rows, about, metrics, step)
+        for file in files:
+            mlflow.MlflowClient().log_artifact(run_id, str(file), "ndcg_spark")
+    return metrics
+
+
+def _log(
+    mlflow: Any,
+    run_id: str | None,
+    rows: list[dict[str, Any]],
+    about: dict[str, str],
+    metrics: dict[str, float],
+    step: int,
+) -> str:
+    """Log all but files; returns the run."""
     client: MlflowClient = mlflow.MlflowClient()
     run_id = run_id or (mlflow.active_run() or mlflow.start_run()).info.run_id
     entities, now = mlflow.entities, int(time.time() * 1000)
@@ -100,7 +141,19 @@ def log_evaluation(
         client.log_batch(run_id, metrics=batch)
     table = {name: [row[name] for row in rows] for name in _COLUMNS}
     client.log_table(run_id, table, SEGMENTS_FILE)
-    return metrics
+    return run_id
+
+
+def _write_queries(frame: DataFrame, path: Path) -> None:
+    """Write a table into a file of Parquet; an action, which holds one partition at a time."""
+    # Rows have timestamps of the session's time zone without saying so.
+    zoned = [field.name for field in frame.schema if isinstance(field.dataType, T.TimestampType)]
+    frame = frame.withColumns({name: named(name).cast("timestamp_ntz") for name in zoned})
+    schema = arrow_schema(frame.schema, frame.sparkSession)
+    with readable_errors(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        rows = frame.toLocalIterator()
+        while batch := [row.asDict() for row in islice(rows, _PER_WRITE)]:
+            writer.write_table(pa.Table.from_pylist(batch, schema))
 
 
 def _imported() -> Any:

@@ -8,9 +8,12 @@ import os
 import re
 import shlex
 import sys
+from datetime import date, datetime
+from decimal import Decimal
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -75,6 +78,34 @@ def test_a_run_has_means_convention_and_segments(mlflow, result):
     of_a = table[(table["segment"] == "a") & (table["metric"] == "ndcg")]
     assert sorted(of_a["value"]) == [0.0, pytest.approx(SECOND)]
     assert "state" not in table.columns
+
+
+def test_a_run_has_the_metrics_of_each_query(mlflow, result):
+    """Query a has its one relevant item second, b first; a timestamp is that of the session's clock."""
+    with mlflow.start_run() as run:
+        log_evaluation(result, prefix="test/", step=7)
+        log_evaluation(result, per_query=False)
+    client = mlflow.MlflowClient()
+    files = [one.path for one in client.list_artifacts(run.info.run_id, "ndcg_spark")]
+    assert sorted(files) == ["ndcg_spark/segments.json", "ndcg_spark/test_per_query_7.parquet"]
+    rows = pq.read_table(client.download_artifacts(run.info.run_id, files[-1])).to_pylist()
+    values = {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
+    assert values == {("a", 1): 0.0, ("a", 2): pytest.approx(SECOND), ("b", 1): 1.0, ("b", 2): 1.0}
+    assert list(rows[0]) == result.per_query_table.columns
+
+
+def test_keys_of_every_kind_are_in_the_file(mlflow, spark):
+    """A time stays what it was in the session, which is not that of this process."""
+    table = spark.sql(
+        "SELECT timestamp'2026-01-31 23:30:00' AS at, date'2026-01-31' AS day, 1.5BD AS price, 'x' AS item_id, "
+        "1.0D AS score, 1 AS relevance"
+    )
+    with mlflow.start_run() as run:
+        log_evaluation(evaluate(table, query=["at", "price"], k=1, segments=["day"]))
+    path = mlflow.MlflowClient().download_artifacts(run.info.run_id, "ndcg_spark/per_query.parquet")
+    (row,) = pq.read_table(path).to_pylist()
+    assert (row["at"], row["day"]) == (datetime(2026, 1, 31, 23, 30), date(2026, 1, 31))
+    assert (row["price"], row["ndcg"]) == (Decimal("1.5"), 1.0)
 
 
 @pytest.mark.classic("a process with a session of its own")

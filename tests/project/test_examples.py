@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -481,6 +482,7 @@ def test_someone_is_told_when_the_job_fails_on_databricks(
 # --- The notebook
 
 NOTEBOOK, FIRST_NOTEBOOK = EXAMPLES / "nightly_notebook.py", EXAMPLES / "first_notebook.py"
+RETRIEVER_NOTEBOOK = EXAMPLES / "retriever_notebook.py"
 
 
 def cells(notebook: Path = NOTEBOOK) -> list[str]:
@@ -489,7 +491,7 @@ def cells(notebook: Path = NOTEBOOK) -> list[str]:
     return [one.strip("\n") for one in re.split(r"^# COMMAND -{10}$", rest, flags=re.M)]
 
 
-@pytest.mark.parametrize("notebook", [NOTEBOOK, FIRST_NOTEBOOK], ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", [NOTEBOOK, FIRST_NOTEBOOK, RETRIEVER_NOTEBOOK], ids=lambda path: path.stem)
 def test_a_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_others(notebook: Path) -> None:
     for cell in cells(notebook):
         lines = cell.splitlines()
@@ -564,6 +566,32 @@ def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -
     assert "0.81546487678572" in shown  # (1 + 1/log2(3)) / 2, last night at 10
     assert "-0.36907024642854" in shown
     assert "0.9077324383928" in shown
+
+
+def test_the_notebook_of_a_retriever(
+    spark: Any, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand: grades 0, 2, 1 on three ranks; the reverse has an unjudged chunk first, then 1 and 2."""
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'ndcg-spark[mlflow]'")
+    for name in ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "true")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    try:
+        names = run_notebook(RETRIEVER_NOTEBOOK)
+        (file,) = (tmp_path / "runs").rglob("per_query.parquet")
+    finally:
+        mlflow.set_tracking_uri(before)
+    small = (3 * SECOND + 1 / 2) / (3 + SECOND + 1 / 2)
+    large = (SECOND + 3 / 2) / (3 + SECOND + 1 / 2)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith(f"small chunks all ndcg@3 {small:.4f}") for line in lines)
+    assert any(line.startswith(f"large chunks all ndcg@3 {(3 * large + small) / 4:.4f}") for line in lines)
+    values = {(row["run"], row["question"]): row for row in pq.read_table(file).to_pylist()}
+    assert len(values) == 8
+    assert values["small chunks", names["questions"][0]]["ndcg"] == pytest.approx(small, abs=1e-15)
+    assert values["large chunks", names["questions"][0]]["ndcg"] == pytest.approx(large, abs=1e-15)
+    assert values["large chunks", names["questions"][0]]["judged"] == pytest.approx(2 / 3)
 
 
 VIEW = "metrics_of_the_notebook"
