@@ -68,7 +68,7 @@ def _others(rows: list[dict[str, Any]]) -> str:
     largest = ""
     if clear:
         row = max(clear, key=lambda one: abs(one["difference"]))
-        largest = f", most {_segment(row, '=')} {_metric(row)} ({difference_text(row)})"
+        largest = f", by {row['difference']:+.4f} at most ({_segment(row, '=')}, {_metric(row)})"
     by = "metrics and segments" if {row["segment_by"] for row in rows} != {""} else "metrics"
     return f"Other {by}: {said}{largest}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
 
