@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
-from support.public_names import ROOMS
+from support.public_names import WITH_SETTINGS
 
 from ndcg_spark import Convention, compare
 from ndcg_spark.core.flag import Setting, settings_in
@@ -38,7 +38,7 @@ OF_COMMANDS = ("JobSettings", "MetricRows", "QueryColumns", "Shared", "ChosenPai
 def classes() -> dict[str, type]:
     """Settings that can be made without what only a command knows."""
     found = {}
-    for room in ROOMS:
+    for room in WITH_SETTINGS:
         module = importlib.import_module(f"ndcg_spark.{room}.settings")
         for name, one in vars(module).items():
             is_own = is_dataclass(one) and one.__module__ == module.__name__

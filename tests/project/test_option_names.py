@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 import click
 import pytest
 from support.main_job import assert_refused, command, mean_ndcg
-from support.public_names import ROOMS, public
+from support.public_names import WITH_SETTINGS, public
 from support.source_rules import PACKAGE, Source, sources_in
 
 from ndcg_spark import compare, evaluate, readable_errors, tables
@@ -86,8 +86,7 @@ def arguments_of_python() -> set[str]:
 
 def of_jobs() -> list[type]:
     """Settings of commands: what they alone ask for, such as files, no function takes."""
-    with_settings = [room for room in ROOMS if room != "functions"]  # whose arguments are all there is
-    named = (vars(importlib.import_module(f"{PACKAGE}.{room}.settings")) for room in with_settings)
+    named = (vars(importlib.import_module(f"{PACKAGE}.{room}.settings")) for room in WITH_SETTINGS)
     return [one for names in named for name, one in names.items() if name.endswith("JobSettings")]
 
 

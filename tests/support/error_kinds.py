@@ -140,14 +140,10 @@ KINDS = {
         ),
     ),
     # What the action finds.
-    "array of structs": Kind(
+    "array of text": Kind(
         "InputRefusedError",
-        "the array judged is array<struct<item:string,relevance:double>>; it must be one of numbers: pass one",
-        lambda spark, _: (
-            spark.sql("SELECT array(named_struct('item', 'a', 'relevance', 1D)) AS judged")
-            .select(ndcg("judged"))
-            .collect()
-        ),
+        "the array judged is array<string>; it must be one of numbers, the relevances: cast it first.",
+        lambda spark, _: spark.sql("SELECT array('1', 'two') AS judged").select(ndcg("judged")).collect(),
     ),
     "bad row": Kind(
         "InputRefusedError",
@@ -178,7 +174,7 @@ KINDS = {
     ),
     "gain beyond bounds": Kind(
         "InputRefusedError",
-        "relevance 2000 in an array has a gain that is not finite",
+        "relevance 2000 in the array large has a gain that is not finite",
         lambda spark, _: table(spark, ([1.0], [2000.0]), schema=HOSTILE).select(ndcg("large")).collect(),
     ),
     "corrupt file": Kind(

@@ -14,6 +14,8 @@ ROOMS = (
     "evaluation", "comparison", "diagnosis", "history", "business", "retrieval", "judgments", "clicks", "functions",
     "reports",
 )  # fmt: skip
+WITH_SETTINGS = tuple(room for room in ROOMS if room != "functions")
+"""The arguments of functions of columns are all there is."""
 OF_ML = ("NdcgEvaluator", "with_query_folds")
 
 
