@@ -380,7 +380,7 @@ def array_functions(asked: Asked) -> Answer:
 
     def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
         made = getattr(functions, name)
-        if name not in ("ndcg", "average_precision"):
+        if name not in ("ndcg", "recall", "average_precision"):
             return F.first(made(ranked, k=k, **options))
         its = F.filter("ranked", lambda one: one.isNotNull()) if choices.ideal == "retrieved" else F.col("judged")
         return F.first(made(ranked, its if name == "ndcg" else F.col("judged"), k=k, **options))
@@ -390,7 +390,7 @@ def array_functions(asked: Asked) -> Answer:
     return means_of_functions(asked, table.groupBy("ranker", "query_id"), value)
 
 
-NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision"}
+NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision", "r": "recall"}
 """Metrics, as functions are called."""
 
 
@@ -401,7 +401,9 @@ def means_of_functions(
     choices, columns = asked.question.choices, {}
     for one in asked.question.metrics:
         metric, at = parse_metric(one)
-        options = {"gain": choices.gain, "no_relevant": "skip"}
+        options: dict[str, Any] = {"gain": choices.gain, "no_relevant": "skip"}
+        if metric.name == "ndcg" and choices.no_relevant != "skip":  # else DCG, too, is left out where NDCG is
+            columns["dcg", parts_of(one)[1]] = value("dcg", at or "all", {"gain": choices.gain})
         if metric.name in NAMED:
             options = {"rel": metric.rel}  # type: ignore[attr-defined]  # those that are named have it
         if metric.name in ("ndcg", *NAMED):

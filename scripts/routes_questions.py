@@ -19,7 +19,7 @@ from support.spark_rankings import in_rank_order
 RUNS = ("bm25", "a/b =1")
 NIGHT = date(2026, 1, 31)
 COUNTRIES = ("DE", "é", "US", None)
-METRICS = ("ndcg", "ap", "rr", "p(rel=2)", "rbp(p=0.5)", "success", "err(max_grade=8)", "cg")
+METRICS = ("ndcg", "ap", "rr", "p(rel=2)", "rbp(p=0.5)", "success", "err(max_grade=8)", "cg", "r")
 BAD = ("nan_score", "null_query", "null_item")
 """Reasons of bad rows that every table with scores and items can have."""
 

@@ -27,8 +27,8 @@ def ndcg_at(
     ----------
     score : Column or str
         Number by which items are ranked, the highest first. A null score is a judged item that was not retrieved: it
-        takes no rank, and counts in the ideal list. Where such rows are missing, the ideal is that of the items
-        listed, and NDCG is too high; for judgments in a table of their own see `evaluate(judgments=)`.
+        takes no rank, and counts in the ideal list. Leave such rows out, and the ideal is that of the items listed,
+        and NDCG is too high; for judgments in a table of their own see `evaluate(judgments=)`.
     relevance : Column or str
         Number or boolean. Null is an unjudged item, which gains 0.
     k : int, `"all"` or None
@@ -39,14 +39,15 @@ def ndcg_at(
     gain, discount : str
         As in `Convention`.
     no_relevant : str
-        Value if nothing is relevant: `zero`, `one`, or `skip` for null.
+        Value if nothing is relevant: `zero`, `one`, or `skip` for null. A query of which nothing was retrieved is 0
+        in any case.
 
     Returns
     -------
     Column
-        Double, named `ndcg_at(score, relevance)` after its arguments; null for a group without any judged item, so
-        that `avg` gives the mean that `evaluate` gives. The action raises for a score or a relevance that is NaN or
-        infinite, and for a relevance whose gain exceeds 2^63.
+        Double, named `ndcg_at(score, relevance, k=10)` after its arguments; null for a group without any judged
+        item, so that `avg` gives the mean that `evaluate` gives. The action raises for a score or a relevance
+        that is NaN or infinite, and for a relevance whose gain exceeds 2^63.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def ndcg_at(
     if no_relevant != "zero":  # which a query has in any case of which nothing was retrieved
         nothing = F.when(formulas.any_there(ON, entries["score"]), nothing).otherwise(0.0)
     nothing = formulas.where_judged(ON, entries["gain"], nothing)
-    return arguments.result(formulas.ratio(ON, found, best, nothing), "ndcg_at", score, relevance)
+    return arguments.result(formulas.ratio(ON, found, best, nothing), "ndcg_at", cut, score, relevance)
 
 
 def dcg_at(
@@ -95,8 +96,8 @@ def dcg_at(
     Returns
     -------
     Column
-        Double, named `dcg_at(score, relevance)`; null for a group without any judged item. The action raises as for
-        `ndcg_at`.
+        Double, named `dcg_at(score, relevance, k=10)`; null for a group without any judged item. The action
+        raises as for `ndcg_at`.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def dcg_at(
     cut, form = _cut(k, ties), arguments.discount_of(discount, k)
     entries = _entries(score, _gain(relevance, gain))
     found = formulas.dcg(ON, formulas.rank_entries(ON, entries, cut), cut, form)
-    return arguments.result(formulas.where_judged(ON, entries["gain"], found), "dcg_at", score, relevance)
+    return arguments.result(formulas.where_judged(ON, entries["gain"], found), "dcg_at", cut, score, relevance)
 
 
 def precision_at(
@@ -127,7 +128,7 @@ def precision_at(
     score, relevance : Column or str
         As for `ndcg_at`.
     k : int, `"all"` or None
-        Cutoff, by which is also divided where the list is shorter; None and `"all"` are the length of the list.
+        Cutoff, and the divisor, even where the list is shorter; None and `"all"` are the length of the list.
     ties : str
         As for `ndcg_at`.
     rel : float
@@ -136,8 +137,8 @@ def precision_at(
     Returns
     -------
     Column
-        Double, named `precision_at(score, relevance)`; null for a group without any judged item. The action raises
-        for a score or a relevance that is NaN or infinite.
+        Double, named `precision_at(score, relevance, k=10)`; null for a group without any judged item. The action
+        raises for a score or a relevance that is NaN or infinite.
 
     Raises
     ------
@@ -150,7 +151,7 @@ def precision_at(
     cut = _cut(k, ties)
     entries = _entries(score, _hit(relevance, rel))
     found = formulas.precision(ON, formulas.rank_entries(ON, entries, cut), cut)
-    return arguments.result(formulas.where_judged(ON, entries["gain"], found), "precision_at", score, relevance)
+    return arguments.result(formulas.where_judged(ON, entries["gain"], found), "precision_at", cut, score, relevance)
 
 
 def recall_at(
@@ -177,8 +178,8 @@ def recall_at(
     Returns
     -------
     Column
-        Double, named `recall_at(score, relevance)`; 0 if nothing is relevant, null for a group without any judged
-        item. The action raises for a score or a relevance that is NaN or infinite.
+        Double, named `recall_at(score, relevance, k=10)`; 0 if nothing is relevant, null for a group without any
+        judged item. The action raises for a score or a relevance that is NaN or infinite.
 
     Raises
     ------
@@ -192,7 +193,7 @@ def recall_at(
     found = formulas.hits(ON, formulas.rank_entries(ON, entries, cut), cut)
     relevant = formulas.sum_of(ON, entries["gain"])
     nothing = formulas.where_judged(ON, entries["gain"], F.lit(0.0))
-    return arguments.result(formulas.ratio(ON, found, relevant, nothing), "recall_at", score, relevance)
+    return arguments.result(formulas.ratio(ON, found, relevant, nothing), "recall_at", cut, score, relevance)
 
 
 def average_precision_at(
@@ -223,8 +224,8 @@ def average_precision_at(
     Returns
     -------
     Column
-        Double, named `average_precision_at(score, relevance)`; 0 if nothing is relevant, null for a group without any
-        judged item. The action raises for a score or a relevance that is NaN or infinite.
+        Double, named `average_precision_at(score, relevance, k=10)`; 0 if nothing is relevant, null for a group
+        without any judged item. The action raises for a score or a relevance that is NaN or infinite.
 
     Raises
     ------
@@ -240,7 +241,7 @@ def average_precision_at(
     found = formulas.sum_of_precisions(ON, ranked, cut)
     best = formulas.precision_denominator(ON, entries["gain"], ranked, cut.k, denominator)
     nothing = formulas.where_judged(ON, entries["gain"], F.lit(0.0))
-    return arguments.result(formulas.ratio(ON, found, best, nothing), "average_precision_at", score, relevance)
+    return arguments.result(formulas.ratio(ON, found, best, nothing), "average_precision_at", cut, score, relevance)
 
 
 def reciprocal_rank_at(
@@ -267,8 +268,9 @@ def reciprocal_rank_at(
     Returns
     -------
     Column
-        Double, named `reciprocal_rank_at(score, relevance)`; 0 if no relevant item is among the first k, null for a
-        group without any judged item. The action raises for a score or a relevance that is NaN or infinite.
+        Double, named `reciprocal_rank_at(score, relevance, k=10)`; 0 if no relevant item is among the first k,
+        null for a group without any judged item. The action raises for a score or a relevance that is NaN or
+        infinite.
 
     Raises
     ------
@@ -282,12 +284,13 @@ def reciprocal_rank_at(
     entries = _entries(score, _hit(relevance, rel))
     found = formulas.reciprocal_rank(ON, formulas.rank_entries(ON, entries, cut), cut)
     value = formulas.where_judged(ON, entries["gain"], found)
-    return arguments.result(value, "reciprocal_rank_at", score, relevance)
+    return arguments.result(value, "reciprocal_rank_at", cut, score, relevance)
 
 
 def _cut(k: int | str | None, ties: str) -> formulas.Cut:
     one_of("ties", ties, ("expected", "best", "worst"))
-    return formulas.Cut(arguments.cutoff(k), F.lit(ties == "expected"), F.lit(-1.0 if ties == "worst" else 1.0))
+    sign = -1.0 if ties == "worst" else 1.0
+    return formulas.Cut(arguments.cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.shown_k(k))
 
 
 def _gain(relevance: Column | str, gain: str) -> Value:

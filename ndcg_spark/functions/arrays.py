@@ -33,21 +33,23 @@ def ndcg(
         Array of numbers: relevances in rank order. A null array is an empty list, and a null relevance gains 0. Of an
         array of structs name the field: `"ranked.relevance"`.
     judged : Column, str or None
-        Array of all judged relevances of the query, in any order. None takes those of `ranked`, so that relevant
-        items which were not retrieved are not missed.
+        Array of all judged relevances of the query, in any order. None takes `ranked` for all that is judged:
+        relevant items that were not retrieved then cost nothing.
     k : int, `"all"` or None
         Cutoff; None is the whole list, as `"all"` is.
     gain, discount : str
         As in `Convention`.
     no_relevant : str
-        Value if nothing is relevant: `zero`, `one`, or `skip` for null.
+        Value if nothing is relevant: `zero`, `one`, or `skip` for null. A query of which nothing was retrieved is 0
+        in any case.
 
     Returns
     -------
     Column
         Double, named `ndcg(ranked)` or `ndcg(ranked, judged)` after its arguments; null for a query without any
         judged item, so that `avg` gives the mean that `evaluate` gives. The action raises for a relevance that is
-        NaN, infinite, or so large that its gain exceeds 2^63, and where `ranked` gains more than `judged` allows.
+        NaN, infinite, or so large that its gain exceeds 2^63, and where `ranked` has more items that gain, or larger
+        gains, than `judged`; so arrays of ids are refused, unless by chance they are not.
 
     Raises
     ------
@@ -112,7 +114,7 @@ def precision(ranked: Column | str, *, k: int | str | None = None, rel: float = 
     ranked : Column or str
         As for `ndcg`.
     k : int, `"all"` or None
-        Cutoff, by which is also divided where the list is shorter; None and `"all"` are the length of the list.
+        Cutoff, and the divisor, even where the list is shorter; None and `"all"` are the length of the list.
     rel : float
         Relevance from which on an item is relevant.
 
@@ -250,7 +252,7 @@ def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: fl
 
 def _cut(k: int | str | None) -> formulas.Cut:
     """Lists in rank order have no ties."""
-    return formulas.Cut(arguments.cutoff(k), F.lit(False), F.lit(1.0))
+    return formulas.Cut(arguments.cutoff(k), F.lit(False), F.lit(1.0), arguments.shown_k(k))
 
 
 def _entries(gains: Column, k: Column) -> Value:
@@ -266,7 +268,7 @@ def _of_list(
     def where_judged(once: Column) -> Value:
         return formulas.where_judged(ON, once, value(_entries(once, cut.k)))
 
-    return arguments.result(formulas.named_once(ON, gains, where_judged), name, ranked)
+    return arguments.result(formulas.named_once(ON, gains, where_judged), name, cut, ranked)
 
 
 def _normalised(
@@ -286,7 +288,7 @@ def _normalised(
         otherwise = formulas.where_judged(ON, known, nothing)
         if judged is None:
             return formulas.ratio(ON, found, largest, otherwise)
-        return formulas.checked_ratio(ON, found, largest, F.coalesce(F.array_min(known), F.lit(0.0)), otherwise)
+        return formulas.refuse_beyond(ON, gains, known, formulas.ratio(ON, found, largest, otherwise))
 
     def of_gains(gains: Column) -> Value:
         if judged is None:
@@ -294,4 +296,4 @@ def _normalised(
         return formulas.named_once(ON, gains_of(judged), lambda known: divided(gains, known))
 
     columns = (ranked,) if judged is None else (ranked, judged)
-    return arguments.result(formulas.named_once(ON, gains_of(ranked), of_gains), name, *columns)
+    return arguments.result(formulas.named_once(ON, gains_of(ranked), of_gains), name, cut, *columns)

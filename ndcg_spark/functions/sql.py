@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ndcg_spark.conventions.forms import LARGEST_GAIN, parse_discount, parse_gain, relevance_range
+from ndcg_spark.core.session_settings import is_on
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.functions.frames import formulas
 from ndcg_spark.functions.frames.languages import AsText, Text, Value
@@ -28,6 +30,9 @@ _HEAD = """\
 -- A list is ranked by score; items of one score count as the average of their orders (ties 'expected'; or 'best',
 -- 'worst'). A null score is a judged item that was not retrieved, a null relevance an unjudged item. The result is
 -- null where nothing is judged. A cutoff k of null is the whole list.
+--
+-- Create the functions with spark.sql.ansi.enabled on, as it is by default: they keep what is set then, and without
+-- it text that is no number would be null.
 --
 -- Of arrays of relevances in rank order make lists first; Spark takes no lambda among the arguments of a function:
 --   WITH made AS (SELECT transform(ranked, (rel, i) -> struct(-i, rel)) AS list FROM arrays)
@@ -70,10 +75,26 @@ def register(spark: SparkSession) -> None:
             "ndcg_spark.functions do the same."
         )
     text = files(__package__).joinpath(FILE).read_text("utf-8")
-    for statement in text.split(";\n"):
-        _, create, rest = statement.partition(_CREATE)
-        if create:
-            spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {rest}")
+    # A function keeps the setting of its making; without ANSI, text that is no number would be null.
+    with _ansi(spark):
+        for statement in text.split(";\n"):
+            _, create, rest = statement.partition(_CREATE)
+            if create:
+                spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {rest}")
+
+
+@contextmanager
+def _ansi(spark: SparkSession) -> Iterator[None]:
+    """Turn ANSI mode on for a moment, where it is off."""
+    name = "spark.sql.ansi.enabled"
+    if is_on(spark, name, "true"):
+        yield
+        return
+    spark.conf.set(name, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, "false")
 
 
 def sql_text_of_functions() -> str:
@@ -144,11 +165,22 @@ def _created(on: AsText, value: Callable[[Text], Value], option: str, gain_of: C
         return formulas.entry(on, one["score"], gain_of(one["relevance"]))
 
     checked = formulas.named_once(on, on.transform(_checked_list(on, option), entry), value)
-    for wrong, told, name in (
-        ("ties NOT IN ('expected', 'best', 'worst')", "ties must be one of expected, best, worst; got ", "ties"),
-        ("k < 1", "k must be a whole number from 1 on, or null for the whole list; got ", "string(k)"),
-    ):
-        checked = on.call("if", Text(wrong), on.refuse(told, Text(name), "."), checked)
+    refused = [
+        (
+            "ties IS NULL OR ties NOT IN ('expected', 'best', 'worst')",
+            "ties must be one of expected, best, worst",
+            "ties",
+        ),
+        ("k < 1", "k must be a whole number from 1 on, or null for the whole list", "string(k)"),
+        (
+            ("gain IS NULL", "gain must be one of exponential, linear, binary", "gain")
+            if option == _GAIN
+            else (f"rel IS NULL OR NOT abs(rel) <= {LARGEST_DOUBLE!r}D", "rel must be a finite number", "string(rel)")
+        ),
+    ]
+    for wrong, told, name in refused:
+        shown = on.call("coalesce", Text(name), on.lit("null"))
+        checked = on.call("if", Text(wrong), on.refuse(f"{told}; got ", shown, "."), checked)
     arguments = ",\n  ".join((_LIST, _K, option, _TIES))
     body = laid_out(checked.sql, 2)
     return f"{_CREATE}{value.__name__}_list(\n  {arguments}\n)\nRETURNS DOUBLE\nRETURN\n  {body};\n"

@@ -242,4 +242,33 @@ def test_levels_and_denominators_are_checked(change):
 def test_columns_are_named_after_their_arguments(spark):
     table = spark.createDataFrame([(3.0, 1.0)], "score double, relevance double")
     columns = [f.ndcg_at("score", "relevance"), f.recall_at(table["score"], "relevance", k=3)]
-    assert table.agg(*columns).columns == ["ndcg_at(score, relevance)", "recall_at(score, relevance)"]
+    assert table.agg(*columns).columns == ["ndcg_at(score, relevance)", "recall_at(score, relevance, k=3)"]
+
+
+def test_a_pivot_has_the_values_of_its_groups(spark):
+    """Beside a text, pivots of Spark 4 copy their expressions, and with them what these have computed elsewhere."""
+    cells = [("a", 3.0, 0.0), ("a", 2.0, 1.0), ("b", 5.0, 3.0), ("b", 4.0, 1.0), ("b", None, 3.0)]
+    table = spark.createDataFrame(cells, "version string, score double, relevance double").withColumn(
+        "text", F.lit("x")
+    )
+    asked = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
+    columns = [one("score", "relevance", k=2).alias(one.__name__) for one in asked]
+    alone = {row["version"]: row for row in table.groupBy("version").agg(*columns).collect()}
+    (beside,) = (
+        table.groupBy("text").pivot("version", ["a", "b"]).agg(*columns, F.first("text").alias("one")).collect()
+    )
+    for version in "ab":
+        for one in asked:
+            assert close(beside[f"{version}_{one.__name__}"], alone[version][one.__name__]), (version, one.__name__)
+    assert alone["b"]["recall_at"] == pytest.approx(2 / 3)
+
+
+def test_a_gain_table_that_does_not_rise(spark):
+    """By hand, levels 0, 1, 2 gain 0, 4, 1: listed 1 / log2(3) + 4 / 2 after 0, ideal 4 + 1 / log2(3)."""
+    table = spark.createDataFrame([(3.0, 0.0), (2.0, 2.0), (1.0, 1.0)], "score double, relevance double")
+    gain, second = "table:0=0,1=4,2=1", 1 / math.log2(3)
+    columns = [f.ndcg_at("score", "relevance", gain=gain), f.dcg_at("score", "relevance", gain=gain)]
+    assert table.agg(*columns).collect()[0] == pytest.approx(((second + 2) / (4 + second), second + 2), abs=1e-14)
+    tied = table.withColumn("score", F.lit(1.0))
+    bounds = [f.dcg_at("score", "relevance", gain=gain, ties=ties) for ties in ("best", "worst")]
+    assert tied.agg(*bounds).collect()[0] == pytest.approx((4 + second, second + 2), abs=1e-14)

@@ -131,7 +131,7 @@ def test_a_level_that_a_gain_table_lacks_is_refused(spark):
 def test_columns_are_named_after_their_arguments(spark):
     table = spark.createDataFrame([([3.0, 1.0], [3.0])], "rels array<double>, best array<double>")
     named = table.select(ndcg("rels"), ndcg(table["rels"], "best", k=1), dcg("rels"), ndcg("rels").alias("x"))
-    assert named.columns == ["ndcg(rels)", "ndcg(rels, best)", "dcg(rels)", "x"]
+    assert named.columns == ["ndcg(rels)", "ndcg(rels, best, k=1)", "dcg(rels)", "x"]
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, "ten", True])
@@ -219,6 +219,33 @@ def test_ids_in_place_of_relevances_are_refused(spark):
         assert (refusal(table.select(column)) or "").startswith(told)
     nothing_judged = table.withColumn("label", F.lit(None).cast("array<bigint>"))
     assert (refusal(nothing_judged.select(ndcg("prediction", "label"))) or "").startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("ranked_", "judged"),
+    [
+        ([3.0, 3.0, 3.0], [1.0, -1.0]),
+        ([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], [1.0, 1.0]),
+        ([1.0, 0.0], None),
+        ([2.0], [1.0, 1.0, 1.0]),
+    ],
+)
+def test_what_is_ranked_is_part_of_what_is_judged(spark, ranked_, judged):
+    """Also beyond the cutoff, and beside gains below 0. Zeros are unjudged items, as likely as not."""
+    table = spark.createDataFrame([(ranked_, judged)], "ranked array<double>, judged array<double>")
+    columns = [ndcg("ranked", "judged", k=1)]
+    if ranked_ != [2.0]:  # which is one relevant item, as a judged 1 is
+        columns += [recall("ranked", "judged", k=1), average_precision("ranked", "judged", denominator="k")]
+    for column in columns:
+        assert (refusal(table.select(column)) or "").startswith("the ranked array has a relevance that the array of")
+    zeros = spark.createDataFrame([([1.0, 0.0, 0.0, 1.0], [1.0, 1.0])], "ranked array<double>, judged array<double>")
+    assert zeros.select(recall("ranked", "judged")).collect()[0][0] == 1.0
+
+
+def test_a_discount_that_rises(spark):
+    """What is ranked is what is judged; at 2 the item of rank 2 weighs 2, and the ideal has it on rank 1."""
+    table = spark.createDataFrame([([0.0, 3.0], [0.0, 3.0])], "ranked array<double>, judged array<double>")
+    assert table.select(ndcg("ranked", "judged", k=2, discount="table:0.5,2")).collect()[0][0] == 4.0
 
 
 def test_with_gains_below_zero_more_may_be_found_than_is_ideal(spark):

@@ -80,6 +80,10 @@ def test_lists_have_the_values_of_the_aggregates(sql, ties):
         (f"ndcg_list({LIST}, 0)", "k must be a whole number from 1 on, or null for the whole list; got 0."),
         (f"ndcg_list({LIST}, 3, 'cubic')", "gain must be one of exponential, linear, binary; got cubic."),
         (f"recall_list({LIST}, ties => 'x')", "ties must be one of expected, best, worst; got x."),
+        (f"ndcg_list({LIST}, ties => NULL)", "ties must be one of expected, best, worst; got null."),
+        (f"ndcg_list({LIST}, gain => NULL)", "gain must be one of exponential, linear, binary; got null."),
+        (f"recall_list({LIST}, rel => NULL)", "rel must be a finite number; got null."),
+        (f"precision_list({LIST}, rel => double('nan'))", "rel must be a finite number; got NaN."),
         (
             "ndcg_list(collect_list(struct(double('nan'), relevance)))",
             "bad value in the list: score NaN, relevance 3; it must be finite, and a gain at most 2^63.",
@@ -93,6 +97,20 @@ def test_bad_arguments_and_values_are_refused(sql, call, told):
     with pytest.raises(Exception) as raised:  # noqa: PT011  # Spark chooses the class
         table.agg(F.expr(call)).collect()
     assert told in str(raised.value)
+
+
+@needs_spark_4
+def test_text_is_no_number_whatever_the_session_says(sql):
+    """A function keeps the setting of its making; without ANSI the text would be an item that was not retrieved."""
+    before = sql.conf.get("spark.sql.ansi.enabled")
+    try:
+        sql.conf.set("spark.sql.ansi.enabled", "false")
+        f.register(sql)
+        assert sql.conf.get("spark.sql.ansi.enabled") == "false"
+        with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+            sql.sql("SELECT ndcg_list(array(struct('high', 1), struct('low', 2)), 2)").collect()
+    finally:
+        sql.conf.set("spark.sql.ansi.enabled", before)
 
 
 @needs_spark_4

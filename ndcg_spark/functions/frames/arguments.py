@@ -87,7 +87,13 @@ def shown(value: Column | str) -> str:
     return value if isinstance(value, str) else str(value).removeprefix("Column<'").removesuffix("'>")
 
 
-def result(value: Value, name: str, *columns: Column | str) -> Column:
+def shown_k(k: int | str | None) -> str:
+    """Write a cutoff as in the name of a result; whole lists have none there."""
+    number = cutoff_of(k)
+    return "" if number is None else f", k={number}"
+
+
+def result(value: Value, name: str, cut: formulas.Cut, *columns: Column | str) -> Column:
     """Name a result after its arguments, the same on classic sessions and on Connect."""
-    named: Column = value.alias(f"{name}({', '.join(shown(one) for one in columns)})")
+    named: Column = value.alias(f"{name}({', '.join(shown(one) for one in columns)}{cut.shown})")
     return named

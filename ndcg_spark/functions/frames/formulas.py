@@ -31,6 +31,8 @@ class Cut:
     """Whether entries of one score count as the average of their orders."""
     sign: Value
     """1.0 if the larger gain of two tied entries comes first, -1.0 if the smaller does."""
+    shown: str = ""
+    """The cutoff, in the name of a result."""
 
 
 # ---------------------------------------------------------------------------------------------------- entries
@@ -264,9 +266,10 @@ def sum_of(on: Language, numbers: Value) -> Value:
 def ratio(on: Language, found: Value, best: Value, nothing: Value) -> Value:
     """`found / best`, or `nothing` where `best` is not above 0.
 
-    What is seldom needed stands in `nothing` and not around the whole: Java compiles small methods alone.
+    What is seldom needed stands in `nothing` and not around the whole: Java compiles small methods alone. There is no
+    `nullif`, which is a `With` since Spark 4; pivots copy that, and divide all values by those of the first.
     """
-    positive = on.call("nullif", on.call("greatest", best, on.lit(0.0)), on.lit(0.0))
+    positive = on.call("array_max", on.filter(on.call("array", best), lambda one: one > on.lit(0.0)))
     return on.call("coalesce", found / positive, nothing)
 
 
@@ -275,19 +278,23 @@ def where_judged(on: Language, gains: Value, value: Value) -> Value:
     return on.call("if", any_there(on, gains), value, on.lit(None))
 
 
-def checked_ratio(on: Language, found: Value, best: Value, lowest: Value, nothing: Value) -> Value:
-    """`ratio`, or raise where more was found than there is; with gains below 0 that need be no mistake."""
-    known = on.call("named_struct", on.lit("found"), found, on.lit("best"), best, on.lit("lowest"), lowest)
+def refuse_beyond(on: Language, ranked: Value, judged: Value, value: Value) -> Value:
+    """Give a value, or raise where the ranked gains above 0 are more, or larger, than the judged ones, one by one."""
 
-    def divided(one: Value) -> Value:
-        more = (one["found"] > one["best"] * on.lit(1 + 1e-9)) & (one["lowest"] >= on.lit(0.0))
-        told = on.refuse(
-            "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids, and all "
-            "judged relevances of the query, retrieved or not."
+    def largest_first(gains: Value) -> Value:
+        return on.call("sort_array", on.filter(gains, lambda gain: gain > on.lit(0.0)), on.lit(False))
+
+    def beyond(its: Value) -> Value:
+        return on.transform(
+            largest_first(ranked), lambda gain, at: gain > on.call("coalesce", on.call("get", its, at), on.lit(0.0))
         )
-        return on.call("if", more, told, ratio(on, one["found"], one["best"], nothing))
 
-    return named_once(on, known, divided)
+    more = on.call("array_max", named_once(on, largest_first(judged), beyond))
+    told = on.refuse(
+        "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids, and all "
+        "judged relevances of the query, retrieved or not."
+    )
+    return on.call("if", more, told, value)
 
 
 def named_once(on: Language, value: Value, body: Callable[[Value], Value]) -> Value:
