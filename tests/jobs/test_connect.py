@@ -140,7 +140,7 @@ def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server,
         ("twice", "an item comes twice in the ranking of query query_id=q7."),
         ("worker", "query query_id=q7 has nothing relevant."),
         ("nan", "nan_relevance in the array nan: "),
-        ("large", "relevance 2000 in an array has a gain that is not finite"),
+        ("large", "relevance 2000 in the array large has a gain that is not finite"),
     ],
 )
 def test_a_refusal_is_one_line_of_the_same_class(seen, case, message):
