@@ -68,8 +68,8 @@ def _others(rows: list[dict[str, Any]]) -> str:
     largest = ""
     if clear:
         row = max(clear, key=lambda one: abs(one["difference"]))
-        largest = f", by {row['difference']:+.4f} at most ({_segment(row, '=')}, {_metric(row)})"
-    by = "metrics and segments" if {row["segment_by"] for row in rows} != {""} else "metrics"
+        largest = f"; largest {row['difference']:+.4f} ({_segment(row, '=')}, {_metric(row)})"
+    by = "metrics, cutoffs and segments" if {row["segment_by"] for row in rows} != {""} else "metrics and cutoffs"
     return f"Other {by}: {said}{largest}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
 
 
@@ -88,7 +88,7 @@ def _missing(row: dict[str, Any]) -> str:
 
 def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """How many queries a difference takes or, where nothing is clear, which difference would have been found."""
-    what, power = _metric(row), f"(power {POWER:.0%})"
+    what, power = _metric(row), f"(one test, power {POWER:.0%})"
     if row["n_required"] is not None:
         return f"{what}: to detect {settings.effect:+g} you would need {row['n_required']:,} queries {power}."
     if row["verdict"] != "unclear" or row["mde"] is None:
@@ -99,7 +99,7 @@ def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
 def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """Say in a sentence what a row shows."""
     if row["difference"] is None:
-        return f"{_metric(row)}: no query of {row['run']} can be compared with {row['baseline']}."
+        return f"{_metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
     about = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
         about += f", {1 - settings.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
@@ -114,7 +114,12 @@ def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
         "not_worse": f"is at most {settings.margin:g} worse than" if settings.margin else "is not worse than",
         "unclear": "may or may not differ from",
     }[row["verdict"]]
-    return f"{_metric(row)}: {row['run']} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
+    return f"{_metric(row)}: {_run(row)} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
+
+
+def _run(row: dict[str, Any]) -> str:
+    """A ranker without a name is the run."""
+    return str(row["run"]) or "the run"
 
 
 def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> None:

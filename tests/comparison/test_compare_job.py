@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.closeness import near
-from support.comparing import example_1
+from support.comparing import example_1, settings_of
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
 from ndcg_spark.comparison.choice import PER_QUERY
 from ndcg_spark.comparison.gates import ComparisonGate
+from ndcg_spark.comparison.printed import sentence
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.nights import one_slice
 
@@ -79,9 +80,9 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     same = ("--baseline", "a", "--runs", "a,b", "--metrics", "ndcg", *FAST)
     lines = run("--per-query", table, *same, "--effect", "0.02").out.splitlines()
     assert lines[0].startswith("ndcg@10: b is better than a")
-    assert lines[0].endswith(" 12 queries). To detect +0.02 you would need 163 queries (power 80%).")
+    assert lines[0].endswith(" 12 queries). To detect +0.02 you would need 163 queries (one test, power 80%).")
     verbose = run("--per-query", table, *same, "--effect", "0.02", "--verbose").out.splitlines()
-    assert verbose[1] == "ndcg@10: to detect +0.02 you would need 163 queries (power 80%)."
+    assert verbose[1] == "ndcg@10: to detect +0.02 you would need 163 queries (one test, power 80%)."
     whole = pq.read_table(table).to_pylist()
     lacking = sorted({row["query_id"] for row in whole})[:2]
     few = tmp_path / "few.parquet"
@@ -93,7 +94,12 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     # The shift of the worked example, 0.080456 / 0.026147, times the error of c against b, 0.018969.
     lines = run("--per-query", table, "--baseline", "b", "--runs", "c", "--metrics", "ndcg", *FAST).out.splitlines()
     assert lines[0].startswith("ndcg@10: c may or may not differ from b")
-    assert lines[0].endswith(" 12 queries). 12 queries detect a difference of 0.0584 or more (power 80%).")
+    assert lines[0].endswith(" 12 queries). 12 queries detect a difference of 0.0584 or more (one test, power 80%).")
+
+
+def test_a_run_without_a_name_is_the_run():
+    row = {"difference": None, "metric": "ndcg", "k": 10, "run": "", "baseline": "before"}
+    assert sentence(row, settings_of()) == "ndcg@10: no query of the run can be compared with before."
 
 
 def test_at_most_three_lines_a_pair(table, tmp_path):
@@ -109,7 +115,7 @@ def test_at_most_three_lines_a_pair(table, tmp_path):
     for run_, its in (("b", lines[:3]), ("c", lines[3:])):
         assert its[0] == f"ndcg@10: {run_} lacks 1 query, counted as 0."
         assert its[1].startswith(f"ndcg@10: {run_} ")
-        assert its[2].startswith("Other metrics and segments: ")
+        assert its[2].startswith("Other metrics, cutoffs and segments: ")
         assert its[2].endswith("; --verbose prints them.")
     verbose = run(*same, "--verbose").out.splitlines()
     n_rows = sum(line.startswith("run=") for line in verbose)
