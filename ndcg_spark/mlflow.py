@@ -89,7 +89,7 @@ def log_evaluation(
     -----
     Spark cost: one action, which collects the summary: a row for each run, segment, metric and k. With `per_query` a
     second one, which ranks anew and brings the metrics of queries to the driver partition by partition, so that it
-    holds one of these at a time; a million queries are about 20 MB.
+    holds one of these at a time.
 
     The table is the artifact `ndcg_spark/segments.json`, which `mlflow.load_table` and the pages of MLflow read. Rows
     that are logged to a run again are added to it. The queries are the artifact `ndcg_spark/per_query.parquet`, or

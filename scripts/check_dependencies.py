@@ -88,11 +88,12 @@ def licence_of(one):
     name = canonicalize_name(about["Name"])
     if name in STATED:
         return STATED[name]
-    if about["License-Expression"]:
-        return about["License-Expression"]
+    stated = about.get("License-Expression")  # older readers of metadata raise for what is not there
+    if stated:
+        return stated
     named = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier", ()) if line.startswith("License ::")]
     named = [CLASSIFIERS.get(text, text) for text in named if text != "OSI Approved"]
-    first = (about["License"] or "").strip().splitlines()[:1]
+    first = (about.get("License") or "").strip().splitlines()[:1]
     return " AND ".join(named) or _spdx("".join(first)) or "unknown"
 
 

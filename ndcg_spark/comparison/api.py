@@ -323,6 +323,8 @@ def known_runs(runs: Tables) -> tuple[str, ...] | None:
 
 def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
     """Raise unless `run` is one of the runs there are; `name` is what it is called where the user wrote it."""
+    if not known:
+        raise InputRefusedError(f"there is no run {run!r} to compare: the input has no rows.")
     if known == ("",) and run:
         raise InvalidParameterError(
             f"the input has one run without a name; two runs need {option('run')} or {option('score')}, or two "

@@ -46,10 +46,10 @@ def ndcg(
     Returns
     -------
     Column
-        Double, named `ndcg(ranked)` or `ndcg(ranked, judged)` after its arguments; null for a query without any
-        judged item, so that `avg` gives the mean that `evaluate` gives. The action raises for a relevance that is
+        Double, named after its arguments, as `ndcg(ranked, judged, k=10)`; null for a query without any judged item,
+        so that `avg` gives the mean that `evaluate` gives. The action raises for a relevance that is
         NaN, infinite, or so large that its gain exceeds 2^63, and where `ranked` has more items that gain, or larger
-        gains, than `judged`; so arrays of ids are refused, unless by chance they are not.
+        gains, than `judged`. Arrays of ids are relevances to it, and mostly are refused so.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def dcg(
     Returns
     -------
     Column
-        Double, named `dcg(ranked)` after its argument; null for a list without any judged item. The action raises for
+        Double, named as `dcg(ranked, k=10)`; null for a list without any judged item. The action raises for
         a relevance that is NaN, infinite, or so large that its gain exceeds 2^63.
 
     Raises
@@ -121,8 +121,8 @@ def precision(ranked: Column | str, *, k: int | str | None = None, rel: float = 
     Returns
     -------
     Column
-        Double, named `precision(ranked)`; null for a list without any judged item. The action raises for a relevance
-        that is NaN or infinite.
+        Double, named as `precision(ranked, k=10)`; null for a list without any judged item. The action raises for a
+        relevance that is NaN or infinite.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def recall(
     Returns
     -------
     Column
-        Double, named `recall(ranked)` or `recall(ranked, judged)`; 0 if nothing is relevant, null for a query without
+        Double, named as `recall(ranked, judged, k=10)`; 0 if nothing is relevant, null for a query without
         any judged item. The action raises for a relevance that is NaN or infinite, and where `ranked` has more
         relevant items than `judged`.
 
@@ -198,7 +198,7 @@ def average_precision(
     Returns
     -------
     Column
-        Double, named `average_precision(ranked)` or `average_precision(ranked, judged)`; 0 if nothing is relevant,
+        Double, named as `average_precision(ranked, judged, k=10)`; 0 if nothing is relevant,
         null for a query without any judged item. The action raises as for `recall`.
 
     Raises
@@ -234,8 +234,8 @@ def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: fl
     Returns
     -------
     Column
-        Double, named `reciprocal_rank(ranked)`; 0 if no relevant item is among the first k, null for a list without
-        any judged item. The action raises for a relevance that is NaN or infinite.
+        Double, named as `reciprocal_rank(ranked, k=10)`; 0 if no relevant item is among the first k, null for a list
+        without any judged item. The action raises for a relevance that is NaN or infinite.
 
     Raises
     ------

@@ -43,7 +43,6 @@ _K = "k INT DEFAULT NULL"
 _GAIN = "gain STRING DEFAULT 'exponential'"
 _REL = "rel DOUBLE DEFAULT 1"
 _WIDTH = 110
-LARGEST_DOUBLE = formulas.LARGEST_DOUBLE
 _TIES = "ties STRING DEFAULT 'expected'"
 
 
@@ -175,7 +174,11 @@ def _created(on: AsText, value: Callable[[Text], Value], option: str, gain_of: C
         (
             ("gain IS NULL", "gain must be one of exponential, linear, binary", "gain")
             if option == _GAIN
-            else (f"rel IS NULL OR NOT abs(rel) <= {LARGEST_DOUBLE!r}D", "rel must be a finite number", "string(rel)")
+            else (
+                f"rel IS NULL OR NOT abs(rel) <= {formulas.LARGEST_DOUBLE!r}D",
+                "rel must be a finite number",
+                "string(rel)",
+            )
         ),
     ]
     for wrong, told, name in refused:
@@ -190,7 +193,9 @@ def _checked_list(on: AsText, option: str) -> Text:
     """Give the list, or raise for a value that is NaN or infinite, or whose gain exceeds 2^63 (NaN is above all)."""
 
     def check(one: Text) -> Value:
-        bad = (on.call("abs", one["score"]) > LARGEST_DOUBLE) | (on.call("abs", one["relevance"]) > LARGEST_GAIN)
+        bad = (on.call("abs", one["score"]) > formulas.LARGEST_DOUBLE) | (
+            on.call("abs", one["relevance"]) > LARGEST_GAIN
+        )
         if option == _GAIN:
             bad = bad | ((Text("gain") == "exponential") & (one["relevance"] > relevance_range("exponential")[1]))
         told = on.refuse(

@@ -13,6 +13,7 @@ from support.closeness import near
 from support.comparing import example_1, settings_of
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
+from ndcg_spark.comparison.api import one_of_runs
 from ndcg_spark.comparison.choice import PER_QUERY
 from ndcg_spark.comparison.gates import ComparisonGate
 from ndcg_spark.comparison.printed import sentence
@@ -100,6 +101,14 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
 def test_a_run_without_a_name_is_the_run():
     row = {"difference": None, "metric": "ndcg", "k": 10, "run": "", "baseline": "before"}
     assert sentence(row, settings_of()) == "ndcg@10: no query of the run can be compared with before."
+
+
+def test_runs_of_a_table_without_rows_are_refused(table, tmp_path):
+    pq.write_table(pq.read_table(table).slice(0, 0), tmp_path / "empty.parquet")
+    ended = run("--per-query", tmp_path / "empty.parquet", "--baseline", "a", "--metrics", "ndcg")
+    assert_refused(ended, "no rows")
+    with pytest.raises(InputRefusedError, match=r"there is no run 'a' to compare: the input has no rows\."):
+        one_of_runs("baseline", "a", ())
 
 
 def test_at_most_three_lines_a_pair(table, tmp_path):
