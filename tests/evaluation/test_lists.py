@@ -261,6 +261,21 @@ def test_judgments_beside_lists(spark):
     assert of_segment["weight_sum"] == 2.0 * of_segment["n_queries"] > 0
 
 
+@pytest.mark.parametrize("strategy", ["auto", "window"])
+def test_a_ranker_whose_lists_are_all_empty_is_told(spark, strategy):
+    """Of two columns, beside judgments and with relevant items in the row; it misses each judged query."""
+    judgments = spark.createDataFrame(
+        [("p", "a", 1), ("q", "b", 1)], "query_id string, item_id string, relevance int"
+    )
+    rows = [("p", ["a", "c"], [], ["a"]), ("q", ["c"], [], ["b"])]
+    table = spark.createDataFrame(rows, "query_id string, x array<string>, y array<string>, own array<string>")
+    options = {"ranked": ["x", "y"], "k": 2, "strategy": strategy}
+    for given in ({"judgments": judgments}, {"relevant": "own"} if strategy == "auto" else {}):
+        if given:
+            rows = evaluate(table, **given, **options).summary.where("metric = 'ndcg'").collect()
+            assert {row["run"]: (row["value"], row["n_queries"]) for row in rows} == {"x": (0.5, 2), "y": (0.0, 2)}
+
+
 @pytest.mark.parametrize("other", ["trec_eval", "lightgbm", "default;duplicates=first"])
 def test_a_difference_is_explained_of_lists(spark, other):
     """From one table and from two; the conventions need an order that lists have."""

@@ -232,6 +232,7 @@ def choose_ranking(
     else:
         frame = data
     settings = without_query(frame, settings)
+    named_runs = settings.columns.runs
     if settings.columns.ranked and judgments is not None:
         frame, settings = long_run(frame, settings)
         path = None
@@ -245,6 +246,7 @@ def choose_ranking(
     n_tasks = task_limit(frame, judgments)
     strategy, source, reason, steps = _chosen(
         *(frame, settings, judgments, path, sizes, n_tasks),
+        named_runs=named_runs,
         parse_text=parse_text,
         parse_judgment_text=parse_judgment_text,
     )
@@ -264,6 +266,7 @@ def _chosen(
     sizes: PartSizes,
     n_tasks: int | None,
     *,
+    named_runs: tuple[str, ...],
     parse_text: bool,
     parse_judgment_text: bool,
 ) -> tuple[str, str, str, Engine | Windows | Arrays]:
@@ -294,10 +297,12 @@ def _chosen(
         require_spark_allowed(settings, "strategy=window ranks in Spark")
         rows = _checked(long_rows(rows, settings), settings)
         judged = None if judged is None else valid_only(judged, RowRules(settings, True))
-        windows = Windows(settings=settings, rows=rows, judgments=judged, n_tasks=n_tasks, others=others)
+        windows = Windows(
+            settings=settings, rows=rows, judgments=judged, n_tasks=n_tasks, others=others, named_runs=named_runs
+        )
         return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
-    engine = Engine(settings=settings, source=source, judgments=judged, others=others)
+    engine = Engine(settings=settings, source=source, judgments=judged, others=others, named_runs=named_runs)
     return "engine", source.name, source.reason, engine
 
 
@@ -383,13 +388,15 @@ def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
 class Engine:
     """A source, and the canonical judgments of its queries where they are a table of their own.
 
-    `others`: columns of the main table that the settings do not use, for messages.
+    `others`: columns of the main table that the settings do not use, for messages. `named_runs`: runs that are known
+    before there are rows.
     """
 
     settings: EvaluationSettings
     source: Source
     judgments: DataFrame | None = None
     others: tuple[str, ...] = ()
+    named_runs: tuple[str, ...] = ()
 
     def rankings(self) -> DataFrame:
         """Rank every query, and count rejected rows; lazy.
@@ -446,6 +453,7 @@ class Engine:
             checks_duplicates=self.settings.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,
             others=self.others,
+            named_runs=self.named_runs,
         )
 
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:

@@ -5,6 +5,7 @@ It is written to be read, and never tuned. Tests hold every other strategy again
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -49,7 +50,8 @@ class Windows:
     """The window strategy, given canonical rows with one score column, and valid canonical judgments.
 
     Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the settings do not use, for messages.
+    `others`: columns of the main table that the settings do not use, for messages. `named_runs`: runs that are known
+    before there are rows.
     """
 
     settings: EvaluationSettings
@@ -57,6 +59,7 @@ class Windows:
     judgments: DataFrame | None = None
     n_tasks: int | None = None
     others: tuple[str, ...] = ()
+    named_runs: tuple[str, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -99,7 +102,7 @@ class Windows:
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if RUN in keys:
-            judgments = in_tasks(_runs(self.rows, self.settings), self.n_tasks).crossJoin(judgments)
+            judgments = in_tasks(_runs(self.rows, self.named_runs), self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
         # The column between them keeps Spark from putting the two changes of partitions together.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
@@ -288,9 +291,8 @@ def _carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") ->
     return [name for name in canonical_names(settings).carried if prefix + name in rows.columns]
 
 
-def _runs(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    names = settings.columns.score
-    if len(names) > 1:
+def _runs(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    if names:
         runs = F.explode(F.array(*[F.lit(name) for name in names])).alias(RUN)
         return rows.sparkSession.range(1).select(runs)
     return rows.select(RUN).where(F.col(RUN).isNotNull()).distinct()
