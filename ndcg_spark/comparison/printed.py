@@ -100,6 +100,9 @@ def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """Say in a sentence what a row shows."""
     if row["difference"] is None:
         return f"{_metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
+    if row["n_queries"] and not row["n_wins"] and not row["n_losses"]:
+        each = f"each of {row['n_queries']:,} queries" if row["n_queries"] > 1 else "the query"
+        return f"{_metric(row)}: {_run(row)} and {row['baseline']} have the same value for {each}."
     about = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
         about += f", {1 - settings.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
@@ -186,7 +189,7 @@ def _segment(row: dict[str, Any], equals: str = " = ") -> str:
 
 
 def _metric(row: dict[str, Any]) -> str:
-    return f"{row['metric']}@{'all' if row['k'] is None else row['k']}"
+    return row.get("asked") or f"{row['metric']}@{'all' if row['k'] is None else row['k']}"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -198,6 +201,6 @@ def _p(value: float) -> str:
 
 
 def adjusted_p(row: dict[str, Any]) -> str:
-    """A p-value after Holm, and of how many tests: `p 0.55 after Holm, 4 tests`."""
-    tests = f"{row['family_size']:,} test{'s' if row['family_size'] != 1 else ''}"
-    return f"p {_p(row['p_holm']).removesuffix('00')} after Holm, {tests}"
+    """A p-value, and of how many tests if Holm adjusted it: `p 0.55 after Holm, 4 tests`."""
+    p = f"p {_p(row['p_holm']).removesuffix('00')}"
+    return f"{p} after Holm, {row['family_size']:,} tests" if row["family_size"] > 1 else p

@@ -335,7 +335,7 @@ def test_a_comparison_shows_itself(table, capsys):
     assert result._repr_html_() == f"<pre>{html.escape(repr(result))}</pre>"
     result.show(1)
     _, first, more = capsys.readouterr().out.splitlines()
-    shown = ["b", "a", "all", "ndcg@10", "0.0717", "[0.0141,", "0.1292]", "0.0575", "not_worse", "12"]
+    shown = ["b", "a", "all", "ndcg@10", "0.0717", "[0.0141,", "0.1292]", "0.0575", "not_worse", "12", "0"]
     assert (first.split(), more) == (shown, "... and 3 more")
     rows = {row["segment"]: row for row in found(result.summary)}
     people = result.to_pandas()
