@@ -22,7 +22,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.readable import in_order, interval_of, metric_label, segment_label
-from ndcg_spark.evaluation.settings import SummedMetric, cutoffs_of, segment_sets_of
+from ndcg_spark.evaluation.settings import EVERY, SummedMetric, asked_name, cutoffs_of, segment_sets_of
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
@@ -43,13 +43,17 @@ def compared_metrics(
     everywhere = None if k is None else frozenset(cutoffs_of(k))
     texts = ["ndcg"] if names is None else [names] if isinstance(names, str) else list(names)
     found: dict[tuple[str, str], frozenset[int | None] | None] = {}
+    asked: dict[tuple[str, str], dict[int | None, str]] = {}
     for text in (one.strip() for named in texts for one in re.split(r",(?![^(]*\))", named) if one.strip()):
         metric, at = parse_metric(text)
         key = (str(metric), metric.column)
         ks = everywhere if at is None else frozenset(cutoffs_of(at))
+        its = asked.setdefault(key, {})
+        for one in {EVERY} if ks is None else ks:
+            its.setdefault(one, its.get(EVERY, asked_name(text)))
         before = found.get(key, frozenset())
         found[key] = None if ks is None or before is None else before | ks
-    return tuple(SummedMetric(name, column, ks) for (name, column), ks in found.items())
+    return tuple(SummedMetric(*key, ks, asked=frozenset(asked[key].items())) for key, ks in found.items())
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -97,8 +101,8 @@ class Comparison(Shown):
         -------
         DataFrame
             Lazy, one row per segment, metric and pair of runs, of metrics that are tested: also `p` (after Holm; null
-            where there is no test), `verdict` and `n`, the queries that count. Segments and metrics are named as by
-            `Evaluation.means`.
+            where there is no test), `verdict`, `n`, the queries that count, and `missing`, those that one of the two
+            runs lacks. Segments and metrics are named as by `Evaluation.means`.
 
         Notes
         -----
@@ -109,12 +113,13 @@ class Comparison(Shown):
             "run",
             "baseline",
             segment_label().alias("segment"),
-            metric_label().alias("metric"),
+            F.coalesce("asked", metric_label()).alias("metric"),
             "difference",
             interval_of("ci_low", "ci_high").alias("interval"),
             F.col("p_holm").alias("p"),
             "verdict",
             F.col("n_queries").alias("n"),
+            (F.col("n_only_run") + F.col("n_only_baseline")).alias("missing"),
         )
 
     def _for_people(self) -> DataFrame:
@@ -377,7 +382,7 @@ def _metrics(
     if evaluation is None:
         (ndcg,) = compared_metrics(None, k)
         has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
-        beside = (replace(ndcg, name="dcg", column="dcg"),) if has_dcg else ()
+        beside = (replace(ndcg, name="dcg", column="dcg", asked=frozenset()),) if has_dcg else ()
         return (ndcg, *beside), beside
     summed = [one for one in evaluation.settings.summed_metrics if one.name != "idcg"]
     if k is not None:

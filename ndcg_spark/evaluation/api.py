@@ -75,9 +75,7 @@ class Evaluation(Shown):
 
     def __repr__(self) -> str:
         """What is computed, by whom, and that nothing has run yet."""
-        metrics = ", ".join(
-            dict.fromkeys(map(str, self.settings.metrics or [MetricAt(NDCG, k) for k in self.settings.cutoffs]))
-        )
+        metrics = ", ".join(dict.fromkeys(map(str, self.settings.asked)))
         segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
         return "\n".join(
             (

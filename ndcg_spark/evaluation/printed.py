@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ndcg_spark.errors import printable
-from ndcg_spark.evaluation.settings import MANY_REJECTED, SHOWN_FIRST
+from ndcg_spark.evaluation.settings import ASKED, MANY_REJECTED, SHOWN_FIRST
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell, interval_text
+from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
 
 NEARLY_CONSTANT = 0.5
@@ -77,7 +78,7 @@ def _segment(segment: str | None) -> str:
 
 
 def _name(row: dict[str, Any]) -> str:
-    return f"{row['metric']}@{_cutoff(row['k'])}"
+    return row[ASKED] or f"{row['metric']}@{_cutoff(row['k'])}"
 
 
 def _cutoff(k: int | None) -> str:
@@ -97,14 +98,22 @@ def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def counts_line(rows: Mapping[str, Any], queries: Mapping[str, int]) -> str:
-    """Say what became of rows and queries, in a line."""
+def counts_line(
+    rows: Mapping[str, Any], queries: Mapping[str, int], *, outside: Collection[str], n_runs: int = 1
+) -> str:
+    """Say what became of rows and queries, in a line. `outside` are the statuses of queries that are in no mean."""
     parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
     parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
-    counted = [f"{queries['in_mean']:,} in the mean"]
-    for name in ("no_relevant", "missing", "unjudged"):
-        counted.append(f"{queries[name]:,} {name.replace('_', ' ')}")
-    return f"{' + '.join(parts)}; queries: {', '.join(counted)}"
+    among = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name not in outside]
+    beside = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name in outside]
+    counted = f"{queries['in_mean']:,} in the mean"
+    counted += f", among them {', '.join(among)}" if among else ""
+    counted += f"; left out: {', '.join(beside)}" if beside else ""
+    whose = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
+    return f"{' + '.join(parts)}; {whose}: {counted}"
+
+
+_STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unjudged": "unjudged"}
 
 
 def rejected_lines(
@@ -129,6 +138,18 @@ def reasons_text(reasons: dict[str, int]) -> str:
     """Count rejected rows, and those of each reason."""
     parts = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
     return f"{sum(reasons.values()):,} rejected: {parts}"
+
+
+def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
+    """Count the unjudged items among the first k, at the largest cutoff; empty where there are none."""
+    rows = counted_rows(summary)
+    n = sum(row["n_unjudged_items"] or 0 for row in rows)
+    if not n:
+        return []
+    k = rows[0]["k"]
+    where = "in the lists" if k is None else f"among the first {k}"
+    share = "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric judged@{_cutoff(k)}"
+    return [f"items: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 
 def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:

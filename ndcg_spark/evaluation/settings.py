@@ -35,10 +35,16 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
-            "ranked", "ranks", "scores", "tied", "ideal", "n_at_least")  # fmt: skip
+            "n_unjudged_items", "ranked", "ranks", "scores", "tied", "ideal", "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""
+
+
+ASKED = "asked"
+"""Column of results: what a user called the metric."""
+EVERY = 0
+"""In place of a cutoff: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class SummedMetric:
     """A metric of the summary: its name, its column in per-query tables, its cutoffs (None: all).
 
     `undefined`: queries without a value are left out of its mean. `of_catalogue`: a value of all lists, no column.
+    `asked`: by cutoff, what a user called it; `EVERY` stands for all other cutoffs.
     """
 
     name: str
@@ -53,10 +60,17 @@ class SummedMetric:
     cutoffs: frozenset[int | None] | None = None
     undefined: bool = False
     of_catalogue: bool = False
+    asked: frozenset[tuple[int | None, str]] = frozenset()
 
     def is_at(self, k: int | None) -> bool:
         """Whether the mean at a cutoff is wanted."""
         return self.cutoffs is None or k in self.cutoffs
+
+    def asked_at(self, k: int | None) -> str | None:
+        """What a user called the mean at a cutoff, as `recall@5`; None where nobody asked for it."""
+        names = dict(self.asked)
+        name = names.get(k, names.get(EVERY))
+        return None if name is None else f"{name}@{'all' if k is None else k}"
 
     @property
     def text(self) -> str:
@@ -388,10 +402,15 @@ class EvaluationSettings:
             raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
 
     @property
+    def asked(self) -> tuple[MetricAt, ...]:
+        """The metrics that are named, or NDCG at all cutoffs."""
+        return self.metrics or tuple(MetricAt(NDCG, k) for k in self.cutoffs)
+
+    @property
     def reported(self) -> tuple[MetricAt, ...]:
         """Metrics of the summary at their cutoffs: those that are named, each with those that come with it."""
         found: dict[MetricAt, None] = {}
-        for one in self.metrics or [MetricAt(NDCG, k) for k in self.cutoffs]:
+        for one in self.asked:
             bounds = TIE_BOUNDS if self.tie_bounds and one.metric == NDCG else ()
             found |= dict.fromkeys(MetricAt(its, one.k) for its in (one.metric, *one.metric.comes_with, *bounds))
         return tuple(found)
@@ -407,9 +426,12 @@ class EvaluationSettings:
         return tuple(dict.fromkeys(found))
 
     @property
-    def catalogue_metrics(self) -> tuple[tuple[CatalogueMetric, int | None], ...]:
-        """The metrics of all lists together, and their cutoffs."""
-        return tuple((one.metric, one.k) for one in self.reported if isinstance(one.metric, CatalogueMetric))
+    def catalogue_metrics(self) -> tuple[tuple[CatalogueMetric, int | None, str | None], ...]:
+        """The metrics of all lists together, their cutoffs, and the names that they were asked for by."""
+        names = {one: one.asked_at for one in self.asked}
+        return tuple(
+            (one.metric, one.k, names.get(one)) for one in self.reported if isinstance(one.metric, CatalogueMetric)
+        )
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -453,10 +475,17 @@ class EvaluationSettings:
     @property
     def summed_metrics(self) -> tuple[SummedMetric, ...]:
         """Metrics of the summary, with their cutoffs where metrics are named."""
-        at: dict[SummedMetric, set[int | None]] = {}
+        at: dict[NamedMetric, set[int | None]] = {}
         for one in self.reported:
-            at.setdefault(_summed(one.metric), set()).add(one.k)
-        return tuple(replace(one, cutoffs=frozenset(ks) if self.metrics else None) for one, ks in at.items())
+            at.setdefault(one.metric, set()).add(one.k)
+        return tuple(
+            replace(
+                _summed(metric),
+                cutoffs=frozenset(ks) if self.metrics else None,
+                asked=frozenset((one.k, one.asked or str(metric)) for one in self.asked if one.metric == metric),
+            )
+            for metric, ks in at.items()
+        )
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -601,7 +630,7 @@ def metrics_of(
     Returns
     -------
     tuple
-        The metrics, each once, and all their cutoffs, sorted.
+        The metrics, each once and with the first name it was given, and all their cutoffs, sorted.
 
     Raises
     ------
@@ -618,10 +647,15 @@ def metrics_of(
     for text in split_metrics(names):
         metric, at = parse_metric(text)
         ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
-        found |= dict.fromkeys(MetricAt(metric, at) for at in ks)
+        found |= dict.fromkeys(MetricAt(metric, at, asked_name(text)) for at in ks)  # which keeps the first name
     if not found:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
     return tuple(found), cutoffs_of([one.k for one in found])
+
+
+def asked_name(text: str) -> str:
+    """What is written before `@`, without blanks."""
+    return re.sub(r"\s", "", text.partition("@")[0])
 
 
 def split_metrics(names: str | Sequence[str]) -> list[str]:

@@ -27,9 +27,11 @@ from ndcg_spark.evaluation.printed import (
     show_summary,
     sort_key,
     tie_warnings,
+    unjudged_lines,
 )
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
+from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.accounts import Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
@@ -211,8 +213,10 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
 
     def _lines(self, facts: Means) -> Iterator[Line]:
         yield lambda: show_summary(facts.metrics)
-        yield counts_line(facts.rows, facts.queries)
+        outside, n_runs = uncounted(self.inputs.settings.convention), len(counted_rows(facts.metrics))
+        yield counts_line(facts.rows, facts.queries, outside=outside, n_runs=n_runs)
         judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
+        yield from unjudged_lines(facts.metrics)
         yield from rejected_lines(facts.rows, facts.queries, judged)
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ndcg_spark.errors import InvalidParameterError
@@ -186,11 +186,17 @@ def shortest(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetricAt:
-    """A metric at a cutoff; None is the whole list."""
+    """A metric at a cutoff; None is the whole list. `asked` is the name that a user gave it, if any."""
 
     metric: NamedMetric
     k: int | None
+    asked: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """The form that users write: `p(rel=2)@5`."""
         return str(self.metric) if self.k is None else f"{self.metric}@{self.k}"
+
+    @property
+    def asked_at(self) -> str:
+        """The name that was asked for, else its own, with the cutoff: `recall@5`, `map@all`."""
+        return f"{self.asked or self.metric}@{'all' if self.k is None else self.k}"

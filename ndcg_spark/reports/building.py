@@ -353,22 +353,27 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> Acc
     lost = [row["n_lost_queries"] for row in rows]
     known = [name for name in _STATUSES if name != "n_lost_queries" or None not in lost]  # as in old nights
     queries = tuple((_STATUSES[name], sum(row[name] or 0 for row in rows)) for name in known)
+    unjudged = [row["n_unjudged_items"] for row in rows]
+    about: dict[str, Any] = {
+        "queries": queries,
+        "n_unjudged_items": None if None in unjudged else sum(unjudged),
+        "k": rows[0]["k"] if rows else None,
+        "runs_added": len(rows) > 1,
+    }
     counted = [row for row in rows if row["n_rows"] is not None]
     if summary is not None:
         its = summary["rows"]
         parts = [(words, int(its.get(name, 0))) for name, words in _PARTS.items()]
         by_reason = {plain(reason): int(n) for reason, n in its.get("rejected_by_reason", {}).items()}
         rejected = tuple(sorted(by_reason.items(), key=lambda one: (-one[1], one[0])))
-        return Accounting(
-            rows=tuple(parts), n_read=int(its["read"]), rejected=rejected, queries=queries, runs_added=len(rows) > 1
-        )
+        return Accounting(rows=tuple(parts), n_read=int(its["read"]), rejected=rejected, **about)
     evaluated = sum(row["n_rows"] for row in counted)
     left_out = sum(row["n_left_out"] or 0 for row in counted)
     parts = [(_PARTS["evaluated"], evaluated), (_PARTS["left_out"], left_out)] if counted else []
     n_rejected = [row["n_rejected"] for row in counted]
     if counted and None not in n_rejected:
         parts.insert(1, (_PARTS["rejected"], sum(n_rejected)))
-    return Accounting(rows=tuple(parts), n_read=None, rejected=(), queries=queries, runs_added=len(rows) > 1)
+    return Accounting(rows=tuple(parts), n_read=None, rejected=(), **about)
 
 
 _PARTS = {"evaluated": "evaluated", "rejected": REJECTED, "left_out": "left out by a stated rule"}

@@ -393,6 +393,10 @@ class Accounting:
     rejected : tuple of (str, int)
         Rejected rows by reason.
     queries : tuple of (str, int)
+    n_unjudged_items : int or None
+        Unjudged items among the first k; None in a night of a version that did not count them.
+    k : int or None
+        The cutoff of the headline.
     runs_added : bool
         Whether rows and queries of several runs are added up.
     """
@@ -401,6 +405,8 @@ class Accounting:
     n_read: int | None
     rejected: tuple[tuple[str, int], ...]
     queries: tuple[tuple[str, int], ...]
+    n_unjudged_items: int | None = None
+    k: int | None = None
     runs_added: bool = False
 
 

@@ -520,6 +520,15 @@ def quartiles_note(distributions: Sequence[Distribution]) -> str:
     return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
 
 
+def unjudged_text(accounting: Accounting) -> str:
+    """Say how many of the first items have no judgment; empty where all have one, and where nobody counted."""
+    n = accounting.n_unjudged_items
+    if not n:
+        return ""
+    where = "in the lists" if accounting.k is None else f"among the first {accounting.k}"
+    return f"{counted(n, 'item', 'items')} {where} {'has' if n == 1 else 'have'} no judgment."
+
+
 def accounting_text(accounting: Accounting) -> str:
     """Say whether the rows add up."""
     if accounting.n_read is None:

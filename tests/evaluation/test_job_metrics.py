@@ -36,7 +36,7 @@ def test_worked_values_in_json_and_in_both_tables(tmp_path):
     assert by_cutoff[10]["p_rel_2"] is None
     assert {by_cutoff[k][name] for k in (10, None) for name in ("ndcg", "dcg", "idcg")} == {None}
     assert by_cutoff[5]["ndcg"] == found["ndcg", 5]
-    assert "p(rel=2)@5 0.4000" in ended.out
+    assert "P(rel=2)@5 0.4000" in ended.out
     assert "gate rr>=0.5: met" in ended.out
 
 

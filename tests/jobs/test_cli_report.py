@@ -14,7 +14,7 @@ from support.terminals import terminal
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.printed import counts_line, rejected_lines, show_summary, sort_key
+from ndcg_spark.evaluation.printed import counts_line, rejected_lines, show_summary, sort_key, unjudged_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, gate_line, to_json
 
@@ -23,7 +23,7 @@ def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=
     bounds = {"ci_low": None, "ci_high": None}
     if half is not None and value is not None:
         bounds = {"ci_low": value - half, "ci_high": value + half}
-    key = {"run": run, "segment_by": by, "segment": segment, "metric": metric, "k": k}
+    key = {"run": run, "segment_by": by, "segment": segment, "metric": metric, "k": k, "asked": None}
     return {**key, "value": value, "n_queries": n, **bounds}
 
 
@@ -211,10 +211,30 @@ def test_an_empty_summary_prints_nothing(capsys):
 
 def test_the_accounts_in_a_line():
     rows = {"read": 1000, "evaluated": 990, "rejected": 4, "left_out": 6}
-    assert counts_line(rows, {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1}) == (
-        "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; "
-        "queries: 1,200 in the mean, 3 no relevant, 2 missing, 1 unjudged"
+    queries = {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1}
+    of_rows = "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; "
+    assert counts_line(rows, queries, outside=("unjudged",)) == (
+        of_rows + "queries: 1,200 in the mean, among them 3 with nothing relevant, 2 missing; left out: 1 unjudged"
     )
+    assert counts_line(rows, queries, outside=tuple(queries)[1:], n_runs=2) == (
+        of_rows + "queries, those of 2 runs added up: 1,200 in the mean; "
+        "left out: 3 with nothing relevant, 2 missing, 1 unjudged"
+    )
+    assert counts_line(rows, queries, outside=()).endswith(
+        "1,200 in the mean, among them 3 with nothing relevant, 2 missing, 1 unjudged"
+    )
+
+
+def test_unjudged_items_in_a_line():
+    rows = [row("a", k=5) | {"n_unjudged_items": 9}, row("a") | {"n_unjudged_items": 1}]
+    rows += [row("b") | {"n_unjudged_items": None}]
+    assert unjudged_lines(rows) == ["items: 1 among the first 10 is unjudged; see the metric judged@10"]
+    assert unjudged_lines([row(k=None) | {"n_unjudged_items": 1200}]) == [
+        "items: 1,200 in the lists are unjudged; see the metric judged@all"
+    ]
+    of_judged = [one | {"n_unjudged_items": 2} for one in (row(), row(metric="judged"))]
+    assert unjudged_lines(of_judged) == ["items: 2 among the first 10 are unjudged"]
+    assert unjudged_lines([row() | {"n_unjudged_items": 0}]) == unjudged_lines([]) == []
 
 
 def test_why_rows_were_rejected_in_a_line():

@@ -31,7 +31,16 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.building import distribution_of, gate_results, mean_of, nights_apart, standings_of, trend_of
 from ndcg_spark.reports.contents import Change
-from ndcg_spark.reports.sentences import attention, change_text, fallen, headline, quartiles_note, t_limit, way_on
+from ndcg_spark.reports.sentences import (
+    attention,
+    change_text,
+    fallen,
+    headline,
+    quartiles_note,
+    t_limit,
+    unjudged_text,
+    way_on,
+)
 
 
 @pytest.fixture(scope="module")
@@ -410,6 +419,21 @@ def test_a_metric_table_alone_knows_how_many_rows_were_rejected(spark):
     old = report(metrics_table(spark, rows).drop("n_rejected", "n_lost_queries")).contents.accounting
     assert dict(old.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
     assert "whose rows were all rejected" not in dict(old.queries)
+
+
+def test_unjudged_items_are_counted_where_the_night_has_counted_them(spark):
+    def told(rows, *, without=()):
+        contents = report(metrics_table(spark, rows).drop(*without)).contents
+        return unjudged_text(contents.accounting)
+
+    rows = [metric_row(run, NIGHTS[0], 0.5, 0.1) for run in ("a", "b")]
+    assert told(rows) == "2,468 items among the first 10 have no judgment."
+    assert told(rows[:1], without=["n_unjudged_items"]) == ""
+    one = metric_row("", NIGHTS[0], 0.5, 0.1, n_unjudged_items=1, k=None)
+    assert told([one]) == "1 item in the lists has no judgment."
+    assert told([metric_row("", NIGHTS[0], 0.5, 0.1, n_unjudged_items=0)]) == ""
+    page = report(metrics_table(spark, rows)).html
+    assert "2,468 items among the first 10 have no judgment. Rows, queries and items of all" in page
 
 
 def test_the_convention_is_spelled_out(whole):

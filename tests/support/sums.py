@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, make_finisher
 from support.arrow_rankings import pieces
 
@@ -17,10 +18,11 @@ def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> di
     for row in rows:
         groups.setdefault(tuple(row[key] for key in GROUP_KEYS), []).append(row)
     columns: dict[str, list[Any]] = {key: [group[at] for group in groups] for at, key in enumerate(GROUP_KEYS)}
+    columns[ASKED] = [its_rows[0][ASKED] for its_rows in groups.values()]
     for name in COUNTS:
         columns[name] = [sum(row[name] for row in its_rows) for its_rows in groups.values()]
     columns["states"] = [[row["state"] for row in its_rows] for its_rows in groups.values()]
-    types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string()}
+    types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string(), ASKED: pa.string()}
     arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
     results = [row for one in make_finisher(confidence)(iter(pieces(batch, 7))) for row in one.to_pylist()]

@@ -442,7 +442,7 @@ def test_names_are_neither_markup_nor_control_characters(at_a_terminal):
     names = ("[/b]", "[red]x", ":smile:", "a\nb", "\x1b[31m", "\u202e")
     summary = [
         {"run": name, "segment_by": "s", "segment": name, "metric": "ndcg", "k": 1, "value": 0.5, "n_queries": 1}
-        | {"ci_low": None, "ci_high": None}
+        | {"ci_low": None, "ci_high": None, "asked": None}
         for name in names
     ]
     with terminal() as (stream, read), redirect_stdout(stream if at_a_terminal else io.StringIO()) as out:

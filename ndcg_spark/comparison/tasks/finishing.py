@@ -52,12 +52,14 @@ from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.settings import ASKED
 
 _TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
 RESULT_SCHEMA = pa.schema(
     [
         *((name, _TEXT) for name in ("run", "baseline", "segment_by", "segment", "metric")),
         ("k", _INT),
+        (ASKED, _TEXT),
         *((name, _WHOLE) for name in COUNTS),
         *(
             (name, _NUMBER)
@@ -139,7 +141,8 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
     row = {
         "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(names),
         "segment": key.segment,
-        "metric": metric.name, "k": key.k, "seed": settings.seed, "cluster_by": settings.cluster or "",
+        "metric": metric.name, "k": key.k, ASKED: metric.asked_at(key.k), "seed": settings.seed,
+        "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, **estimates_of(totals, settings),
     }  # fmt: skip

@@ -40,14 +40,14 @@ def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFr
     """Means, one row per segment, metric and run: `run`, `segment`, `metric`, `value`, `interval`, `n`. Lazy.
 
     `without` are metrics, as `dcg@10`, that were not asked for. Segments as `country=DE`, `all` for all queries,
-    which come first; metrics as `ndcg@10`; the interval as text with four digits, null below two queries; `n` are
-    the queries that count. Spark cost: one small shuffle, to sort.
+    which come first; metrics by the name that was asked for, as `ndcg@10`; the interval as text with four digits,
+    null below two queries; `n` are the queries that count. Spark cost: one small shuffle, to sort.
     """
     ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"))
     return ordered.select(
         "run",
         segment_label().alias("segment"),
-        metric_label().alias("metric"),
+        F.coalesce("asked", metric_label()).alias("metric"),
         "value",
         interval_of("ci_low", "ci_high").alias("interval"),
         F.col("n_queries").alias("n"),

@@ -14,7 +14,7 @@ from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, ScoringTask, make_scorer
 
 
 @takes_rows
@@ -31,7 +31,8 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
     -------
     DataFrame
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
-        (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_items`, `n_judged`, `n_relevant`, `n_rows`,
+        (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_unjudged_items` (among the first k), `n_items`,
+        `n_judged`, `n_relevant`, `n_rows`,
         `n_left_out` (bigint), segment columns, `weight`. All metrics are null for a query that a rule drops, and each
         at cutoffs at which it is not asked for (`dcg`, `idcg` and `ndcg` come together); only `ndcg` is null for a
         query with nothing relevant under `no_relevant=skip`. With metrics of the
@@ -71,7 +72,7 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
         metrics=settings.scored,
         needs=settings.needs,
         item_column=settings.columns.item or "",
-        listed=frozenset(k for _, k in settings.catalogue_metrics),
+        listed=frozenset(k for _, k, _ in settings.catalogue_metrics),
         levels=settings.levels,
         discount=None if k is None else discount_table(settings.convention.discount, k),
     )
@@ -90,7 +91,7 @@ def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Str
     fields = [T.StructField(name, known[name].dataType) for name in keys]
     fields.append(T.StructField("k", T.IntegerType()))
     fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
-    fields.append(T.StructField("status", T.StringType()))
+    fields += [T.StructField("status", T.StringType()), T.StructField(N_UNJUDGED_ITEMS, T.LongType())]
     fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, settings)]
     if settings.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))

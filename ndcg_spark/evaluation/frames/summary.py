@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -16,13 +18,14 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.items.catalogue_task import make_catalogue_finisher
 from ndcg_spark.evaluation.items.items import catalogue_of, item_type
-from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
+from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
     ESTIMATES,
     GROUP_KEYS,
     ITEM,
+    LATER_COUNTS,
     LISTED,
     LISTS,
     OF_REJECTED,
@@ -31,7 +34,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     make_partial_summer,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import PARTIAL_SCHEMA as PARTIAL_SUMS
-from ndcg_spark.evaluation.tasks.scoring import make_scorer
+from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, make_scorer
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -69,13 +72,16 @@ def summarize(
 
         - `run`; `segment_by`, the columns of the segment set joined by `+` (empty: all queries); `segment`, the value
           as text, a JSON list for several columns, null for null;
-        - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`;
+        - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`; `asked`, the name that was asked for, with
+          its cutoff (`recall@5` of the metric `r`), null for a metric that comes with another;
         - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged; of a metric that is not
           defined for each query, those with a value;
         - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
         - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
         - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries all of whose rows
           were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
+        - `n_unjudged_items`: unjudged items among the first k of the queries that were not dropped; where items are
+          tied across rank k, as many as any order of them puts before it;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`.
 
@@ -150,8 +156,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     ----------
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack
-        `n_rejected` and `n_lost_queries`, and a sum with such rows is null.
+        `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack `asked`,
+        `n_rejected`, `n_lost_queries` or `n_unjudged_items`, and a count of a sum with such rows is null.
     confidence : float
         Level of the new confidence intervals.
 
@@ -172,7 +178,7 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
-    partial = with_counts(summaries).select(*GROUP_KEYS, *COUNTS, "state", *provenance)
+    partial = with_counts(summaries).select(*GROUP_KEYS, ASKED, *COUNTS, "state", *provenance)
     return finished(partial, confidence, n_tasks=task_limit(summaries))
 
 
@@ -184,7 +190,7 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
     metrics = tuple(one for one in settings.summed_metrics if not one.of_catalogue)
     listed = None
     if settings.catalogue_metrics and rows is not None:
-        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k in settings.catalogue_metrics)))
+        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k, _ in settings.catalogue_metrics)))
         listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
     return SummingTask(
         segment_sets=settings.segment_sets,
@@ -192,8 +198,15 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
         metrics=metrics,
         convention=settings.convention,
         listed=listed,
-        knows_rejected=settings.on_invalid == "fail" or rows is None or N_REJECTED in rows.columns,
+        unknown=frozenset() if rows is None else _unknown_counts(rows.columns, settings),
     )
+
+
+def _unknown_counts(columns: Sequence[str], settings: EvaluationSettings) -> frozenset[str]:
+    """Counts that metrics of queries, or rankings, with these columns do not tell."""
+    unknown = () if settings.on_invalid == "fail" or N_REJECTED in columns else OF_REJECTED
+    told = N_UNJUDGED_ITEMS in columns or "ranked" in columns
+    return frozenset(unknown if told else (*unknown, N_UNJUDGED_ITEMS))
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
@@ -215,7 +228,9 @@ def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = Non
         merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)
     else:
         grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
-        merged = of_one_configuration(grouped, F.col("metric")).select(*columns_of([*GROUP_KEYS, *COUNTS, "states"]))
+        merged = of_one_configuration(grouped, F.col("metric")).select(
+            *columns_of([*GROUP_KEYS, ASKED, *COUNTS, "states"])
+        )
     return in_tasks(merged, n_tasks).mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
 
 
@@ -258,21 +273,22 @@ def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
 
 
 def with_counts(summaries: DataFrame) -> DataFrame:
-    """Add counts of rejected rows and lost queries, null, to rows of a version that did not count them. Lazy.
+    """Add `asked` and counts, null, to rows of a version that did not have them. Lazy.
 
     A table that lacks anything else of a summary is refused.
     """
     for name in (*GROUP_KEYS, *COUNTS, "state"):
-        if name not in OF_REJECTED:
+        if name not in LATER_COUNTS:
             require_column(summaries, name, "column of a metric table", "metric table")
-    missing = [name for name in OF_REJECTED if name not in summaries.columns]
-    return summaries.withColumns({name: F.lit(None).cast("bigint") for name in missing}) if missing else summaries
+    types = {ASKED: "string"} | dict.fromkeys(LATER_COUNTS, "bigint")
+    missing = {name: F.lit(None).cast(kind) for name, kind in types.items() if name not in summaries.columns}
+    return summaries.withColumns(missing) if missing else summaries
 
 
 def summed_counts() -> list[Column]:
-    """Aggregates that add up the counts of a group; of rejected rows and lost queries, null if one of them is."""
-    found = {name: F.sum(name) for name in COUNTS}
-    for name in OF_REJECTED:
+    """Aggregates that add up the counts of a group, those of `LATER_COUNTS` null if one of them is; and `asked`."""
+    found = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in COUNTS}
+    for name in LATER_COUNTS:
         found[name] = F.when(F.count(name) == F.count(F.lit(1)), found[name])
     return [column.alias(name) for name, column in found.items()]
 

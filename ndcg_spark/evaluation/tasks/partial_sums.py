@@ -24,14 +24,15 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
-from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.scoring import dropped, uncounted
+from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, dropped, uncounted
 
 N_LOST = "n_lost_queries"
 OF_REJECTED = (N_REJECTED, N_LOST)
+LATER_COUNTS = (*OF_REJECTED, N_UNJUDGED_ITEMS)
 """Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
-COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OF_REJECTED)
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *LATER_COUNTS)
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}
@@ -53,6 +54,7 @@ PARTIAL_SCHEMA = pa.schema(
         ("segment", pa.string()),
         ("metric", pa.string()),
         ("k", pa.int32()),
+        (ASKED, pa.string()),
         *[(name, pa.int64()) for name in COUNTS],
         ("state", STATE_TYPE),
     ]
@@ -76,7 +78,7 @@ class SummingTask:
     convention: Convention  # says by their status which queries count
     needs_ndcg: bool = False  # of these, queries without NDCG do not count
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
-    knows_rejected: bool = True  # else counts of rejected rows and lost queries are null
+    unknown: frozenset[str] = frozenset()  # counts that are null, as batches do not tell
     most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
 
 
@@ -171,6 +173,7 @@ def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> 
             **_segment_columns(table, names),
             "metric": pa.array([LISTS] * n, type=pa.string()),
             "k": table.column("k"),
+            ASKED: pa.nulls(n, pa.string()),
             **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
             "state": pa.nulls(n, STATE_TYPE),
             ITEM: table.column(ITEM),
@@ -241,6 +244,8 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
     if rejected is not None and rejected.any():
         lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
         numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
+    if N_UNJUDGED_ITEMS in batch.schema.names and (unjudged := int_values(batch.column(N_UNJUDGED_ITEMS))).any():
+        numbers[N_UNJUDGED_ITEMS] = np.where(is_dropped, 0, unjudged)
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
@@ -277,8 +282,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
     n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
-        counts = {name: grouped.column(name) for name in COUNTS if name not in OF_REJECTED}
-        counts |= {name: _of_rejected(grouped, name, task) for name in OF_REJECTED}
+        counts = {name: grouped.column(name) for name in COUNTS if name not in LATER_COUNTS}
+        counts |= {name: _later_count(grouped, name, task) for name in LATER_COUNTS}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:
@@ -295,6 +300,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
                 **segments,
                 "metric": pa.array([metric.name] * n, type=pa.string()),
                 "k": grouped.column("k"),
+                ASKED: pa.array([metric.asked_at(k) for k in grouped.column("k").to_pylist()], pa.string()),
                 **counts,
                 "state": _state_column(states),
             }
@@ -304,9 +310,9 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
 
 
-def _of_rejected(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
-    """A count that batches have where they have rejected rows; null where nobody knows."""
-    if not task.knows_rejected:
+def _later_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+    """A count that batches have where it is not 0; null where nobody knows."""
+    if name in task.unknown:
         return pa.nulls(grouped.num_rows, pa.int64())
     if name not in grouped.column_names:
         return pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
@@ -403,7 +409,7 @@ def empty_summary(
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
     return [
-        {**nothing, "run": run, "metric": metric.name, "k": k}
+        {**nothing, "run": run, "metric": metric.name, "k": k, ASKED: metric.asked_at(k)}
         for run in runs
         for metric in metrics
         for k in cutoffs

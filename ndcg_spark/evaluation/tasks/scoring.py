@@ -39,6 +39,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
 from ndcg_spark.metrics.kernels.dcg import sort_within_queries
+from ndcg_spark.metrics.kernels.judged import unjudged_items
 from ndcg_spark.metrics.kernels.lists import Entries, GainLists, GainRules, RelevanceLists
 from ndcg_spark.metrics.kernels.ties import TieGroups, canonical_order, tie_groups
 from ndcg_spark.metrics.normalized_gain import value_columns
@@ -53,6 +54,7 @@ NO_WEIGHT = {
     f"or choose {option('unjudged_query', 'drop')}",
 }
 """Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
+N_UNJUDGED_ITEMS = "n_unjudged_items"
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
@@ -103,18 +105,22 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     """Score one batch of rankings; yields a batch of results per cutoff."""
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
     found = _query_status(batch, task)
-    values = _values(batch, lists, task)
-    for k in task.cutoffs:
-        status = _with_no_relevant(batch, task, found, lists.idcg(k))
-        result = _result(batch, task, k, status, values.get(k, {}))
-        yield with_items(result, batch, lists.rank, k if k in task.listed else 0) if task.listed else result
-
-
-def _values(batch: pa.RecordBatch, lists: GainLists, task: ScoringTask) -> dict[int | None, dict[Metric, FloatArray]]:
-    """Values of metrics by cutoff."""
     seen = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
     if task.needs:
         seen = replace(seen, items=known_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
+    values = _values(batch, seen, task)
+    all_judged = batch.column("ranked").flatten().null_count == 0
+    for k in task.cutoffs:
+        status = _with_no_relevant(batch, task, found, lists.idcg(k))
+        n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if all_judged else unjudged_items(seen, k)
+        result = _result(batch, task, k, status, values.get(k, {}), n_unjudged)
+        yield with_items(result, batch, lists.rank, k if k in task.listed else 0) if task.listed else result
+
+
+def _values(
+    batch: pa.RecordBatch, seen: RelevanceLists, task: ScoringTask
+) -> dict[int | None, dict[Metric, FloatArray]]:
+    """Values of metrics by cutoff."""
     found: dict[int | None, dict[Metric, FloatArray]] = {}
     for metric, k in task.metrics:
         try:
@@ -146,7 +152,12 @@ def _with_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray
 
 
 def _result(
-    batch: pa.RecordBatch, task: ScoringTask, k: int | None, status: IntArray, values: dict[Metric, FloatArray]
+    batch: pa.RecordBatch,
+    task: ScoringTask,
+    k: int | None,
+    status: IntArray,
+    values: dict[Metric, FloatArray],
+    n_unjudged: IntArray,
 ) -> pa.RecordBatch:
     kept = ~np.isin(status, [STATUS_NAMES.index(name) for name in dropped(task.convention)])
     _refuse_unweighted(batch, task, kept, status)
@@ -155,6 +166,7 @@ def _result(
     columns |= dict.fromkeys(task.columns, pa.nulls(batch.num_rows, pa.float64()))
     columns |= {metric.column: _column(metric, its, status, kept) for metric, its in values.items()}
     columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(status))
+    columns[N_UNJUDGED_ITEMS] = pa.array(n_unjudged)
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

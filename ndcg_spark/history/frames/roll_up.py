@@ -21,6 +21,7 @@ from ndcg_spark.evaluation.frames.summary import (
     summed_counts,
     with_counts,
 )
+from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
 from ndcg_spark.history.frames.nights import HELD, NIGHT, PERIOD, nights_to_add, series_rows
 from ndcg_spark.history.settings import LONGEST_PERIOD, RollUpSettings
@@ -67,7 +68,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     quantiles = None
     if independence == "day":
         quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
-    held = nights_to_add(series_rows(with_counts(metrics)), [*SERIES, *COUNTS, "state"], settings)
+    held = nights_to_add(series_rows(with_counts(metrics)), [*SERIES, ASKED, *COUNTS, "state"], settings)
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
     keys = [*PERIOD, *SERIES]
     until = F.least("period_end", F.max("as_of"))
@@ -90,7 +91,9 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
     finisher = make_finisher(settings.confidence, day_quantiles=quantiles)
     schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
-    return checked.select(*passed, *columns_of([*COUNTS, "states"])).mapInArrow(as_shipped(finisher), schema=schema)
+    return checked.select(*passed, *columns_of([ASKED, *COUNTS, "states"])).mapInArrow(
+        as_shipped(finisher), schema=schema
+    )
 
 
 def roll_up_columns(table: DataFrame) -> dict[str, str]:
@@ -124,7 +127,7 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
     require_scipy()
     for name in ("baseline", *_STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")
-    kept = [*SERIES_OF_PAIRS, *_STORED]
+    kept = [*SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         kept.append("replicates")
     rows = nights_to_add(series_rows(comparisons), kept, settings)

@@ -55,7 +55,7 @@ from ndcg_spark.comparison.tasks.totals import (
 from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, list_offsets
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.history.settings import EPOCH, RollUpSettings
 from ndcg_spark.history.tasks.nights import SERIES, in_order, require_same, series_name
 
@@ -195,6 +195,7 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     days = [start + timedelta(days=ahead) for ahead in range((last - start).days + 1)]
     row = dict(zip(_PERIOD, key, strict=True)) | series
     row |= {name: first[name] for name in ("convention", *CHOICES)}
+    row[ASKED] = min(filter(None, (one.get(ASKED) for one in period.nights)), default=None)
     row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
     row |= {"independence": independence, "state": period.totals.base.state.tolist(), "n_replicates": 0}
     row |= _ESTIMATES[independence](period, _as_comparison(settings))
