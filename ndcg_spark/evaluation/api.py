@@ -167,7 +167,7 @@ class Evaluation(Shown):
         counts: dict[str, dict[int, int]] = {}
         for run, bin_, n in counted:
             counts.setdefault(run, {})[bin_] = n
-        return draw(str(chosen), groups, counts, step)
+        return draw(chosen.asked_at, groups, counts, step)
 
     def _chosen(self, metric: str | None) -> MetricAt:
         """The metric to draw."""
@@ -175,10 +175,11 @@ class Evaluation(Shown):
         if metric is None and drawn:
             its = [one for one in drawn if one.metric == drawn[0].metric]
             return max(its, key=lambda one: math.inf if one.k is None else one.k)
+        (asked, *more), _ = metrics_of(metric or "ndcg")
         for one in drawn:
-            if metric in (str(one), f"{one.metric}@{'all' if one.k is None else one.k}"):
+            if one == asked and not more:
                 return one
-        have = ", ".join(str(one) for one in drawn)
+        have = ", ".join(one.asked_at for one in drawn)
         raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
 
     def _for_people(self) -> DataFrame:

@@ -19,6 +19,8 @@ except ImportError as error:
 
 MOST_SEGMENTS = 24
 """Groups that are drawn, those with the most queries; the table has all."""
+MOST_RUNS = 8
+"""Runs whose queries are drawn."""
 N_BINS = 20
 
 
@@ -63,21 +65,32 @@ def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int,
     """Draw groups, in their order, and the counts of queries by run and bin."""
     labels = list(dict.fromkeys(one.label for one in groups))
     runs = list(dict.fromkeys(one.run for one in groups))
-    figure = Plot(figsize=(10, max(3.2, 0.8 + 0.28 * len(labels) * max(1, len(runs) / 2))), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    shown = runs[:MOST_RUNS]
+    height = max(3.2, 0.8 + 0.28 * len(labels) * max(1, len(runs) / 2), 0.8 + 0.9 * len(shown))
+    figure = Plot(figsize=(10, height), layout="constrained")
+    grid = figure.add_gridspec(1, 2)
+    left = figure.add_subplot(grid[0])
     _draw_means(left, groups, labels, runs)
     left.set_title(f"mean {metric}", loc="left")
-    for at, run in enumerate(runs):
-        its = counts.get(run, {})
-        bins = range(min(its, default=0), max(its, default=0) + 1)
-        edges = [bin_ * step for bin_ in (*bins, bins[-1] + 1)]
-        right.stairs([its.get(bin_, 0) for bin_ in bins], edges, color=f"C{at}", fill=len(runs) == 1, lw=1.8)
-    right.set_title(f"queries by {metric}", loc="left")
-    right.yaxis.set_major_locator(MaxNLocator(integer=True))
-    right.set_ylim(bottom=0)
+    rows = grid[1].subgridspec(max(1, len(shown)), 1).subplots(sharex=True, sharey=True, squeeze=False)[:, 0]
+    for at, run in enumerate(shown):
+        _draw_counts(rows[at], counts.get(run, {}), step, f"C{at}", run)
+    most = max((n for run in shown for n in counts.get(run, {}).values()), default=1)
+    rows[0].set_ylim(0, 1.05 * most)  # after all are drawn: they share it
+    of_them = "" if len(shown) == len(runs) else f", {len(shown)} of {len(runs)} runs"
+    rows[0].set_title(f"number of queries by their {metric}{of_them}", loc="left")
+    rows[-1].set_xlabel(f"{metric} of a query")
     if len(runs) > 1:
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(runs)))
     return figure
+
+
+def _draw_counts(axes: Axes, counts: Mapping[int, int], step: float, color: str, run: str) -> None:
+    bins = range(min(counts, default=0), max(counts, default=0) + 1)
+    edges = [bin_ * step for bin_ in (*bins, bins[-1] + 1)]
+    axes.stairs([counts.get(bin_, 0) for bin_ in bins], edges, color=color, fill=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+    axes.set_ylabel(run or "queries", parse_math=False)
 
 
 def _draw_means(axes: Axes, groups: Sequence[Group], labels: Sequence[str], runs: Sequence[str]) -> None:

@@ -412,7 +412,7 @@ class EvaluationSettings:
         found: dict[MetricAt, None] = {}
         for one in self.asked:
             bounds = TIE_BOUNDS if self.tie_bounds and one.metric == NDCG else ()
-            found |= dict.fromkeys(MetricAt(its, one.k) for its in (one.metric, *one.metric.comes_with, *bounds))
+            found |= dict.fromkeys((one, *(MetricAt(its, one.k) for its in (*one.metric.comes_with, *bounds))))
         return tuple(found)
 
     @property

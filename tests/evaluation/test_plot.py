@@ -34,8 +34,11 @@ def rankings(spark):
 def test_points_are_means_and_steps_count_queries(rankings):
     result = evaluate(rankings, run="run", k=[1, 3], segments=["country"])
     figure = result.plot()
-    left, right = figure.axes
-    assert (left.get_title(loc="left"), right.get_title(loc="left")) == ("mean ndcg@3", "queries by ndcg@3")
+    left, *of_runs = figure.axes
+    assert [one.get_title(loc="left") for one in figure.axes] == [
+        "mean ndcg@3", "number of queries by their ndcg@3", ""
+    ]  # fmt: skip
+    assert [one.get_ylabel() for one in of_runs] == list(RUNS)
     labels = [one.get_text() for one in left.get_yticklabels()]
     assert labels == ["all", "country=DE", "country=US"]
     means = {
@@ -49,7 +52,9 @@ def test_points_are_means_and_steps_count_queries(rankings):
     values = {run: Counter() for run in RUNS}
     for row in result.per_query.where("k = 3").collect():
         values[row["run"]][min(math.floor(row["ndcg"] * N_BINS), N_BINS - 1)] += 1
-    for run, step in zip(RUNS, right.patches, strict=True):
+    for run, axes in zip(RUNS, of_runs, strict=True):
+        (step,) = axes.patches
+        assert axes.get_ylim()[1] >= max(max(its.values()) for its in values.values())
         counts, edges, _ = step.get_data()
         found = {round(edge * N_BINS): n for n, edge in zip(counts, edges[:-1], strict=True) if n}
         assert found == values[run]
@@ -58,10 +63,12 @@ def test_points_are_means_and_steps_count_queries(rankings):
 
 
 def test_a_metric_is_chosen_by_its_name(rankings):
-    result = evaluate(rankings, run="run", metrics=["p@1", "dcg@3", "ap"])
+    result = evaluate(rankings, run="run", metrics=["precision@1", "dcg@3", "ap"])
     assert result.plot("dcg@3").axes[0].get_title(loc="left") == "mean dcg@3"
-    assert result.plot("ap@all").axes[0].get_title(loc="left") == "mean ap"
-    told = "metric 'ndcg@5' was not computed for each query; there are: p@1, dcg@3, ap."
+    assert result.plot("ap@all").axes[0].get_title(loc="left") == "mean ap@all"
+    assert result.plot("p@1").axes[0].get_title(loc="left") == "mean precision@1"
+    assert result.plot().axes[0].get_title(loc="left") == "mean precision@1"
+    told = "metric 'ndcg@5' was not computed for each query; there are: precision@1, dcg@3, ap@all."
     with pytest.raises(InvalidParameterError, match=re.escape(told)):
         result.plot("ndcg@5")
 
