@@ -75,7 +75,7 @@ class Evaluation(Shown):
 
     def __repr__(self) -> str:
         """What is computed, by whom, and that nothing has run yet."""
-        metrics = ", ".join(dict.fromkeys(map(str, self.settings.asked)))
+        metrics = ", ".join(one.asked_at for one in self.settings.asked)
         segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
         return "\n".join(
             (
