@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from importlib.resources import files
 from pathlib import Path
 
@@ -35,18 +38,37 @@ def explain(text: str) -> None:
     print(f"\n{text.strip()}", flush=True)
 
 
-def run(*command: object, expected: int = 0) -> None:
-    """Show a command, run it, and end the demo if it ends otherwise than expected."""
+def run(*command: object, expected: int = 0, most: int | None = None) -> None:
+    """Show a command, run it, and end the demo if it ends otherwise than expected. `most`: lines that are shown."""
     words = [str(word) for word in command]
-    print(f"\n$ {shlex.join(words)}\n", flush=True)
-    ended = subprocess.run(words, check=False)
+    print(f"$ {shlex.join(words)}", flush=True)
+    if most is None:
+        ended = subprocess.run(words, check=False)
+    else:
+        ended = subprocess.run(words, check=False, stdout=subprocess.PIPE, text=True)
+        show(ended.stdout, most)
     if ended.returncode != expected:
         print(f"scripts/demo: the command ended with exit code {ended.returncode}.", file=sys.stderr)
         raise SystemExit(ended.returncode)
 
 
-def run_all(typed: list[list[str]], *, refusals: bool) -> int:
-    """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0."""
+def show(output: str, most: int) -> None:
+    """Print the first lines of what a command printed, and say how many there are more."""
+    lines = output.splitlines()
+    shown, more = lines[:most], len(lines) - most
+    if more == 1:
+        shown = lines
+    elif more > 1:
+        shown.append(f"... and {more:,} more lines" if shown else f"... {more:,} lines")
+    print("\n".join(shown))
+
+
+def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int]) -> int:
+    """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0.
+
+    Of what each prints, the first two lines are shown, or as many as `most` says by the name of a command. Of
+    commands of one name that follow each other, such as those of several nights, the first and the last are shown.
+    """
     from pyspark.sql import SparkSession
 
     from ndcg_spark.jobs.session import local_settings
@@ -57,10 +79,20 @@ def run_all(typed: list[list[str]], *, refusals: bool) -> int:
     settings |= {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={quiet}"'}
     spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    skipped = ""
     try:
-        for one in typed:
-            print(f"\n$ ndcg-spark {shlex.join(one)}", flush=True)
-            ended = ndcg_spark(one)
+        for at, one in enumerate(typed):
+            around = [other[0] for other in typed[max(at - 1, 0) : at + 2]]
+            if around != [one[0]] * 3:
+                print(f"\n$ ndcg-spark {shlex.join(one)}", flush=True)
+                skipped = ""
+            elif not skipped:
+                skipped = "... and so on, night by night"
+                print(skipped, flush=True)
+            with redirect_stdout(io.StringIO()) as out:
+                ended = ndcg_spark(one)
+            if not skipped or ended:
+                show(out.getvalue(), most.get(one[0], 2))
             if ended:
                 print(f"(exit code {ended})", flush=True)
             if ended not in (0, 3) and not (refusals and ended == 2):

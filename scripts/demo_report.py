@@ -144,8 +144,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             place.mkdir(parents=True, exist_ok=True)
             pq.write_table(rankings_of_night(night, wrong), place / "part-00000.parquet")
     print(f"Wrote rankings to {folder}/rankings.", flush=True)
-    status = run_all(commands(folder, options.night), refusals=options.night in ("baseline", "missing"))
-    print(f"\nThe page: {folder}/report.html\nOther bad nights: --night {', '.join(NIGHTS)}")
+    status = run_all(
+        commands(folder, options.night),
+        refusals=options.night in ("baseline", "missing"),
+        most={"diagnose": 0, "report": 4},
+    )
+    print(f"\nOther bad nights: scripts/demo report --night {', '.join(NIGHTS)}.\nOpen {folder}/report.html")
     return status
 
 
