@@ -139,6 +139,8 @@ def test_a_cutoff_that_is_none_is_refused_where_it_is_written(spark, k):
     for column in (ndcg, dcg):
         with pytest.raises(InvalidParameterError, match="k must be a whole number from 1 on, or all; got "):
             column("rels", k=k)
+        with pytest.raises(InvalidParameterError, match="k must be at most 1,000,000; got 1,000,001"):
+            column("rels", k=1_000_001)
 
 
 @pytest.mark.parametrize("change", [{"gain": "cubic"}, {"discount": "log1"}, {"no_relevant": "error"}], ids=str)
