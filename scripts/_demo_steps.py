@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from importlib.resources import files
 from pathlib import Path
 
@@ -63,11 +63,11 @@ def show(output: str, most: int) -> None:
     print("\n".join(shown))
 
 
-def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int]) -> int:
+def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int] | None = None) -> int:
     """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0.
 
-    Of what each prints, the first two lines are shown, or as many as `most` says by the name of a command. Of
-    commands of one name that follow each other, such as those of several nights, the first and the last are shown.
+    With `most`, the first two lines of what each prints are shown, or as many as it says by the name of the command;
+    and of commands of one name that follow each other, such as those of several nights, the first and the last.
     """
     from pyspark.sql import SparkSession
 
@@ -79,20 +79,22 @@ def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int]) 
     settings |= {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={quiet}"'}
     spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    skipped = ""
+    passed_over = False
     try:
         for at, one in enumerate(typed):
             around = [other[0] for other in typed[max(at - 1, 0) : at + 2]]
-            if around != [one[0]] * 3:
+            is_between = most is not None and around == [one[0]] * 3
+            if is_between:
+                print("" if passed_over else "... and so on, night by night\n", end="", flush=True)
+                with redirect_stdout(io.StringIO()):
+                    ended = ndcg_spark(one)
+            else:
                 print(f"\n$ ndcg-spark {shlex.join(one)}", flush=True)
-                skipped = ""
-            elif not skipped:
-                skipped = "... and so on, night by night"
-                print(skipped, flush=True)
-            with redirect_stdout(io.StringIO()) as out:
-                ended = ndcg_spark(one)
-            if not skipped or ended:
-                show(out.getvalue(), most.get(one[0], 2))
+                with redirect_stdout(io.StringIO()) if most is not None else nullcontext() as out:
+                    ended = ndcg_spark(one)
+                if most is not None and out is not None:
+                    show(out.getvalue(), most.get(one[0], 2))
+            passed_over = is_between
             if ended:
                 print(f"(exit code {ended})", flush=True)
             if ended not in (0, 3) and not (refusals and ended == 2):

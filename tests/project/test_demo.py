@@ -52,3 +52,27 @@ def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
     helped = subprocess.run([ROOT / "scripts" / "demo", "--help"], capture_output=True, text=True, check=True).stdout
     named = {path.stem[5:].replace("_", "-") for path in (ROOT / "scripts").glob("demo_*.py")} - {"data"}
     assert named <= set(helped.split())
+
+
+def test_commands_of_a_demo_are_shown_whole_or_by_their_first_lines() -> None:
+    """As the demo of search has them, and as that of a report: of several nights the first and the last."""
+    nights = [["metrics", "--help"]] * 4
+    steps = f"""
+from _demo_steps import run_all
+run_all([["metrics", "--help"]], refusals=False)
+run_all({nights!r} + [["--version"], ["no-such-command"]], refusals=True, most={{"--version": 0, "metrics": 1}})
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", steps], cwd=ROOT / "scripts", capture_output=True, text=True, check=True
+    )
+    whole, *_ = ended.stdout.split("\n$ ", 2)[1:]
+    shown = ended.stdout.split(whole, 1)[1].split("\n$ ")[1:]
+    assert len(whole.splitlines()) > 5
+    title, first, *_ = whole.splitlines()
+    more = f"... and {len(whole.splitlines()) - 2} more lines"
+    assert [one.splitlines() for one in shown[:2]] == [
+        [title, first, more, "... and so on, night by night"],
+        [title, first, more],
+    ]
+    assert [one.splitlines()[0] for one in shown[2:]] == ["ndcg-spark --version", "ndcg-spark no-such-command"]
+    assert shown[3].splitlines()[-1] == "(exit code 2)"
