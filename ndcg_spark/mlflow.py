@@ -24,7 +24,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
 from ndcg_spark.errors import InputRefusedError, cannot_import
 from ndcg_spark.evaluation.api import Evaluation
-from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
+from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, with_counts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -169,6 +169,7 @@ def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
     if isinstance(result, Evaluation):
         with readable_errors():
             return [row.asDict() for row in result.summary.select(*_COLUMNS).collect()]
+    result = with_counts(result)
     for name in (*_COLUMNS, *_ONE_OF):
         require_column(result, name, "of a metric table", "table")
     nights = [name for name in ("run_date", "dataset") if name in result.columns]

@@ -203,4 +203,4 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
 
 def _described(metric: SummedMetric, settings: ComparisonSettings) -> str:
     beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in settings.companions)
-    return f"{metric.name} (not tested)" if beside else metric.name
+    return f"{metric.text} (not tested)" if beside else metric.text

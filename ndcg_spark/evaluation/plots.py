@@ -77,9 +77,10 @@ def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int,
         _draw_counts(rows[at], counts.get(run, {}), step, f"C{at}", run)
     most = max((n for run in shown for n in counts.get(run, {}).values()), default=1)
     rows[0].set_ylim(0, 1.05 * most)  # after all are drawn: they share it
-    of_them = "" if len(shown) == len(runs) else f", {len(shown)} of {len(runs)} runs"
-    rows[0].set_title(f"number of queries by their {metric}{of_them}", loc="left")
+    of_them = "" if len(shown) == len(runs) else f", first {len(shown)} of {len(runs)} runs"
+    rows[0].set_title(f"number of queries{of_them}", loc="left")
     rows[-1].set_xlabel(f"{metric} of a query")
+    left.set_xlabel(f"mean {metric}, with its interval")
     if len(runs) > 1:
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(runs)))
     return figure

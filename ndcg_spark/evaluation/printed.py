@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ndcg_spark.errors import printable
-from ndcg_spark.evaluation.settings import ASKED, MANY_REJECTED, SHOWN_FIRST
+from ndcg_spark.evaluation.settings import ASKED, MANY_REJECTED, SHOWN_FIRST, EvaluationSettings
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell, interval_text
 from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
@@ -98,19 +98,25 @@ def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def counts_line(
-    rows: Mapping[str, Any], queries: Mapping[str, int], *, outside: Collection[str], n_runs: int = 1
-) -> str:
-    """Say what became of rows and queries, in a line. `outside` are the statuses of queries that are in no mean."""
+def counts_line(rows: Mapping[str, Any], queries: str) -> str:
+    """Say what became of rows and, by a text of `queries_text`, of queries, in a line."""
     parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
     parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
+    return f"{' + '.join(parts)}; {queries}"
+
+
+def queries_text(
+    queries: Mapping[str, int], settings: EvaluationSettings, outside: Collection[str], *, n_runs: int = 1
+) -> str:
+    """Say how many queries are in the mean, and how many have which status; those of `outside` are in no mean."""
+    whose = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
+    found = f"{whose}: {queries['in_mean']:,} in the mean"
+    if all(one.undefined for one in settings.summed_metrics):  # which leave out what has no value, of any status
+        return f"{found}; of all {', '.join(f'{queries[name]:,} {words}' for name, words in _STATUSES.items())}"
     among = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name not in outside]
     beside = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name in outside]
-    counted = f"{queries['in_mean']:,} in the mean"
-    counted += f", among them {', '.join(among)}" if among else ""
-    counted += f"; left out: {', '.join(beside)}" if beside else ""
-    whose = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
-    return f"{' + '.join(parts)}; {whose}: {counted}"
+    found += f", among them {', '.join(among)}" if among else ""
+    return found + (f"; left out: {', '.join(beside)}" if beside else "")
 
 
 _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unjudged": "unjudged"}
@@ -142,14 +148,17 @@ def reasons_text(reasons: dict[str, int]) -> str:
 
 def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
     """Count the unjudged items among the first k, at the largest cutoff; empty where there are none."""
-    rows = counted_rows(summary)
-    n = sum(row["n_unjudged_items"] or 0 for row in rows)
+    overall = [row for row in summary if not row["segment_by"]]
+    cutoffs = {row["k"] for row in overall}
+    k = None if None in cutoffs else max(cutoffs, default=None)
+    by_run = {row["run"]: row["n_unjudged_items"] or 0 for row in overall if row["k"] == k}
+    n = sum(by_run.values())
     if not n:
         return []
-    k = rows[0]["k"]
+    whose = "items" if len(by_run) == 1 else f"items, those of {len(by_run)} runs added up"
     where = "in the lists" if k is None else f"among the first {k}"
     share = "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric judged@{_cutoff(k)}"
-    return [f"items: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
+    return [f"{whose}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 
 def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:

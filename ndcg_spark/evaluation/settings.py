@@ -74,11 +74,11 @@ class SummedMetric:
 
     @property
     def text(self) -> str:
-        """As a user names it, once for each cutoff: `ndcg@5, ndcg@10`; without `@` at all of them."""
+        """As a user names it, once for each cutoff: `ndcg@5, recall@10`; without `@` at all of them."""
         if self.cutoffs is None:
-            return self.name
+            return dict(self.asked).get(EVERY, self.name)
         rising = sorted(self.cutoffs, key=lambda k: MAX_K + 1 if k is None else k)
-        return ", ".join(f"{self.name}@{'all' if k is None else k}" for k in rising)
+        return ", ".join(self.asked_at(k) or f"{self.name}@{'all' if k is None else k}" for k in rising)
 
 
 def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -21,6 +21,7 @@ from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_q
 from ndcg_spark.evaluation.printed import (
     counted_rows,
     counts_line,
+    queries_text,
     reasons_text,
     rejected_lines,
     show_difference,
@@ -115,10 +116,11 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
         night = f"replacing {self.request.run_date} of data set {self.request.dataset!r} only"
         actions = 1 + named + bad
+        metrics = ", ".join(one.asked_at for one in settings.reported)
         lines = (
             f"input        {self.inputs.name}",
             f"cutoffs      {', '.join('all' if k is None else str(k) for k in settings.cutoffs)} (all in one pass)",
-            f"metrics      {', '.join(map(str, settings.reported)) if settings.metrics else 'ndcg, dcg, idcg'}",
+            f"metrics      {metrics if settings.metrics else 'ndcg, dcg, idcg'}",
             f"convention   {settings.convention} (digest {settings.convention.digest}; {choices})",
             f"segments     {', '.join('+'.join(names) for names in settings.segment_sets) or 'none'}",
             f"strategy     {ranking.strategy}",
@@ -213,8 +215,9 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
 
     def _lines(self, facts: Means) -> Iterator[Line]:
         yield lambda: show_summary(facts.metrics)
-        outside, n_runs = uncounted(self.inputs.settings.convention), len(counted_rows(facts.metrics))
-        yield counts_line(facts.rows, facts.queries, outside=outside, n_runs=n_runs)
+        settings, n_runs = self.inputs.settings, len(counted_rows(facts.metrics))
+        queries = queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
+        yield counts_line(facts.rows, queries)
         judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
         yield from unjudged_lines(facts.metrics)
         yield from rejected_lines(facts.rows, facts.queries, judged)

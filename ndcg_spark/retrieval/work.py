@@ -17,7 +17,8 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.summary import summarize
 from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows
-from ndcg_spark.evaluation.printed import counted_rows, show_summary, sort_key
+from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary, sort_key
+from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
 from ndcg_spark.retrieval.settings import RetrievalJobSettings
@@ -113,4 +114,5 @@ class Retrieve(Work[RetrievalJobSettings]):
     def _lines(self, facts: Retrieved) -> Iterator[Line]:
         if self.settings.evaluates:
             yield lambda: show_summary(facts.metrics)
-            yield "queries: " + ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in facts.queries.items())
+            evaluation = self.settings.evaluation
+            yield queries_text(facts.queries, evaluation, uncounted(evaluation.convention))

@@ -36,7 +36,7 @@ def test_points_are_means_and_steps_count_queries(rankings):
     figure = result.plot()
     left, *of_runs = figure.axes
     assert [one.get_title(loc="left") for one in figure.axes] == [
-        "mean ndcg@3", "number of queries by their ndcg@3", ""
+        "mean ndcg@3", "number of queries", ""
     ]  # fmt: skip
     assert [one.get_ylabel() for one in of_runs] == list(RUNS)
     labels = [one.get_text() for one in left.get_yticklabels()]

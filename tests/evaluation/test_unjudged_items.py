@@ -110,6 +110,20 @@ def test_a_query_that_nobody_judged_counts_where_it_is_in_the_mean(spark):
     assert set(counted(evaluate(convention="default;unjudged=condensed").summary).values()) == {0}
 
 
+def test_metrics_of_queries_that_did_not_count_make_a_sum_null(spark):
+    """Those of a version before, beside those of tonight: in one country all queries have counts."""
+    evaluation = ndcg_spark.evaluate(
+        spark.createDataFrame(random_rows(8, tied=True), SCHEMA), k=CUTOFFS, segments=["country"], on_invalid="reject"
+    )
+    rows = evaluation.ranking.per_query(rejected=True)
+    old = rows.where("country = 'FR'").drop("n_unjudged_items", "n_rejected")
+    both = rows.where("country = 'DE'").unionByName(old, allowMissingColumns=True)
+    told, known = counted(summarize(both, evaluation.settings)), counted(evaluation.summary)
+    assert told == {key: n if key[0] == "DE" else None for key, n in known.items()}
+    counts = {row["segment"]: row["n_rejected"] for row in summarize(both, evaluation.settings).collect()}
+    assert counts == {"": None, "FR": None, "DE": 0}
+
+
 def test_counts_of_nights_add_up_and_are_unknown_beside_nights_that_did_not_count(spark):
     rows = random_rows(7, tied=True)
     summary = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), k=CUTOFFS, segments=["country"]).summary

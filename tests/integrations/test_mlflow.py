@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from pyspark.sql import functions as F
 from support.oracle import Row
 from support.processes import run_process
 from support.spark_rankings import SHORT_LIVED, scored_table
@@ -202,6 +203,15 @@ def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
         log_evaluation(clash)
     with pytest.raises(InputRefusedError, match="no rows"):
         log_evaluation(night.limit(0))
+
+
+def test_rows_of_a_version_before_are_logged(mlflow, result):
+    """Which had neither the names that were asked for, nor all counts."""
+    night = result.summary.withColumns(
+        {name: F.lit("x") for name in ("convention", "config_hash", "package_version")}
+    )
+    old = night.drop("asked", "n_unjudged_items", "n_rejected", "n_lost_queries")
+    assert log_evaluation(old) == log_evaluation(night)
 
 
 def test_a_table_that_is_no_summary_is_refused(mlflow, result):

@@ -14,7 +14,14 @@ from support.terminals import terminal
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.printed import counts_line, rejected_lines, show_summary, sort_key, unjudged_lines
+from ndcg_spark.evaluation.printed import (
+    counts_line,
+    queries_text,
+    rejected_lines,
+    show_summary,
+    sort_key,
+    unjudged_lines,
+)
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, gate_line, to_json
 
@@ -211,30 +218,46 @@ def test_an_empty_summary_prints_nothing(capsys):
 
 def test_the_accounts_in_a_line():
     rows = {"read": 1000, "evaluated": 990, "rejected": 4, "left_out": 6}
+    assert counts_line(rows, "queries: 3") == (
+        "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; queries: 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "outside", "n_runs", "told"),
+    [
+        ("ndcg", ["unjudged"], 1, ", among them 3 with nothing relevant, 2 missing; left out: 1 unjudged"),
+        ("ap", ["no_relevant", "missing", "unjudged"], 2,
+         "; left out: 3 with nothing relevant, 2 missing, 1 unjudged"),
+        ("ap,judged", [], 1, ", among them 3 with nothing relevant, 2 missing, 1 unjudged"),
+        ("judged", ["unjudged"], 1, "; of all 3 with nothing relevant, 2 missing, 1 unjudged"),
+    ],
+)  # fmt: skip
+def test_queries_in_a_line(metrics, outside, n_runs, told):
+    """Where every metric leaves out queries without a value, nobody knows of which status those in the mean are."""
+    asked, cutoffs = metrics_of(metrics)
+    settings = EvaluationSettings(metrics=asked, cutoffs=cutoffs)
     queries = {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1}
-    of_rows = "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; "
-    assert counts_line(rows, queries, outside=("unjudged",)) == (
-        of_rows + "queries: 1,200 in the mean, among them 3 with nothing relevant, 2 missing; left out: 1 unjudged"
-    )
-    assert counts_line(rows, queries, outside=tuple(queries)[1:], n_runs=2) == (
-        of_rows + "queries, those of 2 runs added up: 1,200 in the mean; "
-        "left out: 3 with nothing relevant, 2 missing, 1 unjudged"
-    )
-    assert counts_line(rows, queries, outside=()).endswith(
-        "1,200 in the mean, among them 3 with nothing relevant, 2 missing, 1 unjudged"
-    )
+    whose = "queries" if n_runs == 1 else "queries, those of 2 runs added up"
+    assert queries_text(queries, settings, outside, n_runs=n_runs) == f"{whose}: 1,200 in the mean{told}"
 
 
 def test_unjudged_items_in_a_line():
-    rows = [row("a", k=5) | {"n_unjudged_items": 9}, row("a") | {"n_unjudged_items": 1}]
-    rows += [row("b") | {"n_unjudged_items": None}]
-    assert unjudged_lines(rows) == ["items: 1 among the first 10 is unjudged; see the metric judged@10"]
-    assert unjudged_lines([row(k=None) | {"n_unjudged_items": 1200}]) == [
+    def of(*found):
+        rows = [row(run, metric=metric, k=k, n=n) | {"n_unjudged_items": items} for run, metric, k, n, items in found]
+        return unjudged_lines(rows)
+
+    assert of(("a", "ndcg", 5, 9, 9), ("a", "ndcg", 10, 9, 1)) == [
+        "items: 1 among the first 10 is unjudged; see the metric judged@10"
+    ]
+    # At one cutoff, whichever metric of each run has most queries.
+    mixed = [("a", "judged", 3, 2, 4), ("a", "rr", 8, 4, 14), ("b", "judged", 3, 4, 8), ("b", "rr", 8, 4, 28)]
+    for runs in (mixed, mixed[::-1]):
+        assert of(*runs) == ["items, those of 2 runs added up: 42 among the first 8 are unjudged"]
+    assert of(("", "ndcg", None, 9, 1200), ("", "ndcg", 10, 9, 1)) == [
         "items: 1,200 in the lists are unjudged; see the metric judged@all"
     ]
-    of_judged = [one | {"n_unjudged_items": 2} for one in (row(), row(metric="judged"))]
-    assert unjudged_lines(of_judged) == ["items: 2 among the first 10 are unjudged"]
-    assert unjudged_lines([row() | {"n_unjudged_items": 0}]) == unjudged_lines([]) == []
+    assert of(("", "ndcg", 10, 9, None)) == of(("", "ndcg", 10, 9, 0)) == of() == []
 
 
 def test_why_rows_were_rejected_in_a_line():

@@ -80,8 +80,8 @@ def summarize(
         - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
         - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries all of whose rows
           were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
-        - `n_unjudged_items`: unjudged items among the first k of the queries that were not dropped; where items are
-          tied across rank k, as many as any order of them puts before it;
+        - `n_unjudged_items`: unjudged items among the first k of the queries that were not dropped. Items are in the
+          order of the tie rule; under `ties=expected`, which has none, of those tied across rank k as many as fit;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`.
 

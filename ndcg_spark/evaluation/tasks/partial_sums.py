@@ -240,12 +240,22 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
         numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
-    rejected = int_values(batch.column(N_REJECTED)) if N_REJECTED in batch.schema.names else None
+    rejected = None
+    if N_REJECTED in batch.schema.names:
+        column = batch.column(N_REJECTED)
+        rejected = int_values(pc.fill_null(column, 0))
+        if column.null_count:
+            numbers |= {_unknown(name): flags_of(column.is_null()).astype(np.int64) for name in OF_REJECTED}
     if rejected is not None and rejected.any():
         lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
         numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
-    if N_UNJUDGED_ITEMS in batch.schema.names and (unjudged := int_values(batch.column(N_UNJUDGED_ITEMS))).any():
-        numbers[N_UNJUDGED_ITEMS] = np.where(is_dropped, 0, unjudged)
+    if N_UNJUDGED_ITEMS in batch.schema.names:
+        column = batch.column(N_UNJUDGED_ITEMS)
+        unjudged = int_values(pc.fill_null(column, 0))
+        if unjudged.any():
+            numbers[N_UNJUDGED_ITEMS] = np.where(is_dropped, 0, unjudged)
+        if column.null_count:
+            numbers[_unknown(N_UNJUDGED_ITEMS)] = flags_of(column.is_null()).astype(np.int64)
     weights = None
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
@@ -262,6 +272,11 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
             states = query_states(values, its_weights)
             numbers |= {f"{metric.name}{_LIMB}{limb}": its for limb, its in states.items()}
     return numbers
+
+
+def _unknown(count: str) -> str:
+    """Name of the number of queries of which a count is not known."""
+    return f"{count}{_LIMB}unknown"
 
 
 def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
@@ -311,12 +326,16 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
 
 
 def _later_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
-    """A count that batches have where it is not 0; null where nobody knows."""
+    """A count that batches have where it is not 0; null where nobody knows it, if only of one query."""
     if name in task.unknown:
         return pa.nulls(grouped.num_rows, pa.int64())
-    if name not in grouped.column_names:
-        return pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
-    return pc.fill_null(grouped.column(name), 0)
+    found: Any = pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
+    if name in grouped.column_names:
+        found = pc.fill_null(grouped.column(name), 0)
+    if _unknown(name) in grouped.column_names:
+        told = pc.equal(pc.fill_null(grouped.column(_unknown(name)), 0), 0)
+        found = pc.if_else(told, found, pa.scalar(None, pa.int64()))
+    return found
 
 
 def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:

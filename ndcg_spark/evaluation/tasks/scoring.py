@@ -39,7 +39,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
 from ndcg_spark.metrics.kernels.dcg import sort_within_queries
-from ndcg_spark.metrics.kernels.judged import unjudged_items
+from ndcg_spark.metrics.kernels.judged import UnjudgedItems
 from ndcg_spark.metrics.kernels.lists import Entries, GainLists, GainRules, RelevanceLists
 from ndcg_spark.metrics.kernels.ties import TieGroups, canonical_order, tie_groups
 from ndcg_spark.metrics.normalized_gain import value_columns
@@ -109,12 +109,27 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     if task.needs:
         seen = replace(seen, items=known_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
     values = _values(batch, seen, task)
-    all_judged = batch.column("ranked").flatten().null_count == 0
+    unjudged = _unjudged(batch, lists, seen, task.convention)
     for k in task.cutoffs:
         status = _with_no_relevant(batch, task, found, lists.idcg(k))
-        n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if all_judged else unjudged_items(seen, k)
+        n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
         result = _result(batch, task, k, status, values.get(k, {}), n_unjudged)
         yield with_items(result, batch, lists.rank, k if k in task.listed else 0) if task.listed else result
+
+
+def _unjudged(
+    batch: pa.RecordBatch, lists: GainLists, seen: RelevanceLists, convention: Convention
+) -> UnjudgedItems | None:
+    """Where the unjudged items are; None where there are none."""
+    entries = batch.column("ranked").flatten()
+    if not entries.null_count:
+        return None
+    groups = lists.groups
+    if convention.ties in ("best", "worst") and groups is not None:
+        return UnjudgedItems(seen.judged, lists.rank, seen.groups, lists.offsets)
+    if groups is not None:  # in the order of gains within each group: the entries keep theirs, which costs no sorting
+        groups = replace(groups, count=int_values(batch.column("tied").flatten()))
+    return UnjudgedItems(flags_of(entries.is_valid()), lists.rank, groups, lists.offsets)
 
 
 def _values(

@@ -44,7 +44,8 @@ def series_name(series: dict[str, Any]) -> str:
     run = f"run {series['run']!r}{against}, " if series["run"] or against else ""
     by = series["segment_by"]
     segment = f"{by}={'null' if series['segment'] is None else series['segment']}" if by else "overall"
-    return f"{series['metric']}@{k} of {run}{segment}"
+    metric = series.get("asked") or f"{series['metric']}@{k}"
+    return f"{metric} of {run}{segment}"
 
 
 def in_order(

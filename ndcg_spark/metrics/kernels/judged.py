@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ndcg_spark.core.ragged import FloatArray, IntArray, segment_sum
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, query_of_rows
 from ndcg_spark.metrics.kernels.lists import RelevanceLists
+from ndcg_spark.metrics.kernels.ties import TieGroups
 
 
 def share_of_judged(lists: RelevanceLists, k: int | None) -> FloatArray:
@@ -26,17 +27,42 @@ def share_of_judged(lists: RelevanceLists, k: int | None) -> FloatArray:
     return np.where(listed > 0, judged / np.maximum(listed, 1), np.nan)
 
 
-def unjudged_items(lists: RelevanceLists, k: int | None) -> IntArray:
-    """Count the unjudged items on the first k ranks; of items tied across rank k, as many as any order puts there.
+class UnjudgedItems:
+    """Counts of unjudged items on the first ranks of a batch of lists.
+
+    Of a group of items in no order, as many are counted as any order of them puts before a cutoff.
 
     Parameters
     ----------
-    lists : RelevanceLists
-    k : int or None
-
-    Returns
-    -------
-    int64, shape (n_queries,)
+    judged : bool, shape (n_entries,)
+    rank : int64, shape (n_entries,)
+        From 0 on.
+    groups : TieGroups or None
+        Where entries lie of which several share their ranks, those of a group next to each other.
+    offsets : int64, shape (n_queries + 1,)
     """
-    unjudged = lists.by_group((~lists.judged).astype(np.float64))
-    return segment_sum(np.minimum(unjudged, lists.inside(k)), lists.spans.offsets).astype(np.int64)
+
+    def __init__(self, judged: BoolArray, rank: IntArray, groups: TieGroups | None, offsets: IntArray) -> None:
+        n, start = (~judged).astype(np.int64), rank
+        if groups is not None:
+            first = np.flatnonzero(np.diff(groups.group, prepend=-1))  # entry of each group
+            n, start = n * groups.count, groups.start
+            if len(first) < len(n):
+                n, start, offsets = np.add.reduceat(n, first), start[first], np.searchsorted(first, offsets)
+        self._offsets, self._n, self._start = offsets, n, start
+        self._until = np.concatenate([[0], np.cumsum(n)])
+        self._longest = int(start.max(initial=0)) + 1
+        self._places = start + self._longest * query_of_rows(offsets)  # rising through all lists
+
+    def among_first(self, k: int | None) -> IntArray:
+        """How many there are on the first k ranks of each list; None: in all of it."""
+        begins, ends = self._offsets[:-1], self._offsets[1:]
+        if k is not None:  # groups that begin before rank k, of which the last may reach beyond it
+            queries = self._longest * np.arange(len(begins))
+            ends = np.searchsorted(self._places, queries + min(k, self._longest))
+        found = self._until[ends] - self._until[begins]
+        if k is None or not len(self._n):
+            return np.asarray(found)
+        last = np.maximum(ends - 1, 0)
+        fits = np.minimum(self._n[last], k - self._start[last])
+        return np.asarray(found - np.where(ends > begins, self._n[last] - fits, 0))
