@@ -219,7 +219,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         queries = queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
         yield counts_line(facts.rows, queries)
         judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
-        yield from unjudged_lines(facts.metrics)
+        if settings.columns.relevant is None:  # lists name the relevant items alone, so that all others are unjudged
+            yield from unjudged_lines(facts.metrics)
         yield from rejected_lines(facts.rows, facts.queries, judged)
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
