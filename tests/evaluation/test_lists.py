@@ -481,14 +481,20 @@ def test_a_job_takes_lists(spark, tmp_path):
     assert [(row["reason"], json.loads(row["row"])["query_id"]) for row in kept] == [("null_list", "q0")]
 
     table.drop("query_id").write.parquet(str(tmp_path / "unnamed.parquet"))
-    found = done("--input", tmp_path / "unnamed.parquet", *flags, "--json", "-").json
+    ended = done("--input", tmp_path / "unnamed.parquet", *flags, "--json", "-")
+    found = ended.json
     assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
+    unjudged = [row["n_unjudged_items"] for row in found["metrics"]]
+    assert min(unjudged) > 0  # which these lists say of whatever is not relevant, so that no line tells
+    assert "unjudged; see" not in ended.out
     judged = str(tmp_path / "judged.parquet")
     long_tables(spark, rows)[1].write.parquet(judged)
-    found = done(
+    ended = done(
         *("--input", tmp_path / "lists.parquet", "--ranked-cols", "ranked", "--judgments", judged, "--k", "1,3"),
         *("--on-invalid", "reject", "--rejects", rejects, "--json", "-"),
-    ).json
+    )
+    found = ended.json
+    assert "among the first 3 are unjudged; see the metric judged@3" in ended.out
     beside = evaluate(table, long_tables(spark, rows)[1], ranked="ranked", k=[1, 3], on_invalid="reject")
     assert found["config_hash"] == beside.provenance["config_hash"]
     assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
