@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,8 +20,8 @@ from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
-from ndcg_spark.evaluation.frames.readable import in_order, interval_of, metric_label, segment_label
-from ndcg_spark.evaluation.settings import EVERY, SummedMetric, asked_name, cutoffs_of, segment_sets_of
+from ndcg_spark.evaluation.frames.readable import asked_label, in_order, interval_of, segment_label
+from ndcg_spark.evaluation.settings import EVERY, SummedMetric, asked_name, cutoffs_of, segment_sets_of, split_metrics
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
@@ -41,10 +40,9 @@ def compared_metrics(
     [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
     """
     everywhere = None if k is None else frozenset(cutoffs_of(k))
-    texts = ["ndcg"] if names is None else [names] if isinstance(names, str) else list(names)
     found: dict[tuple[str, str], frozenset[int | None] | None] = {}
     asked: dict[tuple[str, str], dict[int | None, str]] = {}
-    for text in (one.strip() for named in texts for one in re.split(r",(?![^(]*\))", named) if one.strip()):
+    for text in split_metrics("ndcg" if names is None else names):
         metric, at = parse_metric(text)
         key = (str(metric), metric.column)
         ks = everywhere if at is None else frozenset(cutoffs_of(at))
@@ -113,7 +111,7 @@ class Comparison(Shown):
             "run",
             "baseline",
             segment_label().alias("segment"),
-            F.coalesce("asked", metric_label()).alias("metric"),
+            asked_label().alias("metric"),
             "difference",
             interval_of("ci_low", "ci_high").alias("interval"),
             F.col("p_holm").alias("p"),

@@ -14,6 +14,7 @@ from rich.text import Text
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
+from ndcg_spark.evaluation.settings import shown_metric
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
 
 _COLOURS = {"better": "green", "worse": "red"}
@@ -52,7 +53,7 @@ def lines_of_pair(rows: list[dict[str, Any]], settings: ComparisonSettings) -> l
     overall = [row for row in rows if not row["segment_by"]]
     main = max(overall, key=lambda row: (row["metric"] == first, math.inf if row["k"] is None else row["k"]))
     found = sentence(main, settings)
-    needed = _needed(main, settings).removeprefix(f"{_metric(main)}: ")
+    needed = _needed(main, settings).removeprefix(f"{shown_metric(main)}: ")
     if needed:
         found += f" {needed[0].upper()}{needed[1:]}"
     return [one for one in (_missing(main), found, _others([row for row in rows if row is not main])) if one]
@@ -68,7 +69,7 @@ def _others(rows: list[dict[str, Any]]) -> str:
     largest = ""
     if clear:
         row = max(clear, key=lambda one: abs(one["difference"]))
-        largest = f"; largest {row['difference']:+.4f} ({_segment(row, '=')}, {_metric(row)})"
+        largest = f"; largest {row['difference']:+.4f} ({_segment(row, '=')}, {shown_metric(row)})"
     by = "metrics, cutoffs and segments" if {row["segment_by"] for row in rows} != {""} else "metrics and cutoffs"
     return f"Other {by}: {said}{largest}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
 
@@ -83,12 +84,12 @@ def _missing(row: dict[str, Any]) -> str:
     lacks = {row["run"]: row["n_only_baseline"], row["baseline"]: row["n_only_run"]}
     told = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
     how = "counted as 0" if row["unpaired"] == "zero" else "left out"
-    return f"{_metric(row)}: {' and '.join(told)}, {how}." if told else ""
+    return f"{shown_metric(row)}: {' and '.join(told)}, {how}." if told else ""
 
 
 def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """How many queries a difference takes or, where nothing is clear, which difference would have been found."""
-    what, power = _metric(row), f"(one test, power {POWER:.0%})"
+    what, power = shown_metric(row), f"(one test, power {POWER:.0%})"
     if row["n_required"] is not None:
         return f"{what}: to detect {settings.effect:+g} you would need {row['n_required']:,} queries {power}."
     if row["verdict"] != "unclear" or row["mde"] is None:
@@ -99,10 +100,10 @@ def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
 def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """Say in a sentence what a row shows."""
     if row["difference"] is None:
-        return f"{_metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
+        return f"{shown_metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
     if row["n_queries"] and not row["n_wins"] and not row["n_losses"]:
         each = f"each of {row['n_queries']:,} queries" if row["n_queries"] > 1 else "the query"
-        return f"{_metric(row)}: {_run(row)} and {row['baseline']} have the same value for {each}."
+        return f"{shown_metric(row)}: {_run(row)} and {row['baseline']} have the same value for {each}."
     about = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
         about += f", {1 - settings.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
@@ -117,7 +118,7 @@ def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
         "not_worse": f"is at most {settings.margin:g} worse than" if settings.margin else "is not worse than",
         "unclear": "may or may not differ from",
     }[row["verdict"]]
-    return f"{_metric(row)}: {_run(row)} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
+    return f"{shown_metric(row)}: {_run(row)} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
 
 
 def _run(row: dict[str, Any]) -> str:
@@ -140,7 +141,7 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         colour = _COLOURS.get(row["verdict"], "default")
         cells: list[str | Text] = [
             cell(_segment(row)),
-            _metric(row),
+            shown_metric(row),
             f"{row['n_queries']:,}",
             *_numbers(row),
             cell(verdict, colour),
@@ -153,7 +154,7 @@ def _line(row: dict[str, Any], settings: ComparisonSettings) -> str:
     baseline, run, difference, lift, _ = _numbers(row)
     p = adjusted_p(row) if row["p_holm"] is not None else "no test"
     about = f"run={row['run']} baseline={row['baseline']} {_segment(row, '=')} queries={row['n_queries']}"
-    return f"{about}  {_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}  {verdict_text(row)}"
+    return f"{about}  {shown_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}  {verdict_text(row)}"
 
 
 def difference_text(row: dict[str, Any]) -> str:
@@ -186,10 +187,6 @@ def _segment(row: dict[str, Any], equals: str = " = ") -> str:
     if not row["segment_by"]:
         return "overall"
     return f"{row['segment_by']}{equals}{'null' if row['segment'] is None else row['segment']}"
-
-
-def _metric(row: dict[str, Any]) -> str:
-    return row.get("asked") or f"{row['metric']}@{'all' if row['k'] is None else row['k']}"
 
 
 def _number(value: float | None, form: str) -> str:

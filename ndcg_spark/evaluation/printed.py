@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ndcg_spark.errors import printable
-from ndcg_spark.evaluation.settings import ASKED, MANY_REJECTED, SHOWN_FIRST, EvaluationSettings
+from ndcg_spark.evaluation.settings import MANY_REJECTED, SHOWN_FIRST, EvaluationSettings, shown_metric
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell, interval_text
+from ndcg_spark.metrics import named_at
 from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
 
@@ -57,7 +58,7 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     table.add_column("segment")
     table.add_column("queries", justify="right")
     for row in first:
-        table.add_column(f"@{_cutoff(row['k'])}" if only_ndcg else _name(row), justify="right")
+        table.add_column(f"@{_cutoff(row['k'])}" if only_ndcg else shown_metric(row), justify="right")
     for (run, by, segment), rows in groups.items():
         name = "overall" if not by else f"{by} = {_segment(segment)}"
         cells = [interval_text(row) for row in rows]
@@ -69,16 +70,12 @@ def _line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
     segment = f"{first['segment_by']}={_segment(first['segment'])}" if first["segment_by"] else "overall"
-    values = "  ".join(f"{_name(row)} {interval_text(row)}" for row in rows)
+    values = "  ".join(f"{shown_metric(row)} {interval_text(row)}" for row in rows)
     return f"{printable(run + segment)} queries={first['n_queries']}  {values}"
 
 
 def _segment(segment: str | None) -> str:
     return "null" if segment is None else segment
-
-
-def _name(row: dict[str, Any]) -> str:
-    return row[ASKED] or f"{row['metric']}@{_cutoff(row['k'])}"
 
 
 def _cutoff(k: int | None) -> str:
@@ -157,7 +154,9 @@ def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
         return []
     whose = "items" if len(by_run) == 1 else f"items, those of {len(by_run)} runs added up"
     where = "in the lists" if k is None else f"among the first {k}"
-    share = "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric judged@{_cutoff(k)}"
+    share = (
+        "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric {named_at(Judged.name, k)}"
+    )
     return [f"{whose}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 

@@ -6,17 +6,17 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
+from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, named_at, parse_metric
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
 
 Strategy: TypeAlias = Literal["auto", "engine", "window"]
@@ -70,7 +70,7 @@ class SummedMetric:
         """What a user called the mean at a cutoff, as `recall@5`; None where nobody asked for it."""
         names = dict(self.asked)
         name = names.get(k, names.get(EVERY))
-        return None if name is None else f"{name}@{'all' if k is None else k}"
+        return None if name is None else named_at(name, k)
 
     @property
     def text(self) -> str:
@@ -78,7 +78,12 @@ class SummedMetric:
         if self.cutoffs is None:
             return dict(self.asked).get(EVERY, self.name)
         rising = sorted(self.cutoffs, key=lambda k: MAX_K + 1 if k is None else k)
-        return ", ".join(self.asked_at(k) or f"{self.name}@{'all' if k is None else k}" for k in rising)
+        return ", ".join(self.asked_at(k) or named_at(self.name, k) for k in rising)
+
+
+def shown_metric(row: Mapping[str, Any]) -> str:
+    """How people read the metric of a row of results: by the name that was asked for, if the row has one."""
+    return row.get(ASKED) or named_at(row["metric"], row["k"])
 
 
 def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -219,7 +219,9 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         queries = queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
         yield counts_line(facts.rows, queries)
         judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
-        if settings.columns.relevant is None:  # lists name the relevant items alone, so that all others are unjudged
+        if (
+            settings.columns.relevant is None
+        ):  # lists mostly name the relevant items alone, so all others would be told of
             yield from unjudged_lines(facts.metrics)
         yield from rejected_lines(facts.rows, facts.queries, judged)
         if facts.sample < 1:

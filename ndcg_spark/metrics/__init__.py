@@ -3,7 +3,7 @@
 To add a metric, add a module with a subclass of `Metric`; nothing else names it.
 """
 
-from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError
+from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError, named_at
 from ndcg_spark.metrics.registry import all_metrics, parse_metric
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Need",
     "QueryError",
     "all_metrics",
+    "named_at",
     "parse_metric",
 ]

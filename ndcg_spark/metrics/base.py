@@ -184,6 +184,11 @@ def shortest(value: object) -> str:
     return text.removesuffix(".0")
 
 
+def named_at(name: object, k: int | None) -> str:
+    """Name a metric with its cutoff, for people: `recall@5`, `ap@all` of the whole list."""
+    return f"{name}@{'all' if k is None else k}"
+
+
 @dataclass(frozen=True, slots=True)
 class MetricAt:
     """A metric at a cutoff; None is the whole list. `asked` is the name that a user gave it, if any."""
@@ -199,4 +204,4 @@ class MetricAt:
     @property
     def asked_at(self) -> str:
         """The name that was asked for, else its own, with the cutoff: `recall@5`, `map@all`."""
-        return f"{self.asked or self.metric}@{'all' if self.k is None else self.k}"
+        return named_at(self.asked or self.metric, self.k)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.evaluation.settings import SHOWN_FIRST
+from ndcg_spark.evaluation.settings import ASKED, SHOWN_FIRST
 
 
 def segment_label() -> Column:
@@ -21,6 +21,11 @@ def segment_label() -> Column:
 def metric_label() -> Column:
     """A metric as `ndcg@10`, and `ndcg@all` of the whole list."""
     return F.concat_ws("@", "metric", F.coalesce(F.col("k").cast("string"), F.lit("all")))
+
+
+def asked_label() -> Column:
+    """A metric by the name that was asked for, if the row has one."""
+    return F.coalesce(ASKED, metric_label())
 
 
 def in_order(rows: DataFrame, *last: Column) -> DataFrame:
@@ -47,7 +52,7 @@ def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFr
     return ordered.select(
         "run",
         segment_label().alias("segment"),
-        F.coalesce("asked", metric_label()).alias("metric"),
+        asked_label().alias("metric"),
         "value",
         interval_of("ci_low", "ci_high").alias("interval"),
         F.col("n_queries").alias("n"),

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.settings import shown_metric
 from ndcg_spark.history.settings import EPOCH
 
 SERIES = ("run", "segment_by", "segment", "metric", "k")
@@ -39,13 +40,11 @@ def date_of(day: int) -> date:
 
 def series_name(series: dict[str, Any]) -> str:
     """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`; one of pairs of runs says against which."""
-    k = "all" if series["k"] is None else series["k"]
     against = f" against {series['baseline']!r}" if "baseline" in series else ""
     run = f"run {series['run']!r}{against}, " if series["run"] or against else ""
     by = series["segment_by"]
     segment = f"{by}={'null' if series['segment'] is None else series['segment']}" if by else "overall"
-    metric = series.get("asked") or f"{series['metric']}@{k}"
-    return f"{metric} of {run}{segment}"
+    return f"{shown_metric(series)} of {run}{segment}"
 
 
 def in_order(
