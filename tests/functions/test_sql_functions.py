@@ -118,8 +118,10 @@ def test_the_statement_of_the_documentation(sql):
     """The six items of the page; 0.3839 is what `evaluate` gives, too; of three relevant ones, one is found."""
     (statement,) = re.findall(r"```sql\n(.*?)```", (DOCS / "functions.md").read_text("utf-8"), re.DOTALL)
     cells = [(0.9, 1.0), (0.8, 3.0), (0.8, 0.0), (0.5, 2.0), (0.4, 0.0), (None, 3.0)]
-    shown = sql.createDataFrame([("q", *cell) for cell in cells], "query_id string, score double, relevance double")
-    (row,) = sql.sql(statement.replace("FROM shown", "FROM {shown}"), shown=shown).collect()
+    table = sql.createDataFrame([("q", *cell) for cell in cells], "query_id string, score double, relevance double")
+    of_the_page, found = re.subn(r"FROM \w+", "FROM {table}", statement)
+    (row,) = sql.sql(of_the_page, table=table).collect()
+    assert found == 1
     assert (row["ndcg"], row["recall"]) == pytest.approx((0.3838695436828514, 1 / 3), abs=1e-12)
 
 
