@@ -17,8 +17,8 @@ import pytest
 from support.main_job import assert_refused, command, mean_ndcg, write_table
 
 pytestmark = pytest.mark.usefixtures("spark")
-TODAY = datetime.now(timezone.utc).date()
-GOOD, BAD = TODAY - timedelta(days=2), TODAY - timedelta(days=1)
+BAD = datetime.now(timezone.utc).date()  # or yesterday, where midnight comes before a test: the page tells neither
+GOOD = BAD - timedelta(days=1)
 GOOD_DAY, BAD_DAY = (f"{one.day} {one:%B %Y}" for one in (GOOD, BAD))
 QUERIES = {"DE": 360, "US": 30}
 HITS = {"new": {"DE": 180, "US": 24}, "old": {"DE": 144, "US": 18}}
@@ -161,21 +161,23 @@ def test_half_of_the_rows_are_rejected(folder):
     assert (code, lead, crosses) == (0, what.format("new"), [f"{what.format('old')}."])
 
 
-def test_the_night_is_missing(folder):
+def test_the_night_is_missing(tmp_path):
     """The job of the last night did not run. Whoever names the night is refused; others are told of its absence."""
-    code, _, lead, _ = report(folder)
-    assert (code, lead) == (
-        0,
-        f"The last night in the table is {GOOD_DAY}, 2 nights before {TODAY.day} {TODAY:%B %Y}",
-    )
-    code, said = flags(folder)
-    last = f"the last night in the table is {GOOD}, 2 nights before {TODAY}; it is the one that is judged"
-    assert (code, said[0]) == (0, last)
-    page = folder / "other.html"
-    ended = command("report", "--metrics", folder / "metrics", "--run-date", BAD, "--output", page)
-    assert_refused(ended, f"no rows of data set 'shop' on {BAD}; its last night is {GOOD}, 1 night before")
+    today = datetime.now(timezone.utc).date()
+    last, missing = today - timedelta(days=2), today - timedelta(days=1)
+    job(tmp_path, last, rows_of(HITS))
+    code, _, lead, _ = report(tmp_path)
+    days = [f"{one.day} {one:%B %Y}" for one in (last, today)]
+    assert (code, lead) == (0, f"The last night in the table is {days[0]}, 2 nights before {days[1]}")
+    code, said = flags(tmp_path)
+    judged = f"the last night in the table is {last}, 2 nights before {today}; it is the one that is judged"
+    assert (code, said[0]) == (0, judged)
+    page = tmp_path / "other.html"
+    ended = command("report", "--metrics", tmp_path / "metrics", "--run-date", missing, "--output", page)
+    assert_refused(ended, f"no rows of data set 'shop' on {missing}; its last night is {last}, 1 night before")
     assert not page.exists()
-    ended = command("flag-changes", "--input", folder / "metrics", "--from", BAD, "--to", BAD)
-    assert_refused(ended, f"has no night from {BAD} to {BAD}; its nights are from {GOOD} to {GOOD}, 1 night before")
-    ended = command("compare-runs", "--per-query", folder / "queries", "--baseline", "old", "--run-date", BAD)
-    assert_refused(ended, f"has no rows of the night {BAD}", f"it has the night {GOOD}")
+    ended = command("flag-changes", "--input", tmp_path / "metrics", "--from", missing, "--to", missing)
+    its_nights = f"from {missing} to {missing}; its nights are from {last} to {last}, 1 night before"
+    assert_refused(ended, f"has no night {its_nights}")
+    ended = command("compare-runs", "--per-query", tmp_path / "queries", "--baseline", "old", "--run-date", missing)
+    assert_refused(ended, f"has no rows of the night {missing}", f"it has the night {last}")
