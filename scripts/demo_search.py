@@ -9,7 +9,9 @@ a judge:
     1  any other of the same module
 
 Two rankers list 100 passages a query: `words`, by TF-IDF, and `mixed`, which adds the cosine of vectors, 100
-dimensions of parts of words (latent semantic analysis). Which is better, and where, is what the commands tell.
+dimensions of parts of words (latent semantic analysis), and the words of the first five passages that are found so
+(feedback, as Rocchio proposed). Feedback finds more where many passages are relevant, and leads away where few are:
+the segment `answers` is their number. Which ranker is better, and where, is what the commands tell.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from demo_data import FloatArray, IntArray
 LEFT_OUT = frozenset(
     ("test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "ensurepip", "turtledemo", "distutils")
 )
-N_LISTED, EVERY, N_DIMENSIONS, SHARE_OF_VECTORS = 100, 2, 100, 0.3
+N_LISTED, EVERY, N_DIMENSIONS, SHARE_OF_VECTORS = 100, 2, 100, 0.2
+N_FEEDBACK, SHARE_OF_FEEDBACK = 5, 1.5
 SHORTEST, WORDS_OF_A_QUERY = 12, (4, 25)
 """Words of a passage, at least, and of a query, from and to."""
 
@@ -49,7 +52,6 @@ class Docstring:
     name: str
     module: str
     scope: str
-    kind: str
     first: str
     rest: str
 
@@ -75,11 +77,9 @@ def _docstrings_in(node: ast.AST, scope: str, module: str) -> Iterator[Docstring
         if not isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         name, text = f"{scope}.{one.name}", ast.get_docstring(one)
-        of_class = "method" if isinstance(node, ast.ClassDef) else "function"
         if text and not one.name.startswith("_"):
             first, *rest = (" ".join(its.split()) for its in re.split(r"\n\s*\n", text))
-            kind = "class" if isinstance(one, ast.ClassDef) else of_class
-            yield Docstring(name, module, scope, kind, first, " ".join(rest))
+            yield Docstring(name, module, scope, first, " ".join(rest))
         if isinstance(one, ast.ClassDef):
             yield from _docstrings_in(one, name, module)
 
@@ -92,19 +92,28 @@ def scores(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatAr
 
     by_word = TfidfVectorizer(sublinear_tf=True, stop_words="english")
     there = by_word.fit_transform(passages)
-    words = (by_word.transform(queries) @ there.T).toarray()
+    asked = by_word.transform(queries)
+    words = (asked @ there.T).toarray()
     by_part = TfidfVectorizer(sublinear_tf=True, analyzer="char_wb", ngram_range=(3, 5))
     vectors = TruncatedSVD(N_DIMENSIONS, random_state=0)
-    there = normalize(vectors.fit_transform(by_part.fit_transform(passages)))
-    cosine = normalize(vectors.transform(by_part.transform(queries))) @ there.T
-    return {"words": words, "mixed": words + SHARE_OF_VECTORS * cosine}
+    meant = normalize(vectors.fit_transform(by_part.fit_transform(passages)))
+    cosine = SHARE_OF_VECTORS * normalize(vectors.transform(by_part.transform(queries))) @ meant.T
+    found = first(words + cosine, N_FEEDBACK)
+    feedback = sum(there[found[:, rank]] for rank in range(N_FEEDBACK)) / N_FEEDBACK
+    return {"words": words, "mixed": ((asked + SHARE_OF_FEEDBACK * feedback) @ there.T).toarray() + cosine}
+
+
+def first(score: FloatArray, n: int) -> IntArray:
+    """The places of the `n` highest scores of each query, best first, shape (n_queries, n)."""
+    listed: IntArray = np.argsort(-score, axis=1, kind="stable")[:, :n]
+    return listed
 
 
 def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, FloatArray]) -> pa.Table:
     """The first passages of each query by each ranker: ranker, query, passage, score."""
     parts = []
     for ranker, its in score.items():
-        listed = np.argsort(-its, axis=1, kind="stable")[:, :N_LISTED]
+        listed = first(its, N_LISTED)
         at = listed.ravel()
         query = np.repeat(queries, N_LISTED)
         parts.append(
@@ -121,14 +130,15 @@ def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, Flo
 
 
 def judgments(docs: Sequence[Docstring], queries: IntArray) -> pa.Table:
-    """Passages of the module of each query, with their grades, and the kind of what the query is about."""
+    """Passages of the module of each query, with their grades, and how many they are: few, some or many."""
     rows = []
     for one in (docs[at] for at in queries.tolist()):
-        for other in docs:
-            if other.module == one.module:
-                grade = 3 if other.name == one.name else 2 if other.scope == one.scope else 1
-                rows.append((one.name, other.name, grade, one.kind))
-    names = ("query_id", "item_id", "relevance", "kind")
+        of_module = [other for other in docs if other.module == one.module]
+        answers = "1-3" if len(of_module) <= 3 else "4-20" if len(of_module) <= 20 else "over 20"
+        for other in of_module:
+            grade = 3 if other.name == one.name else 2 if other.scope == one.scope else 1
+            rows.append((one.name, other.name, grade, answers))
+    names = ("query_id", "item_id", "relevance", "answers")
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
@@ -138,10 +148,10 @@ def commands(folder: Path, night: str) -> list[list[str]]:
     shop = ["--run-date", night, "--dataset", "search"]
     return [
         ["mean-ndcg", "--input", tables["runs"], "--judgments", tables["judgments"], "--run-col", "ranker",
-         "--segment-cols", "kind", "--k", "10", *shop, "--output", tables["metrics"],
+         "--segment-cols", "answers", "--k", "10", *shop, "--output", tables["metrics"],
          "--per-query-output", tables["queries"]],
         ["compare-runs", "--per-query", tables["queries"], "--baseline", "words", "--metrics", "ndcg@10",
-         "--segment-cols", "kind", *shop, "--output", tables["compared"]],
+         "--segment-cols", "answers", *shop, "--output", tables["compared"]],
         ["report", "--metrics", tables["metrics"], "--per-query", tables["queries"],
          "--comparison", tables["compared"], "--baseline", "words", "--run-date", night,
          "--output", f"{folder}/report.html"],
@@ -174,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{len(docs):,} passages of the documentation of Python's standard library. {len(queries)} queries: first\n"
         "paragraphs of docstrings, answered by what follows. Queries and grades come from that structure: 3 the\n"
         "same docstring, 2 the same class or functions of the module, 1 the same module. Two rankers: `words` is\n"
-        "TF-IDF, `mixed` adds vectors."
+        "TF-IDF, `mixed` adds vectors and feedback. Segments: how many answers a query has."
     )
     for name, table in (("runs", runs), ("judgments", judgments(docs, queries))):
         (folder / name).mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -56,22 +55,34 @@ def lines_of_pair(rows: list[dict[str, Any]], settings: ComparisonSettings) -> l
     needed = _needed(main, settings).removeprefix(f"{shown_metric(main)}: ")
     if needed:
         found += f" {needed[0].upper()}{needed[1:]}"
-    return [one for one in (_missing(main), found, _others([row for row in rows if row is not main])) if one]
+    return [one for one in (_missing(main), found, _others([row for row in rows if row is not main], main)) if one]
 
 
-def _others(rows: list[dict[str, Any]]) -> str:
-    """Count the verdicts on other metrics and segments, and name the largest difference that is clear."""
+def _others(rows: list[dict[str, Any]], main: dict[str, Any]) -> str:
+    """Count the verdicts on other metrics, cutoffs and segments, and name the largest clear difference each way."""
     if not rows:
         return ""
-    counts = Counter(verdict_text({**row, "note": ""}) for row in rows)
-    said = ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(counts.items()))
-    clear = [row for row in rows if row["verdict"] in _COLOURS]
-    largest = ""
-    if clear:
-        row = max(clear, key=lambda one: abs(one["difference"]))
-        largest = f"; largest {row['difference']:+.4f} ({_segment(row, '=')}, {shown_metric(row)})"
-    by = "metrics, cutoffs and segments" if {row["segment_by"] for row in rows} != {""} else "metrics and cutoffs"
-    return f"Other {by}: {said}{largest}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
+    what = _what_varies([*rows, main])
+    said = []
+    for verdict in dict.fromkeys(["better", "worse", *sorted({row["verdict"] for row in rows})]):
+        its = [row for row in rows if row["verdict"] == verdict]
+        if its:
+            largest = f", {_largest(its, what)}" if verdict in _COLOURS else ""
+            said.append(f"{len(its):,} {verdict_text({**its[0], 'note': ''})}{largest}")
+    others = " and ".join(filter(None, (", ".join(what[:-1]), what[-1])))
+    by = "By segment" if what == ["segments"] else f"Other {others}"
+    return f"{by}: {'; '.join(said)}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
+
+
+def _largest(rows: list[dict[str, Any]], what: list[str]) -> str:
+    row = max(rows, key=lambda one: abs(one["difference"]))
+    where = [_segment(row, "=")] * ("segments" in what) + [shown_metric(row)] * (what != ["segments"])
+    return f"{'most ' if len(rows) > 1 else ''}{row['difference']:+.4f} ({', '.join(where)})"
+
+
+def _what_varies(rows: list[dict[str, Any]]) -> list[str]:
+    fields = {"metrics": "metric", "cutoffs": "k", "segments": "segment_by"}
+    return [name for name, field in fields.items() if len({row[field] for row in rows}) > 1]
 
 
 def sentences(row: dict[str, Any], settings: ComparisonSettings) -> list[str]:

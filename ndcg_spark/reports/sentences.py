@@ -375,6 +375,19 @@ def attention(contents: Contents) -> list[str]:
     for row in contents.comparisons:
         if not row.by and row.verdict == "worse":
             found.append(f"{_capital(difference_text(row, contents))}")
+    return found + _worse_segments(contents)
+
+
+def _worse_segments(contents: Contents) -> list[str]:
+    """Of each pair that is not worse over all queries, the segment that lost most, and how many others are worse."""
+    overall = {(row.run, row.baseline) for row in contents.comparisons if not row.by and row.verdict == "worse"}
+    found = []
+    for pair in dict.fromkeys((row.run, row.baseline) for row in contents.comparisons):
+        worse = [one for one in contents.comparisons if (one.run, one.baseline) == pair and one.verdict == "worse"]
+        if worse and pair not in overall:
+            most = min(worse, key=lambda one: one.difference or 0.0)
+            others = f" Other segments that are worse: {count(len(worse) - 1)}." if len(worse) > 1 else ""
+            found.append(f"{_capital(difference_text(most, contents))}{others}")
     return found
 
 
@@ -432,7 +445,7 @@ def gates_met(contents: Contents) -> str:
 
 
 def difference_text(row: Comparison, contents: Contents) -> str:
-    """Say how a run compares with its baseline."""
+    """Say how a run compares with its baseline, and in which segment."""
     decimals = difference_decimals(contents)
     verdicts = {
         "better": "better than",
@@ -444,7 +457,8 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     bounds = interval(row.low, row.high, decimals)
     difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.compared_period}" if contents.compared_period else ""
-    return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}: {difference}{over}."
+    where = f" where {row.by} is {_short(row.name)}" if row.by else ""
+    return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}{where}: {difference}{over}."
 
 
 def difference_decimals(contents: Contents) -> int:

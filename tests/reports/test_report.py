@@ -368,6 +368,20 @@ def test_comparisons_tolerate_nulls(whole):
     assert [one.verdict for one in found] == ["worse", "better", "unclear", ""]
 
 
+def test_segments_that_are_worse_are_told_where_all_queries_are_not(spark, whole):
+    """The one that lost most, with how many others; a pair that is worse over all queries has its own line."""
+    compared = comparison_table(spark).where("segment_by != 'device'").drop("verdict", "difference")
+    cells = [("", 0.02, "better"), ("DE", -0.01, "worse"), ("US", -0.03, "worse")]
+    verdicts = spark.createDataFrame(cells, "segment string, difference double, verdict string")
+    found = report(metrics_table(spark), comparison=compared.join(verdicts, "segment")).contents
+    said = [one for one in attention(found) if "worse" in one]
+    lost_most = "new is worse than old where country is US: \u22120.0300 [\u22120.0050, 0.0070]."
+    assert said == [f"{lost_most} Other segments that are worse: 1."]
+    assert [one for one in attention(whole.contents) if "worse" in one] == [
+        "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070]."
+    ]
+
+
 def test_comparisons_of_a_period_that_holds_the_night(spark):
     compared = comparison_table(spark).drop("run_date")
     periods = {
