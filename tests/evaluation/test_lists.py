@@ -263,7 +263,7 @@ def test_judgments_beside_lists(spark):
 
 @pytest.mark.parametrize("strategy", ["auto", "window"])
 def test_a_ranker_whose_lists_are_all_empty_is_told(spark, strategy):
-    """Of two columns, beside judgments and with relevant items in the row; it misses each judged query."""
+    """Of two columns, beside judgments and with relevant items in the row; by a run column; it misses each query."""
     judgments = spark.createDataFrame(
         [("p", "a", 1), ("q", "b", 1)], "query_id string, item_id string, relevance int"
     )
@@ -274,6 +274,13 @@ def test_a_ranker_whose_lists_are_all_empty_is_told(spark, strategy):
     for given in (beside, within) if strategy == "auto" else (beside,):  # windows do not rank lists
         rows = evaluate(table, **given, **options).summary.where("metric = 'ndcg'").collect()
         assert {row["run"]: (row["value"], row["n_queries"]) for row in rows} == {"x": (0.5, 2), "y": (0.0, 2)}
+    rows = [("1", "p", ["a", "c"]), ("1", "q", ["c"]), ("2", "p", []), ("2", "q", []), (None, "q", [])]
+    table = spark.createDataFrame(rows, "ranker string, query_id string, x array<string>")
+    named = evaluate(table, judgments, ranked="x", run="ranker", k=2, strategy=strategy)
+    rows = named.summary.where("metric = 'ndcg'").collect()
+    assert {row["run"]: (row["value"], row["n_missing"]) for row in rows} == {"1": (0.5, 0), "2": (0.0, 2)}
+    values = {(row["run"], row["query_id"]): row["ndcg"] for row in named.per_query.collect()}
+    assert values == {("1", "p"): 1.0, ("1", "q"): 0.0, ("2", "p"): 0.0, ("2", "q"): 0.0}
 
 
 @pytest.mark.parametrize("other", ["trec_eval", "lightgbm", "default;duplicates=first"])

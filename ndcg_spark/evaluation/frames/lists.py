@@ -154,6 +154,22 @@ def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame,
     return frame.select(*columns_of(there), F.inline(F.concat(*entries))), found
 
 
+def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
+    """Names of runs, in a column `run`, that have no row in the long table if all of their lists are empty. Lazy.
+
+    None where there is one run without a name.
+    """
+    columns = settings.columns
+    if len(columns.ranked) > 1:
+        names = F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(RUN)
+        return frame.sparkSession.range(1).select(names)
+    if columns.run is None:
+        return None
+    require_column(frame, columns.run, option("run"), "input")
+    run = named(columns.run).cast("string").alias(RUN)
+    return frame.where((F.size(named(columns.ranked[0])) == 0) & run.isNotNull()).select(run)
+
+
 def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
     """An array of structs, the long rows of a list."""
     item, number = str(columns.item), columns.rank or columns.score[0]

@@ -29,7 +29,13 @@ from ndcg_spark.evaluation.frames.canonical import (
     run_rows,
     with_common_keys,
 )
-from ndcg_spark.evaluation.frames.lists import long_run, rows_of_lists, settings_of_lists, without_query
+from ndcg_spark.evaluation.frames.lists import (
+    long_run,
+    rows_of_lists,
+    runs_of_lists,
+    settings_of_lists,
+    without_query,
+)
 from ndcg_spark.evaluation.frames.scoring import rankings_schema, score_queries, scoring_task
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
@@ -55,6 +61,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
     make_merger,
     make_merging_summer,
     make_row_sender,
+    make_run_sender,
 )
 from ndcg_spark.evaluation.tasks.list_rankings import make_list_ranker
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
@@ -232,8 +239,9 @@ def choose_ranking(
     else:
         frame = data
     settings = without_query(frame, settings)
-    named_runs = settings.columns.runs
+    runs = None
     if settings.columns.ranked and judgments is not None:
+        runs = runs_of_lists(frame, settings)
         frame, settings = long_run(frame, settings)
         path = None
     tables = ItemTables(
@@ -246,7 +254,7 @@ def choose_ranking(
     n_tasks = task_limit(frame, judgments)
     strategy, source, reason, steps = _chosen(
         *(frame, settings, judgments, path, sizes, n_tasks),
-        named_runs=named_runs,
+        runs=runs,
         parse_text=parse_text,
         parse_judgment_text=parse_judgment_text,
     )
@@ -266,7 +274,7 @@ def _chosen(
     sizes: PartSizes,
     n_tasks: int | None,
     *,
-    named_runs: tuple[str, ...],
+    runs: DataFrame | None,
     parse_text: bool,
     parse_judgment_text: bool,
 ) -> tuple[str, str, str, Engine | Windows | Arrays]:
@@ -297,12 +305,10 @@ def _chosen(
         require_spark_allowed(settings, "strategy=window ranks in Spark")
         rows = _checked(long_rows(rows, settings), settings)
         judged = None if judged is None else valid_only(judged, RowRules(settings, True))
-        windows = Windows(
-            settings=settings, rows=rows, judgments=judged, n_tasks=n_tasks, others=others, named_runs=named_runs
-        )
+        windows = Windows(settings=settings, rows=rows, judgments=judged, n_tasks=n_tasks, others=others, runs=runs)
         return "window", "spark", "the reference was asked for", windows
     source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
-    engine = Engine(settings=settings, source=source, judgments=judged, others=others, named_runs=named_runs)
+    engine = Engine(settings=settings, source=source, judgments=judged, others=others, runs=runs)
     return "engine", source.name, source.reason, engine
 
 
@@ -388,15 +394,15 @@ def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
 class Engine:
     """A source, and the canonical judgments of its queries where they are a table of their own.
 
-    `others`: columns of the main table that the settings do not use, for messages. `named_runs`: runs that are known
-    before there are rows.
+    `others`: columns of the main table that the settings do not use, for messages. `runs`: of lists, names of runs
+    that may have no rows.
     """
 
     settings: EvaluationSettings
     source: Source
     judgments: DataFrame | None = None
     others: tuple[str, ...] = ()
-    named_runs: tuple[str, ...] = ()
+    runs: DataFrame | None = None
 
     def rankings(self) -> DataFrame:
         """Rank every query, and count rejected rows; lazy.
@@ -453,7 +459,6 @@ class Engine:
             checks_duplicates=self.settings.checks_top_duplicates and ITEM in rows.names,
             counts_relevant=counts_relevant,
             others=self.others,
-            named_runs=self.named_runs,
         )
 
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:
@@ -465,6 +470,8 @@ class Engine:
         sent = self._sent(task, send)
         if self.judgments is not None:
             sent = sent.unionAll(self.judgments.mapInArrow(as_shipped(make_judgment_sender(task)), schema=EXCHANGE))
+        if self.runs is not None:
+            sent = sent.unionAll(self.runs.mapInArrow(as_shipped(make_run_sender(task)), schema=EXCHANGE))
         if isinstance(self.source, SparkSource):
             # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
             # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.

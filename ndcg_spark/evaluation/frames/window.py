@@ -5,7 +5,6 @@ It is written to be read, and never tuned. Tests hold every other strategy again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -50,8 +49,8 @@ class Windows:
     """The window strategy, given canonical rows with one score column, and valid canonical judgments.
 
     Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the settings do not use, for messages. `named_runs`: runs that are known
-    before there are rows.
+    `others`: columns of the main table that the settings do not use, for messages. `runs`: of lists, names of runs
+    that may have no rows.
     """
 
     settings: EvaluationSettings
@@ -59,7 +58,7 @@ class Windows:
     judgments: DataFrame | None = None
     n_tasks: int | None = None
     others: tuple[str, ...] = ()
-    named_runs: tuple[str, ...] = ()
+    runs: DataFrame | None = None
 
     @property
     def cost(self) -> str:
@@ -102,13 +101,17 @@ class Windows:
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if RUN in keys:
-            judgments = in_tasks(_runs(self.rows, self.named_runs), self.n_tasks).crossJoin(judgments)
+            judgments = in_tasks(self._runs(), self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
         # The column between them keeps Spark from putting the two changes of partitions together.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
         joined = self._by_query(joined)
         again = Window.partitionBy(*columns_of([*keys, ITEM, "copy"])).orderBy(F.lit(1))
         return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(again) == 1))
+
+    def _runs(self) -> DataFrame:
+        runs = self.rows.select(RUN).where(F.col(RUN).isNotNull())
+        return (runs if self.runs is None else runs.unionAll(self.runs)).distinct()
 
     def _by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""
@@ -289,10 +292,3 @@ def _keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:
 
 def _carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") -> list[str]:
     return [name for name in canonical_names(settings).carried if prefix + name in rows.columns]
-
-
-def _runs(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    if names:
-        runs = F.explode(F.array(*[F.lit(name) for name in names])).alias(RUN)
-        return rows.sparkSession.range(1).select(runs)
-    return rows.select(RUN).where(F.col(RUN).isNotNull()).distinct()

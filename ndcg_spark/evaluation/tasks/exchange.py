@@ -78,6 +78,21 @@ def make_judgment_sender(task: RankingTask) -> BatchFunction:
     return batch_function(lambda batches: _send_judgments(batches, task))
 
 
+def make_run_sender(task: RankingTask) -> BatchFunction:
+    """Build the function that sends names of runs, which may have no rows, to all partitions."""
+
+    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _sent_runs({name for batch in batches for name in batch.column(RUN).to_pylist()}, task)
+
+    return batch_function(send)
+
+
+def _sent_runs(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    if runs:  # a judged query may be missing from a run: every partition must know all runs
+        names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
+        yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
+
+
 def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     outbox, runs = Outbox(task), set[str]()
     for chunk in chunks(batches, task):
@@ -91,9 +106,7 @@ def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
     yield from outbox.flushed(at_end=True)
     if task.names.has_runs and task.judgments is not None:
         runs.update(run for run in outbox.nameless if run is not None)
-    if runs:  # a judged query may be missing from a run: every partition must know all runs
-        names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
-        yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
+    yield from _sent_runs(runs, task)
 
 
 def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:

@@ -66,7 +66,7 @@ def judged_partials(
 
 def _run_names(runs: set[str], task: RankingTask) -> list[str]:
     if task.names.has_runs:
-        return sorted(runs.union(task.named_runs))
+        return sorted(runs)
     return list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
 
 

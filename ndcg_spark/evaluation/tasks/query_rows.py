@@ -79,7 +79,6 @@ class RankingTask:
     checks_duplicates: bool = False  # lists carry items, so that duplicates among them are found
     counts_relevant: bool = True  # `n_relevant` is wanted
     others: tuple[str, ...] = ()  # columns of the table that the settings do not use, for messages
-    named_runs: tuple[str, ...] = ()  # known before there are rows: one whose lists are all empty has none
     chunk_rows: int = 131_072  # grouped at once; fewer cost more calls, half as many again gain nothing
     held_rows: int = 2**19  # until they are passed on
     held_bytes: int = 2**27
