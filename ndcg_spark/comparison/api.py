@@ -238,8 +238,14 @@ def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
     """Compare runs by settings that fit them; lazy, as `compare`."""
     tables = _chosen(runs, settings)
     return compare_queries(
-        [(one.per_query if isinstance(one, Evaluation) else one, run) for one, run in tables], settings
+        [(_queries_of(one) if isinstance(one, Evaluation) else one, run) for one, run in tables], settings
     )
+
+
+def _queries_of(evaluation: Evaluation) -> DataFrame:
+    """Rows of queries, as a stored table has them: without those that the convention drops as missing."""
+    drops = evaluation.settings.convention.missing_query == "drop"
+    return evaluation.per_query.where("status != 'missing'") if drops else evaluation.per_query
 
 
 def _chosen(runs: Tables, settings: ComparisonSettings) -> list[tuple[DataFrame | Evaluation, str | None]]:

@@ -154,7 +154,8 @@ def judgments_from_labels(
     -------
     DataFrame
         The query and item columns, and `relevance` (double, above 0). All other items, except those that a filter
-        rules out, have relevance 0 and are left out. Lazy.
+        rules out, have relevance 0 and are left out. So a query that nothing is relevant to has no row: it is
+        unjudged, and counts as 0 under the convention `"default;unjudged_query=zero"`. Lazy.
 
     Raises
     ------

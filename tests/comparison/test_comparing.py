@@ -289,7 +289,9 @@ def test_what_a_missing_query_cannot_know_is_taken_from_the_other_run():
     rows = changed(12, value=0.0, missing=True, country=None, weight=None, user=None)
     settings = {"segment_sets": (("country",),), "weight": "weight"}
     expected = compared(changed(12, value=0.0), settings_of(**settings))
-    assert compared(rows, settings_of(**settings)) == expected
+    assert {row["segment"] for row in expected} == {"", "DE", "US", "FR"}
+    lacked = [{**row, "n_only_baseline": int(row["segment"] in ("", "DE"))} for row in expected]
+    assert compared(rows, settings_of(**settings)) == lacked
     (row,) = compared(rows, settings_of(cluster="user"))
     assert row["n_clusters"] == 5
 

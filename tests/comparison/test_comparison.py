@@ -173,6 +173,40 @@ def test_queries_of_one_run_follow_the_convention(spark, table):
     assert (row["n_queries"], row["unpaired"], row["difference"]) == (11, "drop", estimate(X[1:], Y[1:]).difference)
 
 
+@pytest.mark.parametrize(
+    ("convention", "unpaired", "expected"),
+    [
+        # NDCG@1 of q1, q2, q3, q4 is 1, 0, 1, - by a and 0, 0, -, - by b; nobody answers q4.
+        ("default", None, (-2 / 4, 4)),
+        ("default", "zero", (-2 / 4, 4)),
+        ("default", "drop", (-1 / 2, 2)),
+        ("trec_eval", None, (-1 / 2, 2)),
+        ("trec_eval", "zero", (-2 / 3, 3)),
+    ],
+)
+def test_queries_that_a_run_misses_are_told_and_unpaired(spark, convention, unpaired, expected):
+    """Of an evaluation and of its stored table, of rows and of lists."""
+    judgments = spark.createDataFrame(
+        [(f"q{at}", "x", 1) for at in range(1, 5)], "query_id string, item_id string, relevance int"
+    )
+    cells = [("a", "q1", "x"), ("a", "q2", "y"), ("a", "q3", "x"), ("b", "q1", "y"), ("b", "q2", "y")]
+    rows = spark.createDataFrame(
+        [(*cell, 1.0) for cell in cells], "ranker string, query_id string, item_id string, score double"
+    )
+    lists = rows.groupBy("ranker", "query_id").agg(F.collect_list("item_id").alias("items"))
+    of_rows = evaluate(rows, judgments, run="ranker", k=1, convention=convention)
+    of_lists = evaluate(lists, judgments, ranked="items", run="ranker", k=1, convention=convention)
+    options = {"baseline": "a", "metrics": "ndcg", "convention": convention, "replicates": 0}
+    for results in (of_rows, of_lists, of_rows.per_query_table):
+        (row,) = found(compare(results, unpaired=unpaired, **options).summary)
+        assert (row["difference"], row["n_queries"], row["n_only_baseline"], row["n_skipped"]) == (*expected, 1, 0)
+        with (
+            pytest.raises(InputRefusedError, match="query query_id=q3 is in run 'a' and not in 'b'"),
+            readable_errors(),
+        ):
+            compare(results, unpaired="error", **options).summary.collect()
+
+
 def test_stored_weights_are_used(weighted):
     options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
     for names in (None, ["a", "b"]):

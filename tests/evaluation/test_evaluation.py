@@ -141,6 +141,37 @@ def test_a_missing_query_without_a_weight_is_refused_by_name(spark: SparkSession
     assert "missing_query=drop" in message
 
 
+def test_queries_of_weight_0_tell_nothing_of_the_error(spark: SparkSession) -> None:
+    """Values 1 and 0: the error is sd / sqrt(2) = 1 / 2, however many others weigh nothing."""
+    rows = [("p", 1, 1.0), ("q", 0, 1.0), *((f"z{at}", 1, 0.0) for at in range(20))]
+    cells = [(query, item, score, rel if item == "a" else 1 - rel, w) for query, rel, w in rows
+             for item, score in (("a", 2.0), ("b", 1.0))]  # fmt: skip
+    table = spark.createDataFrame(cells, "query_id string, item_id string, score double, relevance int, w double")
+    row = evaluate(table, k=1, weight="w").summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"], row["weight_sum"], row["std_error"]) == (0.5, 2, 2.0, 0.5)
+    row = evaluate(table.where("query_id != 'q'"), k=1, weight="w").summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"], row["std_error"], row["ci_low"]) == (1.0, 1, None, None)
+
+
+def test_arrays_whose_judged_ones_lack_a_relevance_are_refused(spark: SparkSession) -> None:
+    """NDCG would be above 1. One that is judged and not retrieved is fine, and so are nulls and zeros."""
+    schema = "query_id string, relevance array<double>, judged array<double>"
+    good = [
+        ("a", [0.0, 3.0, None, 0.0], [1.0, 3.0]),
+        ("b", [], [1.0]),
+        ("c", [0.0], []),
+        ("d", [2.0, 1.0], [2.0, 1.0]),
+    ]
+    found = evaluate(spark.createDataFrame(good, schema), ideal="judged", k=4).per_query.collect()
+    assert all(0 <= row["ndcg"] <= 1 for row in found if row["ndcg"] is not None)
+    for bad in (([3.0, 3.0], [3.0]), ([3.0], [2.0, 2.0]), ([1.0], []), ([1.0, 2.0, 1.0], [2.0, 1.0])):
+        table = spark.createDataFrame([good[0], ("e", *bad)], schema)
+        with pytest.raises(
+            InputRefusedError, match="'relevance' has a relevance that column 'judged' lacks, in query query_id=e"
+        ):
+            evaluate(table, ideal="judged", k=1).to_pandas()
+
+
 def test_a_missing_query_that_is_dropped_needs_no_weight(spark: SparkSession) -> None:
     run, judgments = run_and_judgments(spark)
     found = evaluate(run, judgments=judgments, weight="w", convention="default;missing_query=drop")

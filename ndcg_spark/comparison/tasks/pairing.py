@@ -57,15 +57,16 @@ class Queries:
     """Queries of a chunk; `n` of them, with K cutoffs and R runs.
 
     `units` are hashes of the unit that is drawn, the query or its cluster; queries of a unit lie together. With
-    clusters, `solo` tells whether the query has none, and so is one by itself. `present` and each metric of `values`
-    have shape (n, K, R); a value is NaN where it is null or its row is not there. `rows` has a row of each query, for
-    messages.
+    clusters, `solo` tells whether the query has none, and so is one by itself. `present`, `missed` (a row says that
+    the run misses it) and each metric of `values` have shape (n, K, R); a value is NaN where it is null or its row
+    is not there. `rows` has a row of each query, for messages.
     """
 
     units: WordArray
     solo: BoolArray | None
     cutoffs: tuple[int | None, ...]
     present: BoolArray
+    missed: BoolArray
     values: tuple[FloatArray, ...]
     weights: FloatArray | None
     segments: dict[str, pa.Array]
@@ -129,6 +130,9 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     _refuse_repeats(rows, cells, settings)
     present = np.zeros(n * shape[1] * shape[2], dtype=np.bool_)
     present[cells] = True
+    missed = np.zeros_like(present)
+    if MISSING in rows.schema.names:
+        missed[cells] = flags_of(rows.column(MISSING))
 
     def spread(column: str) -> FloatArray:
         values, known = float_values(rows.column(column))
@@ -149,6 +153,7 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
         solo=flags_of(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
         cutoffs=tuple(None if k == _WHOLE_LIST else int(k) for k in cutoffs),
         present=present.reshape(shape),
+        missed=missed.reshape(shape),
         values=values,
         weights=weights,
         segments={

@@ -163,10 +163,13 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
     for number, (baseline, run) in enumerate(settings.pairs):
         for at, k in enumerate(queries.cutoffs):
             has_x, has_y = queries.present[:, at, baseline], queries.present[:, at, run]
-            only_run, only_baseline = has_y & ~has_x, has_x & ~has_y
+            answers_x, answers_y = (
+                ~queries.missed[:, at, one] & queries.present[:, at, one] for one in (baseline, run)
+            )
+            only_run, only_baseline = answers_y & ~answers_x, answers_x & ~answers_y
             if settings.unpaired == "error" and (only_run | only_baseline).any():
                 _refuse_unpaired(queries, only_run, only_baseline, settings, (baseline, run))
-            there = has_x & has_y if settings.unpaired == "drop" else has_x | has_y
+            there = answers_x & answers_y if settings.unpaired == "drop" else has_x | has_y
             if not (has_x | has_y).any():
                 continue
             for metric, its in enumerate(settings.metrics):

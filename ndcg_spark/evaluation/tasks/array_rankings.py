@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, one_zero, plain_texts
 from ndcg_spark.core.entries import Entries
-from ndcg_spark.core.ragged import chosen_offsets, lengths_of
+from ndcg_spark.core.ragged import chosen_offsets, lengths_of, query_of_rows, rank_of_rows
+from ndcg_spark.core.top_k import falling_order
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     N_REJECTED,
@@ -29,7 +30,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     RankingTask,
     keys_in,
 )
-from ndcg_spark.evaluation.tasks.rankings import rankings_batches, refuse_repeats
+from ndcg_spark.evaluation.tasks.rankings import rankings_batches, refuse_first, refuse_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
 
 
@@ -72,6 +73,8 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     retrieved = _entries(batch, RANKED_LIST, RANKED_ITEMS, keys, task)
     own = _judged(retrieved)
     truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task)) if IDEAL_LIST in there else own
+    if IDEAL_LIST in there and convention.ideal != "unsorted":
+        _refuse_beyond(own, truth, keys, task)
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
@@ -108,6 +111,25 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
         if task.settings.lists_items and lists == RANKED_LIST:
             return Entries({**entries.columns, ITEM: of_items}, entries.offsets)
     return entries
+
+
+def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: RankingTask) -> None:
+    """Raise where the ranked relevances above 0 are more, or higher, than the judged ones, one by one."""
+    found, known = (_relevant(one) for one in (own, truth))
+    relevance, best = found.numbers(RELEVANCE), np.append(known.numbers(RELEVANCE), 0.0)
+    query = query_of_rows(found.offsets)
+    at = known.offsets[query] + rank_of_rows(found.offsets)
+    beyond = relevance > best[np.where(at < known.offsets[query + 1], at, -1)]
+    flags = np.bincount(query[beyond], minlength=keys.num_rows) > 0
+    columns = task.settings.columns
+    before = f"column {columns.relevance!r} has a relevance that column {columns.ideal!r} lacks, in query "
+    refuse_first(keys, flags, before, ". Give all judged relevances of a query, retrieved or not.", task)
+
+
+def _relevant(entries: Entries) -> Entries:
+    """Entries above 0, the highest first."""
+    found = entries.only(RELEVANCE).where(entries.numbers(RELEVANCE) > 0)
+    return found.taken(falling_order(found.numbers(RELEVANCE), found.offsets))
 
 
 def _judged(entries: Entries) -> Entries:

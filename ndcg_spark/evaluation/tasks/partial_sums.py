@@ -232,7 +232,10 @@ def _has_status(batch: pa.RecordBatch, names: tuple[str, ...]) -> BoolArray:
 
 def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
     """Every query's counts and the limbs of its states that are not all zero."""
-    kept, status = _counted(batch, task), batch.column("status")
+    kept, status, weights = _counted(batch, task), batch.column("status"), None
+    if task.weighted:
+        weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
+        kept = weights > 0  # one of weight 0 is in no mean, and tells nothing of its error
     is_dropped = _has_status(batch, dropped(task.convention))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
@@ -256,9 +259,6 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
             numbers[N_UNJUDGED_ITEMS] = np.where(is_dropped, 0, unjudged)
         if column.null_count:
             numbers[_unknown(N_UNJUDGED_ITEMS)] = flags_of(column.is_null()).astype(np.int64)
-    weights = None
-    if task.weighted:
-        weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
     k = batch.column("k")
     at = {k[0].as_py()} if len(k) and _is_constant(k) else set(k.unique().to_pylist())
     for metric in task.metrics:

@@ -117,7 +117,11 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSetting
     on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
     if "config_hash" in per_query.columns:
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
-    return _one_weight(rows.join(F.broadcast(of), on).withColumn("run", F.col(_SIDE)["as"]), settings)
+    found = _one_weight(rows.join(F.broadcast(of), on).withColumn("run", F.col(_SIDE)["as"]), settings)
+    if "status" not in found.columns:
+        return found
+    # A query that was missing on one night is a pair, too: it fell to 0, or rose from it.
+    return found.withColumn("status", F.when(F.col("status") != "missing", F.col("status")))
 
 
 def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
