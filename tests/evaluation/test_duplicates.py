@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -125,6 +126,26 @@ def test_duplicates_of_a_run_or_of_judgments_are_an_error(spark, duplicated, che
     message = refusal(score_queries(rank_queries(frames[0], settings, judgments=frames[1]), settings))
     assert message is not None
     assert "query_id=q9" in message
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("ids", ["string", "bigint"])
+def test_a_relevant_item_is_not_judged_twice_wherever_it_is_ranked(spark, strategy, ids):
+    """Seven relevant items, six of them twice: more than the first k + 1 tie. What gains nothing may come twice."""
+    run = spark.createDataFrame([("q9", 0, 2.0), ("q9", 50, 1.0)], "query_id string, item_id int, score double")
+    cells = [("q9", 0, 1)] + [("q9", at, 1) for at in range(1, 7)] + [("q9", 20, 0)] * 2
+    once = spark.createDataFrame(cells, "query_id string, item_id int, relevance int")
+    twice = once.unionAll(once.where("item_id > 0 and relevance > 0"))
+    run, once, twice = (one.withColumn("item_id", F.col("item_id").cast(ids)) for one in (run, once, twice))
+    settings = EvaluationSettings(cutoffs=(5,), strategy=strategy)
+    (row,) = score_queries(rank_queries(run, settings, judgments=once), settings).collect()
+    assert row["ndcg"] == pytest.approx(1 / sum(1 / math.log2(rank + 1) for rank in range(1, 6)), abs=1e-12)
+    message = refusal(score_queries(rank_queries(run, settings, judgments=twice), settings))
+    assert message is not None
+    assert "an item comes twice in the judgments of query query_id=q9" in message
+    best = EvaluationSettings(cutoffs=(5,), strategy=strategy, convention=Convention(duplicates="best"))
+    (again,) = score_queries(rank_queries(run, best, judgments=twice), best).collect()
+    assert again["ndcg"] == row["ndcg"]
 
 
 def test_an_item_twice_in_an_array_of_structs_is_an_error(spark):

@@ -150,8 +150,18 @@ class Windows:
 
 def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Judgments with `copy`: of an item that is judged twice, the lowest relevance is 1 and is looked up."""
-    of_item = Window.partitionBy(*columns_of([*canonical_names(settings).query, ITEM]))
+    names = canonical_names(settings)
+    of_item = Window.partitionBy(*columns_of([*names.query, ITEM]))
     copy = F.row_number().over(of_item.orderBy(F.col(RELEVANCE).asc_nulls_first()))
+    if settings.checks_top_duplicates:
+        twice = F.count(F.when(F.col(RELEVANCE) > 0, 1)).over(of_item) > 1
+        advice = advice_on_repeats("judgments", settings, ())
+        message = (
+            "an item comes twice in the judgments of query ",
+            key_text([*names.query], names.query),
+            f". {advice}",
+        )
+        judgments = judgments.withColumn(RELEVANCE, raise_if(F.col(RELEVANCE), twice, *message, kind="double"))
     return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(of_item))
 
 

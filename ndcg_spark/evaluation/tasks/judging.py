@@ -36,7 +36,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     hash_rows,
     query_rows,
 )
-from ndcg_spark.evaluation.tasks.rankings import TWICE, differs
+from ndcg_spark.evaluation.tasks.rankings import TWICE, advice_on_repeats, differs, refuse_first
 from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
 
 
@@ -87,6 +87,21 @@ class _Truth:
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
         of_stretch = _match_keys(_query_keys(stretches, task), self.keys, task)
         self.query = np.repeat(of_stretch, lengths_of(offsets))
+        if task.checks_duplicates:
+            self._refuse_repeats(task)
+
+    def _refuse_repeats(self, task: RankingTask) -> None:
+        """Raise where a relevant item is judged twice: it would be counted twice, wherever it is ranked."""
+        relevant = np.flatnonzero(self.relevance > 0)
+        if not len(relevant):
+            return
+        codes = _small(take_values(self.items, relevant))
+        n_codes = int(codes.max()) + 1
+        pairs = np.sort(self.query[relevant] * n_codes + codes)
+        twice = pairs[1:][pairs[1:] == pairs[:-1]] // n_codes
+        flags = np.bincount(twice, minlength=self.keys.num_rows) > 0
+        advice = advice_on_repeats("judgments", task.settings, task.others)
+        refuse_first(self.keys, flags, "an item comes twice in the judgments of query ", f". {advice}", task)
 
 
 def _query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
@@ -221,6 +236,17 @@ def _likely(values: IntArray, wanted: IntArray) -> IntArray:
     marks = np.zeros(2**n_bits, dtype=np.bool_)
     marks[(wanted.astype(np.uint64) * ODD_NUMBERS[0]) >> shift] = True
     return np.flatnonzero(marks[(values.astype(np.uint64) * ODD_NUMBERS[0]) >> shift])
+
+
+def _small(items: Values) -> IntArray:
+    """Small whole numbers for items, the same for the same item."""
+    column = pa.array(items) if isinstance(items, np.ndarray) else items
+    if pa.types.is_integer(column.type):
+        values = int_values(column)
+        low = int(values.min())
+        if int(values.max()) - low < 2**31:
+            return values - low
+    return int_values(column.dictionary_encode().indices).astype(np.int64)
 
 
 def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
