@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, printable, spelled
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SHOWN = 1000
 """Rows in a notebook."""
+BESIDE = "_beside"
+"""A column of rows for people that is not shown: what lines below them are made from."""
 _FOUND = "_found"
 
 
@@ -24,7 +26,11 @@ class Shown(ABC):
 
     @abstractmethod
     def _for_people(self) -> DataFrame:
-        """Rows in few columns, in order. Lazy."""
+        """Rows in few columns, in order, and perhaps `BESIDE`. Lazy."""
+
+    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+        """What `show` prints below the rows; `beside` has what is not null in the column `BESIDE`."""
+        return []
 
     def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """What `to_pandas` raises for what the action refused; it may run another one."""
@@ -54,6 +60,10 @@ class Shown(ABC):
                 raise
             raise explained from error
         found = pd.DataFrame([tuple(row) for row in rows], columns=frame.columns)
+        if BESIDE in found.columns:
+            beside = [row[BESIDE].asDict() for row in rows if row[BESIDE] is not None]
+            found = found.drop(columns=BESIDE)
+            self.__dict__[BESIDE] = self._lines_below(beside)
         self.__dict__[_FOUND] = found.copy()
         return found
 
@@ -78,13 +88,16 @@ class Shown(ABC):
             print(_without_nulls(shown).to_string(index=False, na_rep="", float_format=_number))
         if len(found) > len(shown):
             print(f"... and {len(found) - len(shown):,} more")
+        for line in self.__dict__.get(BESIDE, []):
+            print(printable(spelled(line)))
 
     def _repr_html_(self) -> str:
         """The rows that `show` or `to_pandas` has found last, at most 1,000; before, what is computed."""
         found: pd.DataFrame | None = self.__dict__.get(_FOUND)
         if found is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        return str(_without_nulls(found.head(MOST_SHOWN)).to_html(index=False, na_rep=""))
+        below = "".join(f"<p>{html.escape(printable(spelled(line)))}</p>" for line in self.__dict__.get(BESIDE, []))
+        return str(_without_nulls(found.head(MOST_SHOWN)).to_html(index=False, na_rep="")) + below
 
 
 def _number(value: float) -> str:

@@ -20,6 +20,7 @@ from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
+from ndcg_spark.core.session_settings import session_here
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.checks import checked_rows
@@ -38,9 +39,11 @@ from ndcg_spark.evaluation.settings import (
     metrics_of,
     segment_sets_of,
 )
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
+from ndcg_spark.sources.formats import read_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,13 +113,16 @@ class Evaluation(Shown):
         -----
         Spark cost: that of `summary`, and one small shuffle.
         """
-        beside = [
+        return self._means()
+
+    def _means(self, *beside: str) -> DataFrame:
+        with_ndcg = [
             one
             for one in self.settings.reported
             if one.metric in NDCG.comes_with and one not in self.settings.metrics
         ]
-        without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in beside]
-        return readable_means(self.summary, without=without)
+        without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in with_ndcg]
+        return readable_means(self.summary, without=without, beside=beside)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.
@@ -183,8 +189,14 @@ class Evaluation(Shown):
         raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
 
     def _for_people(self) -> DataFrame:
-        """The same as `means`."""
-        return self.means()
+        """The same as `means`, with what is counted beside."""
+        return self._means("segment_by", "run", "metric", *COUNTS)
+
+    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+        """What was left out, and whether runs have the same queries."""
+        from ndcg_spark.evaluation.printed import lines_of_means
+
+        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs)
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
@@ -269,7 +281,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
 @takes_tables
 def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
-    judgments: DataFrame | ArrowTable | None = None,
+    judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
     *,
     items: DataFrame | ArrowTable | None = None,
     interactions: DataFrame | ArrowTable | None = None,
@@ -313,8 +325,8 @@ def evaluate(
         order. A string is the path of Parquet files, which Python workers read themselves where they can; that is
         the fastest. All files lie at its top, or all in `name=value` folders of one depth; such a column is text
         where a name is not the text of a number or date.
-    judgments : DataFrame, other table, or None
-        Query, item and relevance, under the same column names.
+    judgments : DataFrame, other table, str or path, or None
+        Query, item and relevance, under the same column names. A string is the path of Parquet files.
     items : DataFrame, other table, or None
         The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
     interactions : DataFrame, other table, or None
@@ -375,7 +387,11 @@ def evaluate(
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
+    if isinstance(of_spark["judgments"], str | os.PathLike):
+        of_spark["judgments"] = read_path(session_here(), os.fspath(of_spark["judgments"]))
     ranking = choose_ranking(given["data"], settings, **of_spark)
+    if not settings.columns.ranked:  # which may have been chosen for the table
+        settings = replace(settings, columns=replace(settings.columns, rank=ranking.settings.columns.rank))
     if ranked and not ranking.settings.columns.query:  # each row is a query, without a name
         settings = replace(settings, columns=replace(settings.columns, query=()))
     return Evaluation(settings=settings, ranking=ranking)

@@ -117,8 +117,7 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
     others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
     if settings.columns.ranked:
         settings = without_query(table.frame, settings)
-    elif settings.columns.rank is None and "rank" in names and not has_score:
-        settings = replace(settings, columns=replace(settings.columns, rank="rank"))
+    settings = replace(settings, columns=settings.columns.with_usual_rank(names))
     return Inputs(table=table, settings=settings, **others)
 
 

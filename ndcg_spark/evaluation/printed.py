@@ -12,8 +12,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ndcg_spark.errors import printable
+from ndcg_spark.errors import option, printable
 from ndcg_spark.evaluation.settings import MANY_REJECTED, SHOWN_FIRST, EvaluationSettings, shown_metric
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
+from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell, interval_text
 from ndcg_spark.metrics import named_at
 from ndcg_spark.metrics.judged import Judged
@@ -117,6 +120,37 @@ def queries_text(
 
 
 _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unjudged": "unjudged"}
+
+
+def lines_of_means(summary: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool) -> list[str]:
+    """Say below means what is missing or left out, and if runs have different queries; empty where all is plain."""
+    overall = counted_rows(summary)
+    total = {name: sum(int(row[name] or 0) for row in overall) for name in COUNTS}
+    lines = []
+    if total["n_missing"] or total["n_unjudged"]:
+        queries = {"in_mean": total["n_queries"], **{name: total[f"n_{name}"] for name in _STATUSES}}
+        lines.append(queries_text(queries, settings, uncounted(settings.convention), n_runs=len(overall)))
+    if total[N_REJECTED]:
+        lines.append(f"rows: {total[N_REJECTED]:,} rejected; queries that lost all of theirs: {total[N_LOST]:,}")
+    return lines + different_queries(overall, settings, judged_apart=judged_apart)
+
+
+def different_queries(
+    overall: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool
+) -> list[str]:
+    """Tell of runs of one table that have more and fewer queries: what a run lacks costs it nothing."""
+    if judged_apart or settings.columns.run is None:
+        return []
+    outside = [f"n_{name}" for name in uncounted(settings.convention) if f"n_{name}" in COUNTS]
+    n_of = {row["run"]: row["n_queries"] + sum(row[name] for name in outside) for row in overall}
+    fewest, most = (min(n_of, key=lambda run: (n_of[run], run)), max(n_of, key=lambda run: (n_of[run], run)))
+    if n_of[fewest] == n_of[most]:
+        return []
+    numbers = f"{fewest!r} has {n_of[fewest]:,}, {most!r} {n_of[most]:,}"
+    return [
+        f"runs have different queries: {numbers}. What a run lacks counts as 0 only where relevances are a table of "
+        f"their own ({option('judgments')})."
+    ]
 
 
 def rejected_lines(

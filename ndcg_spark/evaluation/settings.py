@@ -205,6 +205,21 @@ class Columns:
                 f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
             )
 
+    def with_usual_rank(self, there: Sequence[str]) -> Columns:
+        """These columns, with `rank` for a table that has that column and no score, if no rank column was named.
+
+        Parameters
+        ----------
+        there : sequence of str
+            The names of the table's columns.
+
+        Returns
+        -------
+        Columns
+        """
+        ranks = self.rank is None and not self.ranked and "rank" in there and not set(self.score) & set(there)
+        return replace(self, rank="rank") if ranks else self
+
     def query_in(self, there: Sequence[str]) -> tuple[str, ...]:
         """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
 

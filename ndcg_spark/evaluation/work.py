@@ -21,6 +21,7 @@ from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_q
 from ndcg_spark.evaluation.printed import (
     counted_rows,
     counts_line,
+    different_queries,
     queries_text,
     reasons_text,
     rejected_lines,
@@ -224,6 +225,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         ):  # lists mostly name the relevant items alone, so all others would be told of
             yield from unjudged_lines(facts.metrics)
         yield from rejected_lines(facts.rows, facts.queries, judged)
+        overall = counted_rows(facts.metrics)
+        yield from different_queries(overall, settings, judged_apart=self.inputs.judgments is not None)
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
         yield from tie_warnings(facts.metrics)

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from ndcg_spark.errors import InputRefusedError, printable, text_of
 from ndcg_spark.jobs.accounts import REJECT_SCHEMA, Accounts, account, refusal_of, written_rejects
 from ndcg_spark.jobs.command import Request, Writes
-from ndcg_spark.jobs.flags import flag_of
+from ndcg_spark.jobs.flags import flag_of, with_flags
 from ndcg_spark.jobs.job_run import job_run
 from ndcg_spark.jobs.outputs import refuse_outputs, write_all
 from ndcg_spark.jobs.printed import gate_line, to_json
@@ -230,7 +230,7 @@ def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress
         elif line.startswith("warning: "):
             progress.line(line)
         else:
-            print(printable(line))
+            print(printable(with_flags(line)))
     for gate in outcome.gates:
         print(gate_line(gate, gate.get("who", gate["run"])))
     if request.json_path == "-":

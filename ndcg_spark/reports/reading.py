@@ -387,10 +387,13 @@ def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[
 def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
     """Collect the queries of each run with the lowest values; of equal ones those with most relevant items first.
 
-    Runs an action. Spark cost: one small shuffle, of the first `most` queries of each run and partition.
+    Those that nothing is relevant to are left out where the table tells: no ranking can do better. Runs an action.
+    Spark cost: one small shuffle, of the first `most` queries of each run and partition.
     """
     its = table.rows(scope, scope.run_date, scope.runs).where(F.col(VALUE).isNotNull())
-    relevant = [F.desc("n_relevant")] if "n_relevant" in its.columns else []
+    relevant = []
+    if "n_relevant" in its.columns:
+        its, relevant = its.where(F.coalesce("n_relevant", F.lit(1)) > 0), [F.desc("n_relevant")]
     return _first_of_each_run(its, [F.asc(VALUE), *relevant, *columns_of(table.keys)], most)
 
 

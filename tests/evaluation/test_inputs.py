@@ -340,6 +340,26 @@ def test_a_format_that_spark_does_not_know_is_named(spark, tmp_path):
         open_table(spark, str(tmp_path / "rows"), "perquet")
 
 
+def test_ranks_are_taken_where_there_is_no_score(spark, table):
+    """As by the job, with the same configuration; a table with both is ranked by its scores."""
+    rows = [("q", "a", 1, 0.0), ("q", "b", 2, 1.0)]
+    ranks = spark.createDataFrame(rows, "query_id string, item_id string, rank int, relevance double")
+    named, found = evaluate_frame(ranks, k=2, rank="rank"), evaluate_frame(ranks, k=2)
+    assert found.provenance == named.provenance
+    assert found.summary.where("metric = 'ndcg'").first()["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
+    both = evaluate_frame(ranks.withColumn("score", F.col("rank").cast("double")), k=2)
+    assert both.summary.where("metric = 'ndcg'").first()["value"] == 1.0
+    assert both.provenance != named.provenance
+
+
+def test_judgments_may_be_a_path_as_the_rankings(spark, table, tmp_path):
+    table.drop("relevance").write.parquet(str(tmp_path / "run"))
+    table.drop("score").write.parquet(str(tmp_path / "judged"))
+    found = evaluate_frame(str(tmp_path / "run"), tmp_path / "judged", k=2).summary
+    expected = evaluate_frame(table.drop("relevance"), table.drop("score"), k=2).summary
+    assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect()))
+
+
 def test_a_column_that_is_not_there_is_named_with_the_nearest(table):
     with pytest.raises(MissingColumnError) as caught:
         evaluate_frame(table, score="scores")

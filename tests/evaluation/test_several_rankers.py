@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 from fractions import Fraction
 
@@ -55,6 +56,31 @@ def named_run(name: str, rows: list[Row]) -> list[Row]:
 
 
 # --- Rankers
+
+
+def test_what_is_left_out_is_told_below_the_means(spark, capsys):
+    """Nothing where all is plain; of runs of one table that have different queries, which has fewest and most."""
+    columns = "ranker string, query_id string, item_id string, score double, relevance int"
+    plain = [("a", "p", "x", 1.0, 1), ("a", "q", "x", 1.0, 1), ("b", "p", "x", 1.0, 1), ("b", "q", "x", 1.0, 1)]
+    odd = [*plain[:3], ("a", "r", "x", 1.0, None), ("a", "s", "x", None, 1)]
+    judgments = spark.createDataFrame(
+        [("p", "x", 1), ("q", "x", 1)], "query_id string, item_id string, relevance int"
+    )
+    fewer = "runs have different queries: 'b' has 1, 'a' 3. What a run lacks counts as 0 only where relevances are a"
+    rejected = "rows: 1 rejected; queries that lost all of theirs: 1"
+    left_out = "queries, those of 2 runs added up: 3 in the mean, among them 0 with nothing relevant, 0 missing; left"
+    missing = "queries, those of 2 runs added up: 4 in the mean, among them 0 with nothing relevant, 1 missing; left"
+    for rows, given, expected in (
+        (plain, {}, []),
+        (odd, {}, [f"{left_out} out: 1 unjudged", rejected, f"{fewer} table of their own (judgments=)."]),
+        (odd[:3], {"judgments": judgments}, [f"{missing} out: 0 unjudged"]),
+    ):
+        table = spark.createDataFrame(rows, columns)
+        table = table.drop("relevance") if given else table
+        result = evaluate_frame(table, **given, run="ranker", k=1, on_invalid="reject")
+        result.show()
+        assert capsys.readouterr().out.splitlines()[3:] == expected
+        assert all(line in html.unescape(result._repr_html_()) for line in expected)
 
 
 @pytest.mark.parametrize(

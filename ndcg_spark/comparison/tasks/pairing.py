@@ -245,7 +245,8 @@ def _refuse_ideals(rows: pa.RecordBatch, ideals: FloatArray, ids: IntArray, sett
         at = int(np.flatnonzero(low[query] < high[query])[0])
         ends = f"{low[query, at]:g} and {high[query, at]:g}"
         what = f"has two values of IDCG, {ends}: the runs were evaluated with different judgments"
-        _refuse(rows, row, f"{what} (a convention with ideal=retrieved allows that)", settings)
+        way_out = "give the relevances as one table for all runs"
+        _refuse(rows, row, f"{what}; {way_out} ({option('judgments')})", settings)
 
 
 def _weights(

@@ -239,6 +239,7 @@ def choose_ranking(
     else:
         frame = data
     settings = without_query(frame, settings)
+    settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.evaluation.settings import ASKED, SHOWN_FIRST
 
 
@@ -41,15 +42,16 @@ def interval_of(low: str, high: str) -> Column:
     return F.when(F.col(low).isNotNull(), F.format_string("[%.4f, %.4f]", low, high))
 
 
-def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFrame:
+def readable_means(summary: DataFrame, *, without: Sequence[str] = (), beside: Sequence[str] = ()) -> DataFrame:
     """Means, one row per segment, metric and run: `run`, `segment`, `metric`, `value`, `interval`, `n`. Lazy.
 
     `without` are metrics, as `dcg@10`, that were not asked for. Segments as `country=DE`, `all` for all queries,
     which come first; metrics by the name that was asked for, as `ndcg@10`; the interval as text with four digits,
-    null below two queries; `n` are the queries that count. Spark cost: one small shuffle, to sort.
+    null below two queries; `n` are the queries that count. `beside` are columns of the summary to take along, for
+    all queries, in the column `BESIDE`. Spark cost: one small shuffle, to sort.
     """
     ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"))
-    return ordered.select(
+    shown = (
         "run",
         segment_label().alias("segment"),
         asked_label().alias("metric"),
@@ -57,3 +59,5 @@ def readable_means(summary: DataFrame, *, without: Sequence[str] = ()) -> DataFr
         interval_of("ci_low", "ci_high").alias("interval"),
         F.col("n_queries").alias("n"),
     )
+    overall = F.when(F.col("segment_by") == "", F.struct(*beside))
+    return ordered.select(*shown, *([overall.alias(BESIDE)] if beside else []))
