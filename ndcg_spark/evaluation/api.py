@@ -387,11 +387,15 @@ def evaluate(
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
-    if isinstance(of_spark["judgments"], str | os.PathLike):
-        of_spark["judgments"] = read_path(session_here(), os.fspath(of_spark["judgments"]))
+    if isinstance(judgments, str | os.PathLike):
+        of_spark["judgments"] = read_path(session_here(), os.fspath(judgments))
     ranking = choose_ranking(given["data"], settings, **of_spark)
-    if not settings.columns.ranked:  # which may have been chosen for the table
-        settings = replace(settings, columns=replace(settings.columns, rank=ranking.settings.columns.rank))
-    if ranked and not ranking.settings.columns.query:  # each row is a query, without a name
-        settings = replace(settings, columns=replace(settings.columns, query=()))
-    return Evaluation(settings=settings, ranking=ranking)
+    return Evaluation(settings=_as_ranked(settings, ranking.settings.columns), ranking=ranking)
+
+
+def _as_ranked(settings: EvaluationSettings, by: Columns) -> EvaluationSettings:
+    """Settings with what was chosen for the table: ranks where there is no score, and rows of lists without a key."""
+    columns = settings.columns
+    if not columns.ranked:
+        return replace(settings, columns=replace(columns, rank=by.rank))
+    return settings if by.query else replace(settings, columns=replace(columns, query=()))
