@@ -310,14 +310,14 @@ def groups_of(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | No
 
 
 def compared(asked: Asked) -> Answer:
-    return both_sides(ndcg_spark.compare(asked.plain, baseline=RUNS[0], unpaired="drop").summary, asked.question)
+    return both_sides(ndcg_spark.compare(asked.plain, baseline=RUNS[0]).summary, asked.question)
 
 
 def compared_by_tables(asked: Asked) -> Answer:
     table = asked.written("per_query")
     weight = {"weight": "weight"} if asked.question.is_weighted else {}
     found = ndcg_spark.compare(
-        table, baseline=RUNS[0], unpaired="drop", segments=asked.question.segments,
+        table, baseline=RUNS[0], segments=asked.question.segments,
         metrics=list(asked.question.metrics), convention=asked.question.convention, **weight,
     ).summary  # fmt: skip
     return both_sides(found, asked.question)

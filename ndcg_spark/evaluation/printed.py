@@ -129,7 +129,14 @@ def lines_of_means(summary: list[dict[str, Any]], settings: EvaluationSettings, 
     lines = []
     if total["n_missing"] or total["n_unjudged"]:
         queries = {"in_mean": total["n_queries"], **{name: total[f"n_{name}"] for name in _STATUSES}}
-        lines.append(queries_text(queries, settings, uncounted(settings.convention), n_runs=len(overall)))
+        lines.append(
+            queries_text(
+                queries,
+                settings,
+                uncounted(settings.convention),
+                n_runs=sum(row["run"] is not None for row in overall),
+            )
+        )
     if total[N_REJECTED]:
         lines.append(f"rows: {total[N_REJECTED]:,} rejected; queries that lost all of theirs: {total[N_LOST]:,}")
     return lines + different_queries(overall, settings, judged_apart=judged_apart)
@@ -143,13 +150,16 @@ def different_queries(
         return []
     outside = [f"n_{name}" for name in uncounted(settings.convention) if f"n_{name}" in COUNTS]
     n_of = {row["run"]: row["n_queries"] + sum(row[name] for name in outside) for row in overall}
+    n_of.pop(None, None)  # rows that tell no run
+    if len(n_of) < 2:
+        return []
     fewest, most = (min(n_of, key=lambda run: (n_of[run], run)), max(n_of, key=lambda run: (n_of[run], run)))
     if n_of[fewest] == n_of[most]:
         return []
     numbers = f"{fewest!r} has {n_of[fewest]:,}, {most!r} {n_of[most]:,}"
     return [
-        f"runs have different queries: {numbers}. What a run lacks counts as 0 only where relevances are a table of "
-        f"their own ({option('judgments')})."
+        f"runs have different numbers of queries: {numbers}. What a run lacks counts as 0 only where relevances are "
+        f"a table of their own ({option('judgments')})."
     ]
 
 

@@ -217,7 +217,8 @@ class Columns:
         -------
         Columns
         """
-        ranks = self.rank is None and not self.ranked and "rank" in there and not set(self.score) & set(there)
+        named = self.score != ("score",) or any(name.lower() == "score" for name in there)
+        ranks = self.rank is None and not self.ranked and "rank" in there and not named
         return replace(self, rank="rank") if ranks else self
 
     def query_in(self, there: Sequence[str]) -> tuple[str, ...]:

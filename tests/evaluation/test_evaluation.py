@@ -85,7 +85,8 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
     result = evaluate(rows_of_two_runs(spark, 2.0), run="r", segments="of")
     assert "<pre>Evaluation: ndcg@10, by of" in result._repr_html_()
     result.show(3)
-    *_, last, more = capsys.readouterr().out.splitlines()
+    *_, last, more, below = capsys.readouterr().out.splitlines()
+    assert below.startswith("runs have different numbers of queries: 'b' has 1, 'a' 2. ")
     assert (last.split(), more) == (["a", "of=DE", "ndcg@10", f"{second:.4f}", "1"], "... and 2 more")
     found = result.to_pandas()
     assert found.columns.tolist() == result.means().columns == ["run", "segment", "metric", "value", "interval", "n"]

@@ -350,6 +350,9 @@ def test_ranks_are_taken_where_there_is_no_score(spark, table):
     both = evaluate_frame(ranks.withColumn("score", F.col("rank").cast("double")), k=2)
     assert both.summary.where("metric = 'ndcg'").first()["value"] == 1.0
     assert both.provenance != named.provenance
+    for wrong, there in (({"score": "scoer"}, ranks), ({}, ranks.withColumn("SCORE", F.col("rank")))):
+        with pytest.raises(MissingColumnError, match=r"\(score=\) is not in the input"):
+            evaluate_frame(there, k=2, **wrong)
 
 
 def test_judgments_may_be_a_path_as_the_rankings(spark, table, tmp_path):

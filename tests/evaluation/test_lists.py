@@ -274,7 +274,14 @@ def test_a_ranker_whose_lists_are_all_empty_is_told(spark, strategy):
     for given in (beside, within) if strategy == "auto" else (beside,):  # windows do not rank lists
         rows = evaluate(table, **given, **options).summary.where("metric = 'ndcg'").collect()
         assert {row["run"]: (row["value"], row["n_queries"]) for row in rows} == {"x": (0.5, 2), "y": (0.0, 2)}
-    rows = [("1", "p", ["a", "c"]), ("1", "q", ["c"]), ("2", "p", []), ("2", "q", []), (None, "q", [])]
+    rows = [
+        ("1", "p", ["a", "c"]),
+        ("1", "q", ["c"]),
+        ("2", "p", []),
+        ("2", "q", []),
+        (None, "q", []),
+        ("3", None, []),
+    ]
     table = spark.createDataFrame(rows, "ranker string, query_id string, x array<string>")
     named = evaluate(table, judgments, ranked="x", run="ranker", k=2, strategy=strategy)
     rows = named.summary.where("metric = 'ndcg'").collect()
@@ -372,32 +379,16 @@ def test_bad_rows_of_lists(spark, reason, ranked, relevant):
 
 
 @pytest.mark.parametrize("strategy", ["auto", "window"])
-def test_a_list_with_a_bad_entry_is_bad_as_a_whole_beside_judgments_too(spark, strategy):
-    """Of p, NDCG is 1; q stays as a query without results, whatever is bad of its list."""
+def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(spark, strategy):
+    """As of the long table: the others stay. Of p and q NDCG is 1; a null list leaves r without results."""
     judgments = spark.createDataFrame(
-        [("p", "a", 1), ("q", "b", 1)], "query_id string, item_id string, relevance int"
+        [("p", "a", 1), ("q", "b", 1), ("r", "c", 1)], "query_id string, item_id string, relevance int"
     )
-    ids = "query_id string, ranked array<string>"
-    scored = "query_id string, ranked array<struct<item_id: string, score: double>>"
-    placed = "query_id string, ranked array<struct<item_id: string, rank: int>>"
-    for schema, good, bad, reason in (
-        (ids, ["a", "NaN"], ["b", None], "null_item"),
-        (ids, ["a"], None, "null_item"),
-        (scored, [("a", 1.0)], [("b", 2.0), ("c", math.nan)], "nan_score"),
-        (scored, [("a", 1.0)], [("b", 2.0), ("c", math.inf)], "infinite_score"),
-        (scored, [("a", 1.0)], [("b", 2.0), ("c", None)], "null_score"),
-        (placed, [("a", 1)], [("b", 1), ("c", 0)], "rank_below_1"),
-    ):
-        table = spark.createDataFrame([("p", good), ("q", bad)], schema)
-        found = evaluate(table, judgments, ranked="ranked", k=2, on_invalid="reject", strategy=strategy)
-        row = found.summary.where("metric = 'ndcg'").first()
-        assert (row["value"], row["n_missing"], row["n_rejected"]) == (0.5, 1, 1), reason
-        if strategy == "auto":
-            named = evaluate(table, judgments, ranked="ranked", k=2)
-            assert f"{reason} 1 (e.g. " in refusal(InputRefusedError, named.to_pandas)
-    scores = spark.createDataFrame([("p", [("a", 1.0), ("c", None)])], scored)
-    kept = evaluate(scores, judgments, ranked="ranked", on_invalid="reject", null_score="unretrieved")
-    assert kept.summary.where("metric = 'ndcg'").first()["value"] == 0.5  # q is missing; a null score is no fault
+    rows = [("p", ["a"]), ("q", ["b", None]), ("r", None)]
+    table = spark.createDataFrame(rows, "query_id string, ranked array<string>")
+    found = evaluate(table, judgments, ranked="ranked", k=2, on_invalid="reject", strategy=strategy)
+    row = found.summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_missing"], row["n_rows"], row["n_rejected"]) == (2 / 3, 1, 2, 2)
 
 
 def test_bad_scores_and_grades_of_lists(spark):

@@ -6,7 +6,6 @@ long rows, which the engine ranks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +16,7 @@ from pyspark.sql import types as T
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import is_key, relevance_lists, rows_with_lists
-from ndcg_spark.evaluation.settings import MAX_RANK, Columns, EvaluationSettings
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import (
     IDEAL_ITEMS,
     IDEAL_LIST,
@@ -132,8 +131,7 @@ def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> Evaluat
 def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame, EvaluationSettings]:
     """Turn lists into the long table of a run, and fit settings to it: a table of judgments is joined to rows. Lazy.
 
-    A list that is null becomes a row without item, which is bad; an empty one becomes no row. Where bad rows are left
-    out, a list with bad entries becomes those alone: it is bad as a whole, as beside a column of relevant items.
+    A list that is null becomes a row without item, which is bad; an empty one becomes no row.
     """
     columns = settings.columns
     if columns.relevant is not None:
@@ -151,8 +149,6 @@ def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame,
     found = settings_of_lists(frame, settings)
     ranked = _with_common_items(_ranked(frame, settings))
     entries = [_entries(one, found.columns, run=len(ranked) > 1) for one in ranked]
-    if settings.on_invalid == "reject":
-        entries = [_bad_ones_alone(its, one.kind, found) for its, one in zip(entries, ranked, strict=True)]
     kept = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
     there = [name for name in dict.fromkeys(kept) if name is not None and name in frame.columns]
     return frame.select(*columns_of(there), F.inline(F.concat(*entries))), found
@@ -170,8 +166,10 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
     if columns.run is None:
         return None
     require_column(frame, columns.run, option("run"), "input")
-    run = named(columns.run).cast("string").alias(RUN)
-    return frame.where((F.size(named(columns.ranked[0])) == 0) & run.isNotNull()).select(run)
+    run, empty = named(columns.run).cast("string").alias(RUN), F.size(named(columns.ranked[0])) == 0
+    for name in (columns.run, *columns.query):
+        empty &= named(name).isNotNull()
+    return frame.where(empty).select(run)
 
 
 def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
@@ -192,23 +190,6 @@ def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
 
     found = F.transform(or_null(one.items, one.kind), placed)
     return found if one.numbers is None else F.zip_with(found, or_null(one.numbers, one.number_kind), numbered)
-
-
-def _bad_ones_alone(entries: Column, kind: T.DataType, settings: EvaluationSettings) -> Column:
-    """The bad entries of a list that has some, else all entries."""
-    columns = settings.columns
-    item, number = str(columns.item), columns.rank or columns.score[0]
-
-    def is_bad(entry: Column) -> Column:
-        value = entry[number].cast("double")
-        bad = entry[item].isNull() | F.isnan(value) | (F.abs(value) == math.inf)
-        if isinstance(kind, T.FloatType | T.DoubleType):
-            bad |= F.isnan(entry[item])
-        if columns.rank is not None:
-            bad |= (value < 1) | (value > MAX_RANK) | (value != F.floor(value))
-        return F.coalesce(bad | value.isNull() if settings.null_score == "bad" else bad, F.lit(False))
-
-    return F.when(F.exists(entries, is_bad), F.filter(entries, is_bad)).otherwise(entries)
 
 
 def _ranked(frame: DataFrame, settings: EvaluationSettings) -> list[_Lists]:

@@ -239,7 +239,8 @@ def choose_ranking(
     else:
         frame = data
     settings = without_query(frame, settings)
-    settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
+    if not _is_array(frame, settings.columns.relevance):
+        settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
@@ -313,6 +314,10 @@ def _chosen(
     return "engine", source.name, source.reason, engine
 
 
+def _is_array(frame: DataFrame, column: str) -> bool:
+    return column in frame.columns and isinstance(frame.schema[column].dataType, T.ArrayType)
+
+
 def _arrays(
     frame: DataFrame, settings: EvaluationSettings, judgments: DataFrame | None, n_tasks: int | None
 ) -> tuple[str, Arrays] | None:
@@ -321,7 +326,7 @@ def _arrays(
     if settings.columns.ranked:
         what, how = f"column {settings.columns.ranked[0]!r} has lists", "ranked"
         fitted = settings_of_lists(frame, settings)
-    elif relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType):
+    elif _is_array(frame, relevance):
         what, how = f"column {relevance!r} is an array", "scored"
         _refuse_beside_arrays(settings, judgments)
     else:

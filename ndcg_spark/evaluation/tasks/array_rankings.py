@@ -73,7 +73,7 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     retrieved = _entries(batch, RANKED_LIST, RANKED_ITEMS, keys, task)
     own = _judged(retrieved)
     truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task)) if IDEAL_LIST in there else own
-    if IDEAL_LIST in there and convention.ideal != "unsorted":
+    if IDEAL_LIST in there and convention.ideal not in ("unsorted", "retrieved"):
         _refuse_beyond(own, truth, keys, task)
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
@@ -119,7 +119,8 @@ def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: Ran
     relevance, best = found.numbers(RELEVANCE), np.append(known.numbers(RELEVANCE), 0.0)
     query = query_of_rows(found.offsets)
     at = known.offsets[query] + rank_of_rows(found.offsets)
-    beyond = relevance > best[np.where(at < known.offsets[query + 1], at, -1)]
+    known_one = best[np.where(at < known.offsets[query + 1], at, -1)]
+    beyond = relevance > known_one * (1 + 1e-6)  # one of the two may have been rounded to float32
     flags = np.bincount(query[beyond], minlength=keys.num_rows) > 0
     columns = task.settings.columns
     before = f"column {columns.relevance!r} has a relevance that column {columns.ideal!r} lacks, in query "
