@@ -238,9 +238,7 @@ def choose_ranking(
         frame = read_path(spark, path)
     else:
         frame = data
-    settings = without_query(frame, settings)
-    if not _is_array(frame, settings.columns.relevance):
-        settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
+    settings = _with_usual_rank(frame, without_query(frame, settings))
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
@@ -312,6 +310,12 @@ def _chosen(
     source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
     engine = Engine(settings=settings, source=source, judgments=judged, others=others, runs=runs)
     return "engine", source.name, source.reason, engine
+
+
+def _with_usual_rank(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
+    if _is_array(frame, settings.columns.relevance):  # in rank order already
+        return settings
+    return replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
 
 
 def _is_array(frame: DataFrame, column: str) -> bool:
