@@ -220,13 +220,12 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         queries = queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
         yield counts_line(facts.rows, queries)
         judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
-        if (
-            settings.columns.relevant is None
-        ):  # lists mostly name the relevant items alone, so all others would be told of
+        # Lists mostly name the relevant items alone: all others would be told of.
+        if settings.columns.relevant is None:
             yield from unjudged_lines(facts.metrics)
         yield from rejected_lines(facts.rows, facts.queries, judged)
         overall = counted_rows(facts.metrics)
-        yield from different_queries(overall, settings, judged_apart=self.inputs.judgments is not None)
+        yield from different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
         yield from tie_warnings(facts.metrics)
