@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 NEEDED = (
     "py.typed",
+    "functions/functions.sql",
     "reports/page.css",
     "reports/page.js",
     "reports/page.html.jinja",
@@ -74,7 +75,7 @@ def check_wheel(wheel):
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "ndcg_spark").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
-    }
+    } | {"ndcg_spark/functions/functions.sql"}  # written when the wheel is built
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))

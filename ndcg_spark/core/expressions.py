@@ -37,12 +37,6 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def sql_text(value: str) -> str:
-    """Write a text as a literal of a SQL statement, for statements that take no parameters."""
-    # The code of $, as Spark replaces ${name} by the setting of that name before it parses.
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
-
-
 def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
     """Raise unless a table has a column, once; return its type. Reads the schema, runs no action.
 

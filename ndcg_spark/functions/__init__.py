@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from ndcg_spark.functions.arrays import precision as precision
     from ndcg_spark.functions.arrays import recall as recall
     from ndcg_spark.functions.arrays import reciprocal_rank as reciprocal_rank
-    from ndcg_spark.functions.sql import register as register
+    from ndcg_spark.functions.statements import register as register
+    from ndcg_spark.functions.statements import sql as sql
 else:
     __getattr__, __dir__ = names_of(
         __name__,
         aggregates="average_precision_at dcg_at ndcg_at precision_at recall_at reciprocal_rank_at",
         arrays="average_precision dcg ndcg precision recall reciprocal_rank",
-        sql="register",
+        statements="register sql",
     )
     __all__ = __dir__()

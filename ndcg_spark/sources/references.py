@@ -44,3 +44,9 @@ def without_ending(name: str) -> str:
     """Take the endings of a file's name that say its format and compression from it."""
     plain = _COMPRESSED.sub("", name)
     return os.path.splitext(plain)[0] if format_of_ending(plain) else plain
+
+
+def sql_text(value: str) -> str:
+    """Write a text as a literal of a SQL statement, for statements that take no parameters."""
+    # The code of $, as Spark replaces ${name} by the setting of that name before it parses.
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"

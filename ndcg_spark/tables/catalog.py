@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import named, quoted, sql_text
+from ndcg_spark.core.expressions import named, quoted
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.session_settings import has_own_catalog, setting
 from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.sources.references import sql_text
 from ndcg_spark.tables.growth import Grown, Growth
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS

@@ -1,9 +1,8 @@
-"""The functions for SQL: they compute what the aggregates of Python do, and their file is up to date."""
+"""The functions for SQL: they compute what the aggregates of Python do."""
 
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from support.spark_rankings import close, scored_table, since_spark
 
 from ndcg_spark import functions as f
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.functions.sql import sql_text_of_functions
 
 OF_GAINS = {"ndcg": f.ndcg_at, "dcg": f.dcg_at}
 OF_HITS = {
@@ -34,11 +32,6 @@ def sql(spark):
     yield spark
     for name in (*OF_GAINS, *OF_HITS):
         spark.sql(f"DROP TEMPORARY FUNCTION {name}_list")
-
-
-def test_the_file_is_what_the_formulas_say():
-    """If not, write what `sql_text_of_functions()` gives to the file, and look at the difference."""
-    assert files("ndcg_spark.functions").joinpath("functions.sql").read_text("utf-8") == sql_text_of_functions()
 
 
 @needs_spark_4

@@ -20,7 +20,7 @@ import pytest
 from packaging.metadata import Metadata
 from packaging.version import Version
 
-from ndcg_spark import __version__
+from ndcg_spark import __version__, functions
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = (
@@ -94,10 +94,20 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         others = {name.partition(".dist-info/")[2] for name in archive.namelist() if ".dist-info/" in name}
         times = {entry.date_time for entry in archive.infolist()}
     package = {str(path.relative_to(ROOT)) for path in (ROOT / "ndcg_spark").rglob("*") if path.is_file()}
-    assert held == {name for name in package if "__pycache__" not in name}
+    built = {"ndcg_spark/functions/functions.sql"}
+    assert held == built | {name for name in package if "__pycache__" not in name}
     assert {Path(name).suffix for name in held} == {".py", ".typed", ".css", ".js", ".jinja", ".properties", ".sql"}
     assert others == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
     assert times == {(2026, 1, 1, 0, 0, 0)}
+
+
+def test_the_wheel_holds_the_functions_for_sql(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        held = archive.read("ndcg_spark/functions/functions.sql").decode()
+    printed = subprocess.run(
+        [sys.executable, "-m", "ndcg_spark.functions"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert held == printed == functions.sql()
 
 
 def test_the_metadata_are_valid(wheel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -12,7 +13,36 @@ from ndcg_spark.core.expressions import refuse
 from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.evaluation.settings import check_cutoffs, cutoff_of
 from ndcg_spark.functions.frames import formulas
-from ndcg_spark.functions.frames.languages import AsColumns, Value
+from ndcg_spark.functions.frames.languages import Value
+
+
+class AsColumns:
+    """Expressions as columns of PySpark."""
+
+    def lit(self, value: float | str | bool | None) -> Value:
+        """Write a constant."""
+        return F.lit(value).cast("double") if value is None else F.lit(value)
+
+    def call(self, name: str, *arguments: Value) -> Value:
+        """Call a function by its name."""
+        return F.call_function(name, *arguments)
+
+    def refuse(self, *parts: Value | str) -> Value:
+        """Raise, with a message."""
+        return refuse(*parts)
+
+    def aggregate(self, array: Value, start: Value, add: Callable[..., Value], end: Callable[..., Value]) -> Value:
+        """Fold an array."""
+        return F.aggregate(array, start, add, end)
+
+    def transform(self, array: Value, change: Callable[..., Value]) -> Value:
+        """Change each element."""
+        return F.transform(array, change)
+
+    def filter(self, array: Value, keep: Callable[..., Value]) -> Value:
+        """Keep some elements."""
+        return F.filter(array, keep)
+
 
 ON = AsColumns()
 NO_RELEVANT = {"zero": 0.0, "one": 1.0, "skip": None}

@@ -1,4 +1,4 @@
-"""Two ways to write one expression: as a column of PySpark, and as text of SQL.
+"""Two ways to write one expression: as a column of PySpark (`arguments.AsColumns`), and as text of SQL.
 
 Formulas are written once, for either. Values of both have the operators of Python and their fields by name.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from pyspark.sql import functions as F
-
-from ndcg_spark.core.expressions import refuse, sql_text
+from ndcg_spark.sources.references import sql_text
 
 Value: TypeAlias = Any
 """A Column or a `Text`: an expression, which operators make larger."""
@@ -36,34 +34,6 @@ class Language(Protocol):
 
     def filter(self, array: Value, keep: Callable[..., Value]) -> Value:
         """Keep some elements of an array."""
-
-
-class AsColumns:
-    """Expressions as columns of PySpark."""
-
-    def lit(self, value: float | str | bool | None) -> Value:
-        """Write a constant."""
-        return F.lit(value).cast("double") if value is None else F.lit(value)
-
-    def call(self, name: str, *arguments: Value) -> Value:
-        """Call a function by its name."""
-        return F.call_function(name, *arguments)
-
-    def refuse(self, *parts: Value | str) -> Value:
-        """Raise, with a message."""
-        return refuse(*parts)
-
-    def aggregate(self, array: Value, start: Value, add: Callable[..., Value], end: Callable[..., Value]) -> Value:
-        """Fold an array."""
-        return F.aggregate(array, start, add, end)
-
-    def transform(self, array: Value, change: Callable[..., Value]) -> Value:
-        """Change each element."""
-        return F.transform(array, change)
-
-    def filter(self, array: Value, keep: Callable[..., Value]) -> Value:
-        """Keep some elements."""
-        return F.filter(array, keep)
 
 
 class Text:

@@ -1,15 +1,16 @@
-"""The functions for SQL: `functions.sql` holds them, and `register` makes them temporary functions of a session."""
+"""The functions for SQL: `sql` writes their statements, and `register` runs them in a session.
+
+It is read without PySpark: the wheel is built with the file `functions.sql`, which holds the same text.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ndcg_spark.conventions.forms import LARGEST_GAIN, parse_discount, parse_gain, relevance_range
-from ndcg_spark.core.session_settings import is_on
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.functions.frames import formulas
 from ndcg_spark.functions.frames.languages import AsText, Text, Value
@@ -17,7 +18,6 @@ from ndcg_spark.functions.frames.languages import AsText, Text, Value
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILE = "functions.sql"
 _GAINS = ("exponential", "linear", "binary")
 _LOG2 = parse_discount("log2")
 _CREATE = "CREATE OR REPLACE FUNCTION "
@@ -51,8 +51,8 @@ def register(spark: SparkSession) -> None:
 
     These are `ndcg_list`, `dcg_list`, `precision_list`, `recall_list`, `average_precision_list` and
     `reciprocal_rank_list`; each takes `collect_list(struct(score, relevance))`, a cutoff (null is the whole list),
-    `gain` (`exponential`, `linear`, `binary`) or `rel`, and `ties`. Their text is in the package,
-    `functions/functions.sql`; run there, its statements make them functions of a catalog.
+    `gain` (`exponential`, `linear`, `binary`) or `rel`, and `ties`. For functions of a catalog run the statements of
+    `sql` there.
 
     Parameters
     ----------
@@ -73,10 +73,9 @@ def register(spark: SparkSession) -> None:
             f"functions of SQL need Spark 4.0 or later; this is {spark.version}. In Python the functions of "
             "ndcg_spark.functions do the same."
         )
-    text = files(__package__).joinpath(FILE).read_text("utf-8")
     # A function keeps the setting of its making; without ANSI, text that is no number would be null.
     with _ansi(spark):
-        for statement in text.split(";\n"):
+        for statement in sql().split(";\n"):
             _, create, rest = statement.partition(_CREATE)
             if create:
                 spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {rest}")
@@ -85,6 +84,8 @@ def register(spark: SparkSession) -> None:
 @contextmanager
 def _ansi(spark: SparkSession) -> Iterator[None]:
     """Turn ANSI mode on for a moment, where it is off."""
+    from ndcg_spark.core.session_settings import is_on
+
     name = "spark.sql.ansi.enabled"
     if is_on(spark, name, "true"):
         yield
@@ -96,8 +97,22 @@ def _ansi(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(name, "false")
 
 
-def sql_text_of_functions() -> str:
-    """Write the file."""
+def sql() -> str:
+    """Return the statements that create the functions for SQL.
+
+    Run in a catalog, as on Databricks, they make permanent functions, which need no Python. The same text is the file
+    `ndcg_spark/functions/functions.sql` of the wheel, and what `python -m ndcg_spark.functions` prints.
+
+    Returns
+    -------
+    str
+        `CREATE OR REPLACE FUNCTION` statements, each ended by a semicolon, for Spark 4.0 and later.
+
+    Examples
+    --------
+    >>> sql().count("CREATE OR REPLACE FUNCTION")
+    6
+    """
     return "\n".join([_HEAD, *_of_lists()])
 
 

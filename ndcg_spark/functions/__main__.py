@@ -1,0 +1,5 @@
+"""`python -m ndcg_spark.functions > functions.sql` writes the statements that create the functions for SQL."""
+
+from ndcg_spark.functions.statements import sql
+
+print(sql(), end="")
