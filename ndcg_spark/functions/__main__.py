@@ -2,4 +2,5 @@
 
 from ndcg_spark.functions.statements import sql
 
-print(sql(), end="")
+if __name__ == "__main__":
+    print(sql(), end="")
