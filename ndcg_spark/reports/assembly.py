@@ -21,6 +21,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.jobs.outputs import StagedFile
+from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.building import (
     absent_of,
@@ -307,9 +308,13 @@ def _last_night(place: _Place) -> str:
 def _runs_to_show(
     rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Runs with the highest values, the one in production among them, and a sentence about those that do not fit."""
+    """Runs with the best values, the one in production among them, and a sentence about those that do not fit.
+
+    Those with the highest values where neither direction of the metric is better.
+    """
     its = [row for row in rows if (row["metric"], row["k"]) == found]
-    best = sorted(its, key=lambda row: (row["value"] is None, -(row["value"] or 0), row["run"]))
+    sign, extreme = (1, "lowest") if direction_of(found[0]) is False else (-1, "highest")
+    best = sorted(its, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["run"]))
     names = [row["run"] for row in best]
     rest = len(names) - limits.runs
     if rest > 0 and asked:
@@ -322,7 +327,7 @@ def _runs_to_show(
         if production not in names[: limits.runs]:
             names = [*names[: limits.runs - 1], production]
     label = metric_name(*found)
-    sentence = f"Runs: the {limits.runs} with the highest {label}; {rest:,} more are left out."
+    sentence = f"Runs: the {limits.runs} with the {extreme} {label}; {rest:,} more are left out."
     return tuple(names[: limits.runs]), [sentence] if rest > 0 else []
 
 
