@@ -89,7 +89,7 @@ class NamedMetric(ABC):
         stated = cls.__dict__.get("larger_is_better", "nothing")
         if "name" in cls.__dict__ and not any(stated is one for one in (True, False, None)):
             raise TypeError(
-                f"metric {cls.name!r} must state larger_is_better as True, False or None, in its own class; got {stated!r}."
+                f"metric {cls.name!r} must state larger_is_better itself: True, False or None; got {stated!r}."
             )
 
     @property
