@@ -210,7 +210,7 @@ def report(
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
-    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=here)
+    shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
     baseline = None if baseline in seen else baseline
@@ -305,7 +305,7 @@ def _last_night(place: _Place) -> str:
     return f"; its last night is {place.newest.isoformat()}, {n} before"
 
 
-def _runs_to_show(
+def choose_shown_runs(
     rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
     """Runs with the best values, the one in production among them, and a sentence about those that do not fit.

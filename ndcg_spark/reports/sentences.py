@@ -59,6 +59,11 @@ def tone(kind: str, contents: Contents) -> str:
     return word if word in ("better", "worse") else "neutral"
 
 
+def direction_note(contents: Contents) -> str:
+    """Say below a mean that larger is not better, where it is so."""
+    return {False: " Smaller is better.", None: " Neither more nor less is better."}.get(contents.larger_is_better, "")
+
+
 def flag_tone(flag: str, contents: Contents) -> str:
     """Name the colour of a flag: that of its status, if it begins with one; what a user flagged is `worse`."""
     kind = {"low": "down", "high": "up"}.get(flag.split(",")[0])
