@@ -61,7 +61,9 @@ def tone(kind: str, contents: Contents) -> str:
 
 def direction_note(contents: Contents) -> str:
     """Say below a mean that larger is not better, where it is so."""
-    return {False: " Smaller is better.", None: " Neither more nor less is better."}.get(contents.larger_is_better, "")
+    return {False: " Smaller is better.", None: " Neither more nor less is better."}.get(
+        contents.larger_is_better, ""
+    )
 
 
 def flag_tone(flag: str, contents: Contents) -> str:
