@@ -71,7 +71,7 @@ class NdcgEvaluator(
     """Evaluate predictions of a `pyspark.ml` model by the mean of a ranking metric.
 
     Use it with `CrossValidator` and `TrainValidationSplit`, or call `evaluate(predictions)`. The value is the overall
-    mean that `ndcg_spark.evaluate` computes with the same options. Larger is better.
+    mean that `ndcg_spark.evaluate` computes with the same options; `isLargerBetter` is that of the metric.
 
     Columns of arrays, as `RankingEvaluator` of `pyspark.ml` has them, are lists, one row a query: `predictionCol` of
     the items that are recommended, `labelCol` of those that are relevant. Under the convention `mllib_binary`, NDCG
@@ -90,8 +90,8 @@ class NdcgEvaluator(
     k : int or "all"
         Cutoff of a metric whose name has none. Default: 10.
     metricName : str
-        Any metric that needs no table of items or interactions: `ndcg`, `ndcg@5`, `ap`, `p(rel=2)@5`. Default:
-        `ndcg`.
+        Any metric of which more or less is better and that needs no table of items or interactions: `ndcg`, `ndcg@5`,
+        `ap`, `p(rel=2)@5`. Default: `ndcg`.
     convention : str
         Name of a preset, with changes after semicolons. Default: `default`.
     gain, discount, ties : str
@@ -222,6 +222,11 @@ class NdcgEvaluator(
             raise InvalidParameterError(
                 f"metricName {name!r} needs more than predictions ({needs}); compute it with ndcg_spark.evaluate."
             )
+        if asked.metric.larger_is_better is None:
+            raise InvalidParameterError(
+                f"metricName {name!r} cannot choose a model: neither more nor less of {asked.metric.name} is better; "
+                "name another metric, or compute it with ndcg_spark.evaluate."
+            )
         return asked
 
     def _convention(self) -> Convention:
@@ -247,8 +252,8 @@ class NdcgEvaluator(
         return rows, "unretrieved"
 
     def isLargerBetter(self) -> bool:  # noqa: N802
-        """Whether the best model has the largest value: so it is but for `rbp_residual`."""
-        return self._metric().metric.larger_is_better
+        """Whether the best model has the largest value; refused for a metric of which neither direction is better."""
+        return bool(self._metric().metric.larger_is_better)
 
     def setPredictionCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
         """Set `predictionCol`."""

@@ -59,8 +59,10 @@ def business_link(
         - `lags`: array of struct<lag, n, pearson, low, high>: the metric of night t and the rate of night t + lag,
         - `metric_change`, `rate_change`, each with `_error`: relative change from the window `before_from` ..
           `before_to` to the window `window_from` .. `window_to`, and its standard error,
-        - `alarm`: `metric_up_ctr_down` in rows of `ctr`, `metric_flat_cvr_up` in rows of `cvr`, null for none,
-        - `note`: why the windows cannot be compared: `not_enough_nights`, `mean_of_zero`.
+        - `alarm`: `metric_up_ctr_down` in rows of `ctr`, or `metric_down_ctr_down` for a metric of which smaller is
+          better; `metric_flat_cvr_up` in rows of `cvr`; null for none,
+        - `note`: why there can be no alarm: `not_enough_nights`, `mean_of_zero` (the windows cannot be compared), or,
+          in rows of `ctr`, `no_direction` (neither more nor less of the metric is better, or its name is unknown).
 
     Raises
     ------

@@ -15,11 +15,14 @@ from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, require_same
+from ndcg_spark.metrics import direction_of
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
 """What each rate counts, and what that is divided by."""
-UP_DOWN, FLAT_UP = "metric_up_ctr_down", "metric_flat_cvr_up"
-NOT_ENOUGH, ZERO_MEAN = "not_enough_nights", "mean_of_zero"
+UP_DOWN, DOWN_DOWN, FLAT_UP = "metric_up_ctr_down", "metric_down_ctr_down", "metric_flat_cvr_up"
+"""Alarms. The first is of metrics of which larger is better, the second of those of which smaller is."""
+NOT_ENOUGH, ZERO_MEAN, NO_DIRECTION = "not_enough_nights", "mean_of_zero", "no_direction"
+"""Notes. The last one: neither direction of the metric is better, so that no change of it contradicts the rate."""
 LEFT_OUT = ("n_no_clicks", "n_no_metric", "n_no_value", "n_few_impressions", "n_zero")
 _CORRELATIONS = ("pearson", "spearman", "change_pearson", "change_spearman")
 _DATES = ("first_night", "last_night", "before_from", "before_to", "window_from", "window_to")
@@ -70,11 +73,16 @@ def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dic
     values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
     clicks = {one["day"]: one for one in series["clicks"] or ()}
     for rate in RATES:
-        yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **_link(values, clicks, rate, settings)}
+        linked = _link(keys["metric"], values, clicks, rate, settings)
+        yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **linked}
 
 
 def _link(
-    values: dict[int, float | None], clicks: dict[int, dict[str, int]], rate: str, settings: LinkSettings
+    name: str,
+    values: dict[int, float | None],
+    clicks: dict[int, dict[str, int]],
+    rate: str,
+    settings: LinkSettings,
 ) -> dict[str, Any]:
     counted, divided = RATES[rate]
     kept = {
@@ -96,7 +104,8 @@ def _link(
     row |= _named("change_spearman", spearman(dx, dy, confidence=settings.confidence))
     row["lags"] = [_lagged(metric, behind, lag, settings) for lag in range(-settings.max_lag, settings.max_lag + 1)]
     last = max(values) if settings.as_of is None else (settings.as_of - date_of(0)).days
-    return row | _alarm(days, x, y, rate, last, settings)
+    row |= _windows(days, x, y, last, settings)
+    return row if "note" in row else row | _alarm(name, row, rate, settings)
 
 
 class _Series:
@@ -136,9 +145,7 @@ def _lagged(metric: _Series, behind: _Series, lag: int, settings: LinkSettings) 
     return {"lag": lag, "n": found.n, "pearson": found.r, "low": found.low, "high": found.high}
 
 
-def _alarm(
-    days: IntArray, x: FloatArray, y: FloatArray, rate: str, last: int, settings: LinkSettings
-) -> dict[str, Any]:
+def _windows(days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: LinkSettings) -> dict[str, Any]:
     """Compare the last window of nights with the one before it, both of pairs."""
     size = settings.window
     recent = days > last - settings.window_days
@@ -151,13 +158,18 @@ def _alarm(
     for name, one in (("metric", metric), ("rate", behind)):
         if one is not None:
             row |= {f"{name}_change": one.change, f"{name}_change_error": one.error}
-    if metric is None or behind is None:
-        return row | {"note": ZERO_MEAN}
-    return row | {"alarm": _raised(metric, behind, rate, settings)}
+    return row | {"note": ZERO_MEAN} if metric is None or behind is None else row
 
 
-def _raised(metric: WindowChange, behind: WindowChange, rate: str, settings: LinkSettings) -> str | None:
-    least, errors = settings.min_change, settings.noise_limit
-    if rate == "ctr":
-        return UP_DOWN if metric.is_up(least, errors) and behind.is_down(least, errors) else None
-    return FLAT_UP if metric.is_flat(settings.max_flat, errors) and behind.is_up(least, errors) else None
+def _alarm(name: str, row: dict[str, Any], rate: str, settings: LinkSettings) -> dict[str, Any]:
+    """Hold the changes of a metric and a rate against each other: the alarm, or why there can be none."""
+    metric, behind = (WindowChange(row[f"{one}_change"], row[f"{one}_change_error"]) for one in ("metric", "rate"))
+    limits = settings.min_change, settings.noise_limit
+    if rate == "cvr":
+        raised = metric.is_flat(settings.max_flat, settings.noise_limit) and behind.is_up(*limits)
+        return {"alarm": FLAT_UP if raised else None}
+    larger_is_better = direction_of(name)
+    if larger_is_better is None:
+        return {"note": NO_DIRECTION}
+    alarm, is_better = (UP_DOWN, metric.is_up) if larger_is_better else (DOWN_DOWN, metric.is_down)
+    return {"alarm": alarm if is_better(*limits) and behind.is_down(*limits) else None}

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.business.frames import linked_rates, unmatched_clicks
 from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
-from ndcg_spark.business.tasks import FLAT_UP, LINK_COLUMNS, UP_DOWN
+from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIRECTION, UP_DOWN
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
@@ -30,7 +30,11 @@ _LEFT_OUT = {
     "n_few_impressions": "of few impressions",
     "n_zero": "of a rate over 0",
 }
-_ALARMS = {UP_DOWN: "up, click-through down", FLAT_UP: "flat, conversion up"}
+_ALARMS = {
+    UP_DOWN: "up, click-through down",
+    DOWN_DOWN: "down, which is better, and click-through down",
+    FLAT_UP: "flat, conversion up",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,9 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
     short = sum(row["note"] == "not_enough_nights" for row in facts.links)
     if short:
         yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * settings.window} nights to compare"
+    without = sorted({row["metric"] for row in facts.links if row["note"] == NO_DIRECTION})
+    if without:
+        yield f"no alarm is about {', '.join(without)} and click-through: neither more nor less of it is better"
     yield from (f"ALARM {_alarm(row, settings)}" for row in facts.alarms)
     if not facts.alarms:
         yield "no alarm"

@@ -195,7 +195,7 @@ def compare(
     alpha : float
         Level of the tests; intervals have the level 1 - alpha.
     margin : float
-        A run is `not_worse` if its interval lies above minus this.
+        A run is `not_worse` if its interval lies above minus this; where smaller is better, below this.
     effect : float or None
         Difference that `n_required` is computed for.
     lift : str

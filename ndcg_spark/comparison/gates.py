@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.gates import COMPARISONS, name_and_cutoff
+from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, name_and_cutoff
 from ndcg_spark.evaluation.settings import cutoffs_of
 
 _GATE = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\.(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
@@ -18,6 +18,11 @@ GATED = (
     "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde", "n_required",
 )  # fmt: skip
 """Columns that gates may be about."""
+OF_RUN = (
+    "value", "difference", "ci_low", "ci_high", "t", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift",
+    "lift_low", "lift_high",
+)  # fmt: skip
+"""Columns of which more is more of the metric, for the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,11 @@ class ComparisonGate:
         except ValueError:
             raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
         return cls(text, name, None if at is None else cutoffs_of(at)[0], at is None, column, comparison, bound)
+
+    @property
+    def contrary(self) -> str:
+        """A line if it asks for what is worse; else empty."""
+        return contrary_line(self.text, self.metric, self.comparison) if self.column in OF_RUN else ""
 
     def results(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Hold every pair's row over all queries against the gate: `gate`, `run`, `baseline`, `value`, `met`.

@@ -15,8 +15,11 @@ from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
 from ndcg_spark.evaluation.settings import shown_metric
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
+from ndcg_spark.metrics import direction_of
 
 _COLOURS = {"better": "green", "worse": "red"}
+_CLEAR = (*_COLOURS, "higher", "lower")
+"""Verdicts on differences that are clear; the last two are of metrics of which neither direction is better."""
 
 
 def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings, *, verbose: bool) -> None:
@@ -64,10 +67,10 @@ def _others(rows: list[dict[str, Any]], main: dict[str, Any]) -> str:
         return ""
     what = _what_varies([*rows, main])
     said = []
-    for verdict in dict.fromkeys(["better", "worse", *sorted({row["verdict"] for row in rows})]):
+    for verdict in dict.fromkeys([*_CLEAR, *sorted({row["verdict"] for row in rows})]):
         its = [row for row in rows if row["verdict"] == verdict]
         if its:
-            largest = f", {_largest(its, what)}" if verdict in _COLOURS else ""
+            largest = f", {_largest(its, what)}" if verdict in _CLEAR else ""
             said.append(f"{len(its):,} {verdict_text({**its[0], 'note': ''})}{largest}")
     others = " and ".join(filter(None, (", ".join(what[:-1]), what[-1])))
     by = "By segment" if what == ["segments"] else f"Other {others}"
@@ -94,7 +97,8 @@ def _missing(row: dict[str, Any]) -> str:
     """How many queries one of the runs lacks, and what becomes of them."""
     lacks = {row["run"]: row["n_only_baseline"], row["baseline"]: row["n_only_run"]}
     told = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
-    how = "counted as 0" if row["unpaired"] == "zero" else "left out"
+    counts = row["unpaired"] == "zero" and direction_of(row["metric"]) is not False
+    how = "counted as 0" if counts else "left out"
     return f"{shown_metric(row)}: {' and '.join(told)}, {how}." if told else ""
 
 
@@ -119,13 +123,16 @@ def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     if row["ci_low"] is not None:
         about += f", {1 - settings.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
     if row["verdict"] == "not_worse" and settings.margin and row["std_error"]:
-        p = upper_p((row["difference"] + settings.margin) / row["std_error"], row["df"])
+        gained = row["difference"] if direction_of(row["metric"]) else -row["difference"]
+        p = upper_p((gained + settings.margin) / row["std_error"], row["df"])
         about += f", one-sided p {_p(p)}, not adjusted"
     elif row["p_holm"] is not None:
         about += f", {adjusted_p(row)}"
     its = {
         "better": "is better than",
         "worse": "is worse than",
+        "higher": "is higher than",
+        "lower": "is lower than",
         "not_worse": f"is at most {settings.margin:g} worse than" if settings.margin else "is not worse than",
         "unclear": "may or may not differ from",
     }[row["verdict"]]

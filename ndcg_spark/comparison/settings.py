@@ -38,7 +38,7 @@ class Statistics:
     alpha
         Level of the tests; intervals have the level 1 - X.
     margin
-        A run is not worse if its interval lies above minus this.
+        A run is not worse if its interval lies above minus this; where smaller is better, below this.
     effect
         Also say how many queries it takes to find this difference with probability 0.8.
     lift

@@ -177,6 +177,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
                 "--weight-col '' takes no weights."
             )
         yield lambda: show_comparison(rows, settings, verbose=self.settings.printing.verbose)
+        yield from filter(None, (gate.contrary for gate in self.request.gates))
 
     def explanation(self) -> Sequence[str]:
         """List the runs, an action, and say what would be compared, and what it costs."""

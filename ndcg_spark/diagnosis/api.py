@@ -46,10 +46,11 @@ def changed_queries(
     Returns
     -------
     DataFrame
-        `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
-        `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score`
-        or `rank`, `relevance`) in rank order, tied items by name. A query of one run only has the value 0 in the
-        other. Lazy.
+        `change` (`gained` or `lost`: became better or worse; `higher` or `lower` where the metric has no better
+        direction), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`, `baseline_value`,
+        `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score` or `rank`,
+        `relevance`) in rank order, tied items by name. A query of one run only has the value 0 in the other; where
+        smaller is better, it is left out. Lazy.
 
     Raises
     ------

@@ -23,10 +23,13 @@ from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.metrics import direction_of, judge_change
 
 MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
 _UNIT = 2.0**32
+_CHANGES = {"better": "gained", "worse": "lost"}
+"""What queries did whose value became so; other words stay."""
 
 
 @takes_rows
@@ -167,30 +170,29 @@ def most_changed(
     `n` queries of each kind are found, for each value of the segment columns; `depth` items of each list are shown,
     without it as many as the largest cutoff, or 10.
 
-    Rows: `change` (`gained` or `lost`), `place`, `run`, `baseline`, `metric`, segments, the query columns, `k`,
-    `baseline_value`, `value`, `difference`, `weight`, and `baseline_list` and `list`: arrays of (`item`, `score` or
-    `rank`, `relevance`) in rank order, tied items by name. Queries are ordered by weight times difference, then by
-    key.
-
-    Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
-    queries, and of the run column, if there is one.
+    Rows and cost are those of `changed_queries`. Queries are ordered by weight times difference, then by key.
     """
     query = list(settings.columns.query)
-    value = F.coalesce(F.col(metric), F.lit(0.0))
+    name = next(str(one) for one, _ in settings.scored if one.column == metric)
+    rise, fall = (_CHANGES.get(word, word) for word in (judge_change(name, 1), judge_change(name, -1)))
+    # Where smaller is better, 0 would reward a run for a query without a value.
+    lacking = F.lit(None if direction_of(name) is False else 0.0).cast("double")
     sides = {"baseline_value": baseline, "value": run}
     weight = named("weight") if settings.columns.weight is not None else F.lit(1.0)
     found = (
         per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
         .groupBy(*columns_of([*query, "k"]))
         .agg(
-            *[F.max(F.when(named(RUN) == name, value)).alias(column) for column, name in sides.items()],
+            *[
+                F.coalesce(F.max(F.when(named(RUN) == of, F.col(metric))), lacking).alias(one)
+                for one, of in sides.items()
+            ],
             F.max(weight).alias("weight"),
             *[F.max(named(name)).alias(name) for name in segments if name not in query],
         )
-        .na.fill(0.0, ["baseline_value", "value"])
         .withColumn("difference", F.col("value") - F.col("baseline_value"))
         .where(F.rint(F.col("difference") * _UNIT) != 0)
-        .withColumn("change", F.when(F.col("difference") > 0, "gained").otherwise("lost"))
+        .withColumn("change", F.when(F.col("difference") > 0, rise).otherwise(fall))
     )
     by_change = Window.partitionBy("change", *columns_of(list(segments)))
     order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *columns_of(query))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import direction_of, parse_metric
 
 _FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -80,6 +80,20 @@ class Gate:
 
     def _met(self, value: float | None) -> bool:
         return value is not None and COMPARISONS[self.comparison](value, self.bound)
+
+    @property
+    def contrary(self) -> str:
+        """A line if it asks for what is worse; else empty."""
+        return contrary_line(self.text, self.metric, self.comparison)
+
+
+def contrary_line(text: str, metric: str, comparison: str) -> str:
+    """Say that a gate asks for more of a metric of which less is better, or for less where more is; else empty."""
+    asks_for_more, larger_is_better = comparison in (">", ">="), direction_of(metric)
+    if larger_is_better in (None, asks_for_more):
+        return ""
+    wanted, better = ("more", "less") if asks_for_more else ("less", "more")
+    return f"gate {text} asks for {wanted} of {metric}, of which {better} is better."
 
 
 def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:

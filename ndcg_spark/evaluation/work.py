@@ -228,6 +228,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         yield from different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
+        yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from tie_warnings(facts.metrics)
 
 

@@ -115,6 +115,8 @@ class RollUpSettings:
     margin
         Of comparisons: a run is not worse if its interval lies above minus this.
 
+        Where smaller is better, it lies below this.
+
     Raises
     ------
     InvalidParameterError

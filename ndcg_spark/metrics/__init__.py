@@ -4,7 +4,7 @@ To add a metric, add a module with a subclass of `Metric`; nothing else names it
 """
 
 from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError, named_at
-from ndcg_spark.metrics.registry import all_metrics, parse_metric
+from ndcg_spark.metrics.registry import all_metrics, direction_of, judge_change, parse_metric
 
 __all__ = [
     "CatalogueMetric",
@@ -14,6 +14,8 @@ __all__ = [
     "Need",
     "QueryError",
     "all_metrics",
+    "direction_of",
+    "judge_change",
     "named_at",
     "parse_metric",
 ]

@@ -19,6 +19,7 @@ class AlphaNdcg(Metric):
     alpha: float = 0.5
     rel: float = 1.0
     name = "alpha_ndcg"
+    larger_is_better = True
     about = (
         "each topic of a relevant item gains (1 - alpha)^(items above with it) / log2(rank + 1); over a greedy ideal"
     )

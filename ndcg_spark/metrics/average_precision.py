@@ -22,6 +22,7 @@ class AveragePrecision(Metric):
     rel: float = 1.0
     denominator: str = "judged"
     name = "ap"
+    larger_is_better = True
     aliases = ("map", "map_cut", "average_precision")
     about = (
         "sum of the precisions at the ranks of relevant items, divided by: all relevant judged items (judged, as in "
@@ -52,6 +53,7 @@ class AveragePrecisionAtR(Metric):
 
     rel: float = 1.0
     name = "ap_r"
+    larger_is_better = True
     aliases = ("map_r",)
     about = "average precision at R, the number of relevant judged items"
     source = "Musgrave et al., ECCV 2020, arXiv:2003.08505"
@@ -74,6 +76,7 @@ class WeightedAveragePrecision(Metric):
     """Mean of the average cumulative gains at the ranks of relevant items."""
 
     name = "wap"
+    larger_is_better = True
     within_1 = False
     about = "mean of acg at the ranks of the items among the first k whose relevance is above 0; 0 without any"
     source = "Zhao et al., CVPR 2015, arXiv:1501.06272"

@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ndcg_spark.errors import InvalidParameterError
 
@@ -68,8 +68,9 @@ class NamedMetric(ABC):
         Whether it is about tied items, so that they must not be put in an order.
     within_1 : bool
         Whether all values lie between 0 and 1.
-    larger_is_better : bool
-        Whether a better ranking has a larger value.
+    larger_is_better : bool or None
+        Whether a better ranking has a larger value (True) or a smaller one (False). None: neither, as of a number
+        that says how far others can be trusted. Each metric states its own: there is no default.
     """
 
     name: ClassVar[str]
@@ -80,7 +81,16 @@ class NamedMetric(ABC):
     needs_order: ClassVar[bool] = False
     needs_ties: ClassVar[bool] = False
     within_1: ClassVar[bool] = True
-    larger_is_better: ClassVar[bool] = True
+    larger_is_better: ClassVar[bool | None]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a metric that does not state whether larger is better; not even its parent speaks for it."""
+        super().__init_subclass__(**options)
+        stated = cls.__dict__.get("larger_is_better", "nothing")
+        if "name" in cls.__dict__ and not any(stated is one for one in (True, False, None)):
+            raise TypeError(
+                f"metric {cls.name!r} must state larger_is_better itself: True, False or None; got {stated!r}."
+            )
 
     @property
     def needs(self) -> tuple[Need, ...]:

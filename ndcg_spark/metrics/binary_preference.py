@@ -18,6 +18,7 @@ class BinaryPreference(Metric):
 
     rel: float = 1.0
     name = "bpref"
+    larger_is_better = True
     about = "(1/R) * sum over relevant items of 1 - min(a,R) / min(N,R); a: judged nonrelevant items above, N: all"
     source = "Buckley and Voorhees, SIGIR 2004, doi:10.1145/1008992.1009000; trec_eval bpref"
     takes_cutoff = False

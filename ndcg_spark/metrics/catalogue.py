@@ -44,6 +44,7 @@ class OutsideCatalogue(CatalogueMetric):
     """Places that the catalogue knows nothing of."""
 
     name = "outside_catalogue"
+    larger_is_better = False
     about = "share of the first k places of all lists filled by items that the item table does not have"
     source = "definition"
 
@@ -74,6 +75,7 @@ class Coverage(_OfItems):
     """Items that are listed at all."""
 
     name = "coverage"
+    larger_is_better = None
     about = "share of the catalogue that is among the first k of any list"
 
     def value(self, exposure: Exposure) -> float | None:
@@ -92,6 +94,7 @@ class Gini(_OfItems):
     """Inequality of exposures: 0 if all items are listed equally often, near 1 if one item fills all lists."""
 
     name = "gini"
+    larger_is_better = None
     about = "Gini coefficient of how often each item of the catalogue is among the first k; 0: all equally often"
 
     def value(self, exposure: Exposure) -> float | None:
@@ -117,6 +120,7 @@ class Entropy(_OfItems):
     """Evenness of exposures: log2 of how many items are listed, if all are listed equally often."""
 
     name = "entropy"
+    larger_is_better = None
     about = "Shannon entropy in bits of how often each item of the catalogue is among the first k"
 
     def value(self, exposure: Exposure) -> float | None:

@@ -17,6 +17,7 @@ class CumulativeGain(Metric):
     """Sum of the relevances of the first k items."""
 
     name = "cg"
+    larger_is_better = True
     within_1 = False
     about = "sum of the relevances of the first k items"
     source = "Jarvelin and Kekalainen, SIGIR 2000, doi:10.1145/345508.345545"
@@ -31,6 +32,7 @@ class AverageCumulativeGain(Metric):
     """Cumulative gain divided by k."""
 
     name = "acg"
+    larger_is_better = True
     within_1 = False
     about = "mean of the relevances of the first k items, those below 0 as 0, also where the list is shorter"
     source = "Zhao et al., CVPR 2015, arXiv:1501.06272"

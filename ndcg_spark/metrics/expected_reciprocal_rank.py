@@ -18,6 +18,7 @@ class ExpectedReciprocalRank(Metric):
 
     max_grade: float = 4.0
     name = "err"
+    larger_is_better = True
     about = "sum of s/rank * product of (1-s) of the items above; s = (2^rel - 1) / 2^max_grade"
     source = "Chapelle et al., CIKM 2009, doi:10.1145/1645953.1646033"
 

@@ -20,6 +20,7 @@ class Success(Metric):
 
     rel: float = 1.0
     name = "success"
+    larger_is_better = True
     aliases = ("hit_rate", "hr", "hit")
     about = "1 if a relevant item is among the first k, else 0"
     source = f"trec_eval success; {TIES}"
@@ -37,6 +38,7 @@ class ReciprocalRank(Metric):
 
     rel: float = 1.0
     name = "rr"
+    larger_is_better = True
     aliases = ("mrr", "recip_rank")
     about = "1 / rank of the first relevant item; 0 if it is not among the first k"
     source = f"trec_eval recip_rank; {TIES}"

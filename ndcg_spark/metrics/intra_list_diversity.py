@@ -36,6 +36,7 @@ class IntraListSimilarity(_OfPairs):
     """Mean similarity of the pairs of a list."""
 
     name = "ils"
+    larger_is_better = False
     within_1 = False
     about = "mean similarity of the pairs of the first k items: cosine of vectors, or Jaccard of categories"
 
@@ -56,6 +57,7 @@ class IntraListDiversity(IntraListSimilarity):
     """One minus the mean similarity."""
 
     name = "ild"
+    larger_is_better = True
     about = "1 - ils: how different the first k items are"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
@@ -68,6 +70,7 @@ class PairsLeftOut(_OfPairs):
     """Pairs that have no similarity."""
 
     name = "pairs_left_out"
+    larger_is_better = None
     about = "share of the pairs of the first k items that ils and ild leave out: an item has no vector or category"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:

@@ -17,6 +17,7 @@ class Judged(Metric):
     """Share of the first k items that are judged, relevant or not."""
 
     name = "judged"
+    larger_is_better = None
     about = "judged items among the first k, over k or the length of a shorter list; an empty list has no value"
     source = "ir_measures Judged"
     undefined = True

@@ -21,6 +21,7 @@ class DiscountedGain(Metric):
     """Sum of discounted gains."""
 
     name = "dcg"
+    larger_is_better = True
     within_1 = False
     about = "sum of gain * discount over the first k items"
     source = SOURCE
@@ -35,6 +36,7 @@ class IdealDiscountedGain(Metric):
     """DCG of the ideal list."""
 
     name = "idcg"
+    larger_is_better = None
     within_1 = False
     needs_list = False
     about = "dcg of the ideal list: the judged items, the best gain first"
@@ -50,6 +52,7 @@ class NormalizedDiscountedGain(Metric):
     """DCG over IDCG."""
 
     name = "ndcg"
+    larger_is_better = True
     aliases = ("ndcg_cut",)
     about = "dcg / idcg; dcg and idcg come with it"
     source = SOURCE
@@ -69,6 +72,7 @@ class BestOrderGain(Metric):
     """NDCG of the best order of tied items."""
 
     name = "ndcg_best"
+    larger_is_better = None
     needs_ties = True
     about = "ndcg with tied items in their best order"
     source = OF_TIES
@@ -83,6 +87,7 @@ class WorstOrderGain(Metric):
     """NDCG of the worst order of tied items."""
 
     name = "ndcg_worst"
+    larger_is_better = True
     needs_ties = True
     about = "ndcg with tied items in their worst order"
     source = OF_TIES
@@ -97,6 +102,7 @@ class TiedShare(Metric):
     """How much of the first k ranks an order of tied items decides."""
 
     name = "tied_share"
+    larger_is_better = None
     needs_ties = True
     needs_judgments = False
     about = "share of the first k ranks filled by the tied items that reach beyond them"

@@ -20,6 +20,7 @@ class Novelty(Metric):
 
     by: str = "interactions"
     name = "novelty"
+    larger_is_better = None
     within_1 = False
     about = "mean of -log2(interactions of the item / all), or with by=users of -log2(users of the item / all)"
     source = "Vargas and Castells, RecSys 2011, doi:10.1145/2043932.2043955"
@@ -54,6 +55,7 @@ class FirstAppearance(Metric):
     """Age of the listed items."""
 
     name = "first_appearance"
+    larger_is_better = False
     within_1 = False
     about = "mean days since the first k items were first seen; 0 for an item never seen"
     source = "definition"
@@ -80,6 +82,7 @@ class FirstNew(Metric):
     """Where the first item stands that the user does not know."""
 
     name = "first_new"
+    larger_is_better = False
     within_1 = False
     about = "rank of the first item that the user has not met before; no value if none is among the first k"
     source = "definition"

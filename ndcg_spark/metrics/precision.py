@@ -18,6 +18,7 @@ class Precision(Metric):
 
     rel: float = 1.0
     name = "p"
+    larger_is_better = True
     aliases = ("precision",)
     about = "relevant items among the first k, divided by k, also where the list is shorter"
     source = "trec_eval P"
@@ -33,6 +34,7 @@ class Recall(Metric):
 
     rel: float = 1.0
     name = "r"
+    larger_is_better = True
     aliases = ("recall",)
     about = "relevant items among the first k, divided by all relevant judged items"
     source = "trec_eval recall"
@@ -53,6 +55,7 @@ class RPrecision(Metric):
 
     rel: float = 1.0
     name = "rprec"
+    larger_is_better = True
     aliases = ("r_precision",)
     about = "precision at R, the number of relevant judged items"
     source = "trec_eval Rprec"

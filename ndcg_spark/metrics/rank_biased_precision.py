@@ -22,6 +22,7 @@ class RankBiasedPrecision(Metric):
     rel: float = 1.0
     max_grade: float = 0.0
     name = "rbp"
+    larger_is_better = True
     about = (
         "(1-p) * sum of g * p^(rank-1); g is 1 for a relevant item, or its relevance / max_grade where that is given"
     )
@@ -46,7 +47,7 @@ class RankBiasedPrecisionResidual(Metric):
 
     p: float = 0.8
     name = "rbp_residual"
-    larger_is_better = False
+    larger_is_better = None
     needs_judgments = False  # without any, it is 1: 0 would say that nothing can be gained
     about = "1 - (1-p) * sum over judged items of p^(rank-1): what rbp could gain from ranks that are not judged"
     source = SOURCE

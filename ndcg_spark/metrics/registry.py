@@ -66,6 +66,35 @@ def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
     return metric, k
 
 
+@cache
+def direction_of(name: str) -> bool | None:
+    """Return `larger_is_better` of a metric, by its name in stored rows; None for a name that is unknown.
+
+    Examples
+    --------
+    >>> direction_of("p(rel=2)"), direction_of("ils"), direction_of("tied_share")
+    (True, False, None)
+    """
+    try:
+        return parse_metric(name)[0].larger_is_better
+    except InvalidParameterError:
+        return None
+
+
+def judge_change(name: str, difference: float) -> str:
+    """Call a difference of a metric `better` or `worse`; `higher` or `lower` where neither direction is better.
+
+    Examples
+    --------
+    >>> judge_change("ndcg", 0.1), judge_change("ils", 0.1), judge_change("tied_share", 0.1)
+    ('better', 'worse', 'higher')
+    """
+    larger_is_better = direction_of(name)
+    if larger_is_better is None:
+        return "higher" if difference > 0 else "lower"
+    return "better" if (difference > 0) is larger_is_better else "worse"
+
+
 def _parameter(text: str, kind: type[NamedMetric], metric: str) -> tuple[str, object]:
     name, _, value = (part.strip() for part in text.partition("="))
     known = {one.name: one for one in fields(kind)}

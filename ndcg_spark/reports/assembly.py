@@ -21,6 +21,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.jobs.outputs import StagedFile
+from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.building import (
     absent_of,
@@ -209,7 +210,7 @@ def report(
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
-    shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=here)
+    shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
     baseline = None if baseline in seen else baseline
@@ -304,12 +305,16 @@ def _last_night(place: _Place) -> str:
     return f"; its last night is {place.newest.isoformat()}, {n} before"
 
 
-def _runs_to_show(
+def choose_shown_runs(
     rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Runs with the highest values, the one in production among them, and a sentence about those that do not fit."""
+    """Runs with the best values, the one in production among them, and a sentence about those that do not fit.
+
+    Those with the highest values where neither direction of the metric is better.
+    """
     its = [row for row in rows if (row["metric"], row["k"]) == found]
-    best = sorted(its, key=lambda row: (row["value"] is None, -(row["value"] or 0), row["run"]))
+    sign, extreme = (1, "lowest") if direction_of(found[0]) is False else (-1, "highest")
+    best = sorted(its, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["run"]))
     names = [row["run"] for row in best]
     rest = len(names) - limits.runs
     if rest > 0 and asked:
@@ -322,7 +327,7 @@ def _runs_to_show(
         if production not in names[: limits.runs]:
             names = [*names[: limits.runs - 1], production]
     label = metric_name(*found)
-    sentence = f"Runs: the {limits.runs} with the highest {label}; {rest:,} more are left out."
+    sentence = f"Runs: the {limits.runs} with the {extreme} {label}; {rest:,} more are left out."
     return tuple(names[: limits.runs]), [sentence] if rest > 0 else []
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from statistics import NormalDist
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.wording import decimals_for, metric_name, segment_name
 
 SMALL = 30
@@ -475,8 +475,13 @@ class Contents:
         return metric_name(self.metric, self.k)
 
     @property
+    def larger_is_better(self) -> bool | None:
+        """Whether larger values of the metric of the headline are better; None if neither direction is."""
+        return direction_of(self.metric)
+
+    @property
     def runs(self) -> tuple[str, ...]:
-        """Runs, those with the highest value first."""
+        """Runs, the best first; those with the highest value first where neither direction is better."""
         return tuple(one.mean.run for one in self.standings)
 
     @property

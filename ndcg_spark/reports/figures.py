@@ -14,6 +14,7 @@ from typing import Any
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
 from ndcg_spark.reports.palette import LIGHT, LINES, MARKERS, run_colour
+from ndcg_spark.reports.sentences import flag_tone
 from ndcg_spark.reports.wording import cutoff_name, shortened
 
 try:
@@ -214,17 +215,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
             marked = {**style, "marker": None} if many and len(part) > 1 else style
             values = [one.mean.value or 0.0 for one in part]
             axes.plot(days, values, label=run_name(run) if number == 0 else None, markersize=4, **marked)  # type: ignore[arg-type]  # dates
-        flagged = [one for one in nights if one.flag is not None]
-        axes.plot(
-            [one.run_date for one in flagged],  # type: ignore[arg-type]  # dates
-            [one.mean.value or 0.0 for one in flagged],
-            linestyle="none",
-            marker="o",
-            markersize=13,
-            markerfacecolor="none",
-            markeredgewidth=2,
-            markeredgecolor=LIGHT["bad"],
-        )
+        _rings(axes, nights, contents)
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
         axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
@@ -233,6 +224,22 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     _value_axis(axes)
     _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
     return figure
+
+
+def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
+    """Mark flagged nights, in the colours of what they are."""
+    for tone, colour in (("worse", "bad"), ("better", "accent"), ("neutral", "muted")):
+        flagged = [one for one in nights if one.flag is not None and flag_tone(one.flag, contents) == tone]
+        axes.plot(
+            [one.run_date for one in flagged],  # type: ignore[arg-type]  # dates
+            [one.mean.value or 0.0 for one in flagged],
+            linestyle="none",
+            marker="o",
+            markersize=13,
+            markerfacecolor="none",
+            markeredgewidth=2,
+            markeredgecolor=LIGHT[colour],
+        )
 
 
 def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
@@ -315,6 +322,8 @@ VERDICTS = {
     "better": ("better", "run-0", "o", True),
     "not_worse": ("not worse", "run-0", "o", False),
     "worse": ("worse", "bad", "s", True),
+    "higher": ("higher", "muted", "o", True),
+    "lower": ("lower", "muted", "s", True),
     "unclear": ("unclear", "muted", "D", False),
 }
 """Words, colour, marker, and whether it is filled, by the verdict of a comparison."""

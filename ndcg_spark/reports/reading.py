@@ -15,7 +15,7 @@ from ndcg_spark.core.timestamps import utc_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history.frames.night_flags import missing_series
 from ndcg_spark.history.tasks.night_flags import HIGH, LOW
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.contents import is_within_1
 
 MOST_DATASETS = 100
@@ -387,6 +387,7 @@ def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[
 def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
     """Collect the queries of each run with the lowest values; of equal ones those with most relevant items first.
 
+    Where smaller is better, these are the ones with the highest values.
     Those that nothing is relevant to are left out where the table tells: no ranking can do better. Runs an action.
     Spark cost: one small shuffle, of the first `most` queries of each run and partition.
     """
@@ -394,12 +395,14 @@ def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
     relevant = []
     if "n_relevant" in its.columns:
         its, relevant = its.where(F.coalesce("n_relevant", F.lit(1)) > 0), [F.desc("n_relevant")]
-    return _first_of_each_run(its, [F.asc(VALUE), *relevant, *columns_of(table.keys)], most)
+    worst = F.desc(VALUE) if direction_of(scope.metric) is False else F.asc(VALUE)
+    return _first_of_each_run(its, [worst, *relevant, *columns_of(table.keys)], most)
 
 
 def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date | None, baseline: str | None) -> Rows:
-    """Collect the queries whose value fell the most: since an earlier night, or against another run. Runs an action.
+    """Collect the queries whose value got worse the most: since an earlier night, or against another run.
 
+    Runs an action. Where neither direction is better, those that changed the most are collected.
     Rows have `VALUE` and `BEFORE`, the largest loss of each run first. `before` is the earlier night, where there is
     no baseline. Spark cost: one shuffle of the queries of the runs, twice over.
     """
@@ -411,8 +414,9 @@ def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date |
         other = table.rows(scope, scope.run_date, [baseline])
         on = list(table.keys)
     joined = its.join(other.select(*columns_of(on), F.col(VALUE).alias(BEFORE)), on)
-    lost = joined.where(F.col(BEFORE) > F.col(VALUE))
-    return _first_of_each_run(lost, [F.desc(F.col(BEFORE) - F.col(VALUE)), *columns_of(table.keys)], most)
+    fall, larger_is_better = F.col(BEFORE) - F.col(VALUE), direction_of(scope.metric)
+    loss = F.abs(fall) if larger_is_better is None else fall if larger_is_better else -fall
+    return _first_of_each_run(joined.where(loss > 0), [loss.desc(), *columns_of(table.keys)], most)
 
 
 def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
@@ -421,7 +425,7 @@ def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
 
 
 def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> Rows:
-    """Find the queries that lost the most, then those that gained the most; runs an action for a DataFrame.
+    """Find the queries that lost the most, then those that gained or changed the most; an action for a DataFrame.
 
     `changed` are rows of `changed_queries`; at most `most` of each kind are taken.
     """
@@ -436,7 +440,7 @@ def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> R
         raise InvalidParameterError(
             f"the changed queries are no rows of changed_queries: they lack {', '.join(missing)}."
         )
-    return [row for change in ("lost", "gained") for row in _largest(rows, change)[:most]]
+    return [row for change in ("lost", "gained", "lower", "higher") for row in _largest(rows, change)[:most]]
 
 
 def _largest(rows: Rows, change: str) -> Rows:

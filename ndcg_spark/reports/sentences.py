@@ -8,8 +8,10 @@ from dataclasses import replace
 from datetime import date, timedelta
 from statistics import NormalDist
 
+from ndcg_spark.evaluation.gates import contrary_line
 from ndcg_spark.evaluation.settings import MANY_REJECTED
 from ndcg_spark.history.settings import is_behind
+from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports.contents import (
     Absent,
     Accounting,
@@ -20,6 +22,7 @@ from ndcg_spark.reports.contents import (
     GateResult,
     ListedItem,
     Mean,
+    QueryRow,
     SegmentRow,
     Standing,
     run_name,
@@ -40,14 +43,33 @@ from ndcg_spark.reports.wording import (
 MOST_CHARACTERS = 60
 """Of a name in the headline."""
 MOST_FLAGS = 5
-"""Segments of a run whose flags are sentences; as many without queries, and as many that fell."""
+"""Segments of a run whose flags are sentences; as many without queries, and as many that got worse."""
 FEWEST_QUERIES = 5
-"""Queries of a segment on both nights from which a fall is news."""
+"""Queries of a segment on both nights from which a change for the worse is news."""
 _AGAIN = "A night that is run again replaces its rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 REJECTED = "rejected as bad"
 """Part of the rows that were read; reasons stand below it."""
+
+
+def tone(kind: str, contents: Contents) -> str:
+    """Name the colour of what went `up` or `down`: `better`, `worse`, or `neutral` where neither is better."""
+    word = judge_change(contents.metric, 1 if kind == "up" else -1) if kind in ARROWS else ""
+    return word if word in ("better", "worse") else "neutral"
+
+
+def direction_note(contents: Contents) -> str:
+    """Say below a mean that larger is not better, where it is so."""
+    return {False: " Smaller is better.", None: " Neither more nor less is better."}.get(
+        contents.larger_is_better, ""
+    )
+
+
+def flag_tone(flag: str, contents: Contents) -> str:
+    """Name the colour of a flag: that of its status, if it begins with one; what a user flagged is `worse`."""
+    kind = {"low": "down", "high": "up"}.get(flag.split(",")[0])
+    return "worse" if kind is None else tone(kind, contents)
 
 
 def value_text(mean: Mean, decimals: int) -> str:
@@ -82,7 +104,7 @@ def change_text(change: Change, night: date | None, decimals: int) -> str:
 
 
 def headline(contents: Contents) -> str:
-    """Answer in a line: the worst news of the night; without any, the ranker with the highest value."""
+    """Answer in a line: the worst news of the night; without any, the first ranker, which has the best value."""
     return bad_news(contents) or _standing_text(_watched(contents)[0], contents)
 
 
@@ -107,11 +129,11 @@ def _first_news(contents: Contents) -> tuple[str, str]:
         (_without_value, f"See what became of its queries, below. {_AGAIN}"),
         (lambda its: _worst(_thin(its), its), f"See what became of rows and queries, below. {_AGAIN}"),
         (_missed_gate, _LOOK),
-        (lambda its: _flag(its, low=True), _LOOK),
+        (lambda its: _flag(its, worse=True), _LOOK),
         (_drop, _LOOK),
         (lambda its: _worst(_empty_segments(its), its), f"See whether its queries are in the input. {_AGAIN}"),
         (_fall, _LOOK),
-        (lambda its: _flag(its, low=False), _LOOK),
+        (lambda its: _flag(its, worse=False), _LOOK),
     )
     return next(((text, way) for tell, way in tellers if (text := tell(contents))), ("", ""))
 
@@ -210,8 +232,8 @@ def _missed_gate(contents: Contents) -> str:
     return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
 
 
-def _flag(contents: Contents, *, low: bool) -> str:
-    """Tell the first flag of a night that is lower than usual, or of one that is higher."""
+def _flag(contents: Contents, *, worse: bool) -> str:
+    """Tell the first flag of a night that is worse than usual, or of one that is not."""
     watched = {one.mean.run: one for one in _watched(contents)}
     flagged = [(one, f"flagged {one.flag}", one.flag) for one in watched.values() if one.flag is not None]
     flagged += [
@@ -220,16 +242,16 @@ def _flag(contents: Contents, *, low: bool) -> str:
         for one in watched.values()
         if flag.run in ("", one.mean.run)
     ]
-    its = [(one, what) for one, what, flag in flagged if flag.startswith("high") != low]
+    its = [(one, what) for one, what, flag in flagged if (flag_tone(flag, contents) == "worse") is worse]
     return _news(*its[0], contents) if its else ""
 
 
 def _drop(contents: Contents) -> str:
-    """Tell the largest drop over all queries that is beyond its error."""
-    dropped = [one for one in _watched(contents) if one.change.kind == "down"]
+    """Tell the largest change for the worse over all queries that is beyond its error."""
+    dropped = [one for one in _watched(contents) if tone(one.change.kind, contents) == "worse"]
     if not dropped:
         return ""
-    return _standing_text(min(dropped, key=lambda one: one.change.difference or 0.0), contents)
+    return _standing_text(max(dropped, key=lambda one: abs(one.change.difference or 0.0)), contents)
 
 
 def _empty_segments(contents: Contents) -> Told:
@@ -245,7 +267,7 @@ def _segment(mean: Mean) -> str:
 
 
 def _fall(contents: Contents) -> str:
-    """Tell which segment fell the most, and that all queries together did not."""
+    """Tell which segment got worse the most, and that all queries together did not."""
     watched = {one.mean.run: one for one in _watched(contents)}
     for run, what in _fallen_segments(contents):
         if run in watched:
@@ -260,7 +282,12 @@ def _fallen_segments(contents: Contents) -> Told:
 
 def _fall_text(row: SegmentRow, contents: Contents) -> str:
     n = counted(row.mean.n_queries, "query", "queries")
-    return f"{contents.label} in {_segment(row.mean)} fell {_from_to(row, contents)} ({n})"
+    return f"{contents.label} in {_segment(row.mean)} {_fell(contents)} {_from_to(row, contents)} ({n})"
+
+
+def _fell(contents: Contents) -> str:
+    """Say what a value did that got worse."""
+    return "rose" if contents.larger_is_better is False else "fell"
 
 
 def _from_to(row: SegmentRow, contents: Contents) -> str:
@@ -269,13 +296,15 @@ def _from_to(row: SegmentRow, contents: Contents) -> str:
 
 
 def fallen(contents: Contents) -> list[SegmentRow]:
-    """Find segments that fell since the night before, although so many were compared; the largest fall first.
+    """Find segments that got worse since the night before, although so many were compared; the worst first.
+
+    None where neither direction of the metric is better.
 
     A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
     here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
     """
     compared = [row for row in contents.segments if row.change.half is not None and row.before is not None]
-    if not compared:
+    if not compared or contents.larger_is_better is None:
         return []
     normal = NormalDist().inv_cdf((1 + contents.level) / 2)
     tail = (1 - contents.level) / (2 * len(compared))
@@ -283,9 +312,10 @@ def fallen(contents: Contents) -> list[SegmentRow]:
     for row in compared:
         n = min(row.mean.n_queries, row.before.n_queries if row.before else 0)
         difference, half = row.change.difference or 0.0, row.change.half or 0.0
-        if n >= FEWEST_QUERIES and -difference > half / normal * t_limit(tail, n - 1):
+        loss = -difference if contents.larger_is_better else difference
+        if n >= FEWEST_QUERIES and loss > half / normal * t_limit(tail, n - 1):
             found.append(row)
-    return sorted(found, key=lambda row: row.change.difference or 0.0)
+    return sorted(found, key=lambda row: -abs(row.change.difference or 0.0))
 
 
 def t_limit(tail: float, df: int) -> float:
@@ -331,17 +361,19 @@ def _standing_text(standing: Standing, contents: Contents) -> str:
 
 
 def _value_and_change(standing: Standing, contents: Contents, *, where: bool = True) -> str:
-    """The metric, its interval, its change, and the segment in which most of a drop lies, or that fell the most."""
+    """The metric, its interval, its change, and the segment in which most of a loss lies, or that lost the most."""
     change = change_text(standing.change, contents.run_date, contents.decimals)
     text = f"{contents.label} {value_text(standing.mean, contents.decimals)}, {change}"
     if not where:
         return text
     its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
-    if standing.change.kind == "down" and its:
+    if tone(standing.change.kind, contents) == "worse" and its:
         most = max(its, key=lambda one: one.share or 0.0)
         return f"{text}, most of it in {_segment(most.mean)}, {_from_to(most, contents)}"
     fell = [one for one in fallen(contents) if one.mean.run == standing.mean.run]
-    return f"{text}; in {_segment(fell[0].mean)} it fell {_from_to(fell[0], contents)}" if fell else text
+    if not fell:
+        return text
+    return f"{text}; in {_segment(fell[0].mean)} it {_fell(contents)} {_from_to(fell[0], contents)}"
 
 
 def _short(name: str) -> str:
@@ -359,10 +391,11 @@ def attention(contents: Contents) -> list[str]:
             whose = f" for {_short(run_name(gate.run))}" if several else ""
             value = "there is no value" if gate.value is None else number(gate.value, contents.decimals)
             found.append(f"Gate {gate.text} is not met{whose}: {value}.")
-    found += _flag_lines(contents)
+    found += [line for of_flag, line in _flag_lines(contents) if of_flag == "worse"]
     found += _lines(_empty_segments(contents), contents, lead, "Segments without queries", contents.n_absent_segments)
-    found += _lines(_fallen_segments(contents), contents, lead, "Segments that fell")
+    found += _lines(_fallen_segments(contents), contents, lead, f"Segments that {_fell(contents)}")
     found += contents.not_covered
+    found += contrary_gates(contents)
     for one in contents.standings:
         name = _short(run_name(one.mean.run))
         if one.change.kind == "incomparable":
@@ -385,7 +418,7 @@ def _worse_segments(contents: Contents) -> list[str]:
     for pair in dict.fromkeys((row.run, row.baseline) for row in contents.comparisons):
         worse = [one for one in contents.comparisons if (one.run, one.baseline) == pair and one.verdict == "worse"]
         if worse and pair not in overall:
-            most = min(worse, key=lambda one: one.difference or 0.0)
+            most = max(worse, key=lambda one: abs(one.difference or 0.0))
             others = f" Other segments that are worse: {count(len(worse) - 1)}." if len(worse) > 1 else ""
             found.append(f"{_capital(difference_text(most, contents))}{others}")
     return found
@@ -404,24 +437,45 @@ def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int
     return [*found, f"{what} that are not named here: {count(rest)}."] if rest else found
 
 
-def _flag_lines(contents: Contents) -> list[str]:
-    """Flags of the night; of the segments of a run a few, and the others counted."""
+def notices(contents: Contents) -> list[tuple[str, str]]:
+    """Sentences about flags of nights that are not worse than usual, each with its colour."""
+    return [(of_flag, line) for of_flag, line in _flag_lines(contents) if of_flag != "worse"]
+
+
+def contrary_gates(contents: Contents) -> list[str]:
+    """Say which gates ask for what is worse."""
+    lines = (contrary_line(gate.text, gate.metric, gate.comparison) for gate in contents.gates)
+    return list(dict.fromkeys(filter(None, lines)))
+
+
+def _flag_lines(contents: Contents) -> list[tuple[str, str]]:
+    """Flags of the night with their colours; of the segments of a run a few, and the others counted."""
     found = []
     for one in contents.standings:
         name = _capital(_short(run_name(one.mean.run)))
         if one.flag is not None:
-            found.append(f"{name} is flagged tonight: {one.flag}.")
+            found.append((flag_tone(one.flag, contents), f"{name} is flagged tonight: {one.flag}."))
         its = [flag for flag in contents.segment_flags if flag.run == one.mean.run]
-        found += [f"{name} is flagged tonight in {_short(flag.name)}: {flag.flag}." for flag in its[:MOST_FLAGS]]
+        found += [
+            (flag_tone(flag.flag, contents), f"{name} is flagged tonight in {_short(flag.name)}: {flag.flag}.")
+            for flag in its[:MOST_FLAGS]
+        ]
     shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
     if contents.n_segment_flags > shown:
         more = count(contents.n_segment_flags - shown)
-        found.append(f"Segments that are flagged tonight and not named here: {more}.")
+        found.append(("worse", f"Segments that are flagged tonight and not named here: {more}."))
     return found
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.startswith("the ") else text
+
+
+def loss_text(row: QueryRow, contents: Contents) -> str:
+    """Show how much a query lost; the difference of its values where neither direction is better."""
+    if row.loss is None or contents.larger_is_better is None:
+        return signed(None if row.loss is None else -row.loss, 4)
+    return number(row.loss if contents.larger_is_better else -row.loss, 4)
 
 
 def changes(contents: Contents) -> list[tuple[str, str]]:
@@ -450,6 +504,8 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     verdicts = {
         "better": "better than",
         "worse": "worse than",
+        "higher": "higher than",
+        "lower": "lower than",
         "not_worse": "not worse than",
         "unclear": "not clearly different from",
     }

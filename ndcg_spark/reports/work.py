@@ -9,7 +9,7 @@ from typing import Any
 
 from ndcg_spark.jobs.runner import Outcome, Work
 from ndcg_spark.reports.assembly import Report, report
-from ndcg_spark.reports.sentences import headline
+from ndcg_spark.reports.sentences import contrary_gates, headline
 from ndcg_spark.reports.settings import ReportJobSettings
 
 
@@ -38,7 +38,9 @@ class DrawReport(Work[ReportJobSettings]):
         gates: list[Mapping[str, Any]] = [
             {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
         ]
-        return Outcome(facts=Page(), tables={"output": page}, lines=(headline(contents),), gates=gates)
+        return Outcome(
+            facts=Page(), tables={"output": page}, lines=(headline(contents), *contrary_gates(contents)), gates=gates
+        )
 
     def _report(self) -> Report:
         settings, frames = self.settings, {name: table.frame for name, table in self.tables.items()}

@@ -180,9 +180,12 @@ def test_dcg_is_not_tested_unless_it_was_named(table):
 def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
     out = tmp_path / "comparison"
     ended = run("--per-query", table, "--baseline", "a", "--metrics", "ndcg", *NIGHT, "--output", out, *FAST,
-                "--gate", "ndcg@10.ci_low>0.03", "--gate", "ndcg.n_queries>=12", "--json", "-")  # fmt: skip
+                "--gate", "ndcg@10.ci_low>0.03", "--gate", "ndcg.n_queries>=12", "--gate", "ndcg.ci_high<9", "--json",
+                "-")  # fmt: skip
     assert ended.code == 3
-    assert [gate["met"] for gate in ended.json["gates"]] == [False, False, True, True]
+    assert [gate["met"] for gate in ended.json["gates"]] == [False, False, True, True, True, True]
+    (against,) = [line for line in ended.out.splitlines() if "asks for" in line]
+    assert against == "gate ndcg.ci_high<9 asks for less of ndcg, of which more is better."
     assert "NOT MET (c against a:" in ended.out
     assert len(stored_rows(out)) == 2
 

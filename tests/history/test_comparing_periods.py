@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
@@ -77,6 +78,20 @@ def test_companions_stay_untested_in_periods():
         p = ndcg["p_sign_flip" if independence == "query" else "p_value"]
         assert (ndcg["p_holm"], ndcg["family_size"]) == (p, 1)
         assert {(row["p_holm"], row["family_size"]) for row in both} == {(min(1, 2 * p), 2)}
+
+
+@pytest.mark.parametrize(
+    ("metric", "verdict", "wins"), [("ndcg", "better", 8), ("ils", "worse", 3), ("rbp_residual", "higher", 8)]
+)
+def test_periods_follow_the_direction_of_their_metric(metric, verdict, wins):
+    """Of 12 queries, 8 rise, one ties and 3 fall; stored wins are turned once, by the night."""
+    metrics = (SummedMetric(metric, "value"),)
+    for independence in ("query_day", "day", "query"):
+        options = {"replicates": 200, "flips": 999, "keep_replicates": True, "metrics": metrics}
+        week = RollUpSettings(periods=("week",), independence=independence)
+        (row,) = rolled(nights(DAYS, settings_of(**options)), replace(week, confidence=0.7))
+        assert (row["n_wins"], row["n_ties"], row["n_losses"]) == (wins, 1, 11 - wins)
+        assert (row["difference"] > 0, row["verdict"]) == (True, verdict)
 
 
 def test_a_segment_that_one_run_lacks_on_every_night_stays_unclear():

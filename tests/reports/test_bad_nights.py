@@ -105,7 +105,7 @@ def test_a_segment_is_empty(folder):
     what = "{}: no queries in country = US; NDCG@1 was {} over 30 queries on the night before"
     assert (code, lead) == (0, what.format("new", "0.800"))
     assert crosses == [f"{what.format('old', '0.600')}."]
-    assert (folder / "report.html").read_text(encoding="utf-8").count('<span class="down">no value</span>') == 2
+    assert (folder / "report.html").read_text(encoding="utf-8").count('<span class="worse">no value</span>') == 2
     its_last = "US has no value on {}; its last was {} over 30 queries on {}"
     assert flags(folder) == (
         3,

@@ -36,6 +36,7 @@ from ndcg_spark.reports.sentences import (
     change_text,
     fallen,
     headline,
+    notices,
     quartiles_note,
     t_limit,
     unjudged_text,
@@ -151,7 +152,9 @@ def test_the_headline_is_the_worst_news(spark):
     usual = "\u22129.0 spreads from the usual value, limit 4.5"
     assert headline(flagged) == f"a: flagged in country = US, low, {usual}; {a}"
     assert attention(flagged)[0] == f"a is flagged tonight in country = US: low, {usual}."
-    assert attention(flagged)[2:] == ["b: NDCG@10 in country = US fell from 0.8000 to \u22120.0320 (500 queries)."]
+    assert attention(flagged)[1:] == ["b: NDCG@10 in country = US fell from 0.8000 to \u22120.0320 (500 queries)."]
+    high = "a is flagged tonight in country = DE: high, +5.0 spreads from the usual value, limit 4.5."
+    assert notices(flagged) == [("better", high)]
     assert "Flags of segments on earlier nights: 1; 29 January 2026 is shown." in flagged.left_out
     gated = replace(found.contents, gates=report(table, gates=["b: ndcg@10>=0.39"]).contents.gates)
     assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"

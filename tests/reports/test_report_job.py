@@ -67,9 +67,11 @@ def test_a_diagnosis_of_two_runs_is_shown(folder, tmp_path):
 
 def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tmp_path):
     page = tmp_path / "report.html"
-    ended = command("report", "--metrics", folder / "metrics", "--output", page, "--gate", "ndcg@10>=0.43")
+    ended = command("report", "--metrics", folder / "metrics", "--output", page, "--gate", "ndcg@10>=0.43", "--gate",
+                    "ndcg@10<0.43")  # fmt: skip
     assert ended.code == 3
     assert "gate ndcg@10>=0.43: NOT MET (new: 0.421000)" in ended.out.splitlines()
+    assert "gate ndcg@10<0.43 asks for less of ndcg, of which more is better." in ended.out.splitlines()
     assert "is not met" in page.read_text(encoding="utf-8")
 
 

@@ -53,6 +53,7 @@ from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import ASKED
+from ndcg_spark.metrics import direction_of, judge_change
 
 _TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
 RESULT_SCHEMA = pa.schema(
@@ -146,6 +147,8 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, **estimates_of(totals, settings),
     }  # fmt: skip
+    if direction_of(metric.name) is False:
+        row["n_wins"], row["n_losses"] = row["n_losses"], row["n_wins"]
     return settled(row, is_companion=settings.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
 
 
@@ -316,12 +319,10 @@ def decided(
     for batch in tables:
         its, given = adjusted[at : at + batch.num_rows], before[at : at + batch.num_rows]
         at += batch.num_rows
-        low, difference = batch.column("ci_low").to_pylist(), batch.column("difference").to_pylist()
+        rows = batch.select(["metric", "difference", "ci_low", "ci_high"]).to_pylist()
         verdicts = [
-            (None if verdict == UNTESTED else verdict)
-            if verdict
-            else verdict_of(p, d, at_least, alpha=alpha, margin=margin)
-            for (p, _), d, at_least, verdict in zip(its, difference, low, given, strict=True)
+            (None if verdict == UNTESTED else verdict) if verdict else verdict_of(row, p, alpha=alpha, margin=margin)
+            for (p, _), row, verdict in zip(its, rows, given, strict=True)
         ]
         columns = {
             "p_holm": pa.array([p for p, _ in its], _NUMBER),
@@ -333,10 +334,12 @@ def decided(
         yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def verdict_of(
-    p_holm: float | None, difference: float | None, ci_low: float | None, *, alpha: float, margin: float
-) -> str:
-    """Say in a word what a comparison shows."""
-    if p_holm is not None and difference is not None and p_holm <= alpha:
-        return "better" if difference > 0 else "worse"
-    return "not_worse" if ci_low is not None and ci_low > -margin else UNCLEAR
+def verdict_of(row: dict[str, Any], p_holm: float | None, *, alpha: float, margin: float) -> str:
+    """Say in a word what a row shows: by its metric, difference and interval."""
+    if p_holm is not None and row["difference"] is not None and p_holm <= alpha:
+        return judge_change(row["metric"], row["difference"])
+    larger_is_better = direction_of(row["metric"])
+    if larger_is_better is None or row["ci_low"] is None:
+        return UNCLEAR
+    is_not_worse = row["ci_low"] > -margin if larger_is_better else row["ci_high"] < margin
+    return "not_worse" if is_not_worse else UNCLEAR

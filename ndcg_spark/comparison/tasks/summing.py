@@ -25,6 +25,7 @@ from ndcg_spark.core.exact import rounded_sums, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
+from ndcg_spark.metrics import direction_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +176,10 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
             for metric, its in enumerate(settings.metrics):
                 if not its.is_at(k):
                     continue
-                x = np.where(has_x, queries.values[metric][:, at, baseline], 0.0)
-                y = np.where(has_y, queries.values[metric][:, at, run], 0.0)
+                # Where smaller is better, 0 would reward a run for a query that it lacks.
+                lacking = np.nan if direction_of(its.name) is False else 0.0
+                x = np.where(has_x, queries.values[metric][:, at, baseline], lacking)
+                y = np.where(has_y, queries.values[metric][:, at, run], lacking)
                 unknown = np.isnan(x) | np.isnan(y)
                 used = there & ~unknown & weighted
                 x, y = np.where(used, x, 0.0), np.where(used, y, 0.0)

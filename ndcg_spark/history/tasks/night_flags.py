@@ -16,6 +16,7 @@ from ndcg_spark.core.student import t_quantile
 from ndcg_spark.history.kernels.robust import chance_of_none, deviation
 from ndcg_spark.history.settings import EPOCH, FlagSettings
 from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
+from ndcg_spark.metrics import direction_of, judge_change
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 MISSING = "missing"
@@ -236,7 +237,7 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
         )
         return (
             f"{name} is {row['value']:.6f} on {row['night']} and was {row['median']:.6f} on the night before, "
-            f"{row['before']}{_pairs(row)} ({distance}); {short}"
+            f"{row['before']}{_pairs(row)} ({distance}){_judgment(row)}; {short}"
         )
     if row["status"] == SHORT:
         return f"{name}: {short}"
@@ -250,8 +251,16 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
     )
     return (
         f"{name} is {row['value']:.6f} on {row['night']}, {side} the median {row['median']:.6f} of {row['n_nights']} "
-        f"earlier {days} ({distance}; limit {row['limit']:g})"
+        f"earlier {days} ({distance}; limit {row['limit']:g}){_judgment(row)}"
     )
+
+
+def _judgment(row: dict[str, Any]) -> str:
+    """Say of a flagged night whether it is better or worse than usual; empty for other nights and metrics."""
+    if row["status"] not in (LOW, HIGH) or direction_of(row["metric"]) is None:
+        return ""
+    is_high = row["status"] == HIGH
+    return f"; {'higher' if is_high else 'lower'} is {judge_change(row['metric'], 1 if is_high else -1)}"
 
 
 def _pairs(row: dict[str, Any]) -> str:
