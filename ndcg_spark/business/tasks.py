@@ -15,7 +15,15 @@ from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, common_value, date_of, in_order, series_rules
+from ndcg_spark.history.tasks.nights import (
+    SERIES,
+    SERIES_COLUMNS,
+    arrow_schema,
+    common_value,
+    date_of,
+    in_order,
+    series_rules,
+)
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
 """What each rate counts, and what that is divided by."""
@@ -53,8 +61,8 @@ _SCHEMA = arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 def make_linker(settings: LinkSettings) -> BatchFunction:
     """Build the function from rows of `SERIES`, `nights` and `clicks` to `LINK_COLUMNS`.
 
-    `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks, conversions>,
-    each in any order; `day` counts from 1970.
+    `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks,
+    conversions>, each in any order; `day` counts from 1970.
     """
     return batch_function(lambda batches: (_linked(batch, settings) for batch in batches))
 

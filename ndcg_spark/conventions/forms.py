@@ -44,7 +44,9 @@ class GainForm:
     def text(self) -> str:
         """The one spelling of this gain: `table:0=0,1=3`, whatever blanks, zeros and order it was written with."""
         if self.table is not None:
-            return "table:" + ",".join(f"{_digits(level)}={_digits(self.table[level])}" for level in sorted(self.table))
+            return "table:" + ",".join(
+                f"{_digits(level)}={_digits(self.table[level])}" for level in sorted(self.table)
+            )
         return self.name if self.number is None else f"{self.name}:{_digits(self.number)}"
 
 

@@ -552,8 +552,12 @@ class EvaluationSettings:
     @property
     def rules(self) -> str:
         """All that changes the value of a query, and nothing else, as one text; see `docs/tables.md`."""
-        policies = {"null_score": self.null_score, "sample": repr(self.sample)}
-        return write_rules({**self.convention.choices, **policies})
+        return self.rules_by(self.convention, self.null_score, self.sample)
+
+    @staticmethod
+    def rules_by(convention: Convention, null_score: NullScore = "bad", sample: float = 1.0) -> str:
+        """Rules of a convention and of the other choices that change the value of a query."""
+        return write_rules({**convention.choices, "null_score": null_score, "sample": repr(sample)})
 
     @property
     def rules_of_means(self) -> str:

@@ -92,11 +92,12 @@ def flag_changes(
     ----------
     metrics : DataFrame
         Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
-        and `std_error` and `config_hash`, if they are there. Nights of another `config_hash` are no history.
+        and `std_error`, `rules` and `config_hash`, if they are there. Nights of other `rules` are no history; where
+        these are not known, nights of another `config_hash`.
     per_query : DataFrame or None
         Metrics of every query of the same data set, with `run_date`, as `--per-query-output` of `mean-ndcg` stores
         them. A night that is held against the night before it is then compared query by query, where the table has
-        both nights of the run and `config_hash`.
+        both nights of the run, by the same `rules`.
     query : str or sequence of str
         Columns of `per_query` that identify a query.
     start, end, lookback, limits, fewest_any_day

@@ -151,9 +151,7 @@ def _summed(
 
 
 @takes_tables
-def merge_summaries(
-    summaries: DataFrame, *, confidence: float = 0.95, across_rules: bool = False
-) -> DataFrame:
+def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_rules: bool = False) -> DataFrame:
     """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 
     Parameters

@@ -129,8 +129,8 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
     """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
 
     Gives the night and the columns that are asked for; `convention` and `config_hash`, null where the table lacks
-    them; `rules`, as `rules_column` has them; `as_of`, the last night that is known; and `held`, an array of (`period`, `period_start`, `period_end`),
-    which is never empty.
+    them; `rules` by `rules_column`; `as_of`, the last night that is known; and `held`, an array of (`period`,
+    `period_start`, `period_end`), which is never empty.
 
     Spark cost: without `as_of` the dates are read once more.
     """
