@@ -50,8 +50,7 @@ def business_link(
         One row per run, segment, metric, k and `rate`, lazy and unsorted. `rate` is `ctr` (clicks / impressions) or
         `cvr` (conversions / clicks). The other columns:
 
-        - `config_hash` of the metric, null if its nights differ in it; `rules` of all its nights, null if those of one
-          are not known,
+        - `config_hash` of the metric, null if its nights differ in it; `rules` of its nights, null if not known,
         - `n_nights`: nights that both tables have and that count; `first_night`, `last_night`,
         - nights left out, each counted once: `n_no_clicks`, `n_no_metric` (the other table lacks them), `n_no_value`
           (the mean of no query), `n_few_impressions`, `n_zero` (the rate would divide by 0),

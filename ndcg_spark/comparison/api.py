@@ -237,7 +237,8 @@ def compare(
         Without SciPy; workers need it, too.
     MissingColumnError, InputRefusedError, InvalidParameterError
         For what options and schemas show, and for evaluations of different `rules`. The action raises for tables
-        whose column `rules` says so, for a run without rows, for a query that comes twice in a run, and for weights, segments, clusters or IDCG that differ between runs; see `readable_errors`.
+        whose column `rules` says so, for a run without rows, for a query that comes twice in a run, and for weights,
+        segments, clusters or IDCG that differ between runs; see `readable_errors`.
 
     Notes
     -----

@@ -238,8 +238,9 @@ def _printed(value: object) -> str:
 def _canonical(choice: str, value: object) -> str:
     if callable(value):
         return function_text(value)
-    parse = {"gain": parse_gain, "discount": parse_discount}.get(choice)
-    return _printed(value) if parse is None else parse(value).text
+    if choice == "gain":
+        return parse_gain(value).text
+    return parse_discount(value).text if choice == "discount" else _printed(value)
 
 
 _CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")
