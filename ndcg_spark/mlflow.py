@@ -58,8 +58,8 @@ def log_evaluation(
     """Log an evaluation to a run of MLflow.
 
     The run gets a metric for each overall mean, the choices of the convention as parameters, the rules, the hash of
-    the configuration and the version of this package as tags, all rows of the summary, with their segments, as a table,
-    and the metrics of each query as a file.
+    the configuration and the version of this package as tags, all rows of the summary, with their segments, as a
+    table, and the metrics of each query as a file.
 
     Parameters
     ----------
@@ -118,12 +118,10 @@ def log_evaluation(
     about = _about(result, rows, across=across_rules)
     facts = _facts(about, prefix)
     _check_names([*metrics, *facts.params, *facts.tags])
-    client, known = (
-        mlflow.MlflowClient(),
-        run_id or getattr(getattr(mlflow.active_run(), "info", None), "run_id", None),
-    )
-    if known is not None:
-        facts = _beside(client.get_run(known).data, facts, prefix, across=across_rules)
+    client, active = mlflow.MlflowClient(), mlflow.active_run()
+    run_id = active.info.run_id if run_id is None and active is not None else run_id
+    if run_id is not None:
+        facts = _beside(client.get_run(run_id).data, facts, prefix, across=across_rules)
     with ExitStack() as stack:
         files = []
         if per_query and isinstance(result, Evaluation):
@@ -131,7 +129,7 @@ def log_evaluation(
             start, end = re.sub(r"\W+", "_", prefix), f"_{step}" if step else ""
             files.append(folder / f"{start}per_query{end}.parquet")
             _write_queries(result.per_query_table, files[0])
-        run_id = _log(mlflow, known or mlflow.start_run().info.run_id, rows, facts, metrics, step)
+        run_id = _log(mlflow, run_id or mlflow.start_run().info.run_id, rows, facts, metrics, step)
         for file in files:
             client.log_artifact(run_id, str(file), "ndcg_spark")
     return metrics
@@ -279,6 +277,10 @@ def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
         this = (row["run"], row["metric"])
         if of.setdefault(name, this) != this:
             raise InputRefusedError(f"MLflow would know {of[name]!r} and {this!r} by one name, {name!r}; rename one.")
+        if name in found:
+            raise InputRefusedError(
+                f"the rows have two means that would be {name!r}; take those of one configuration."
+            )
         found[name] = row["value"]
     return dict(sorted(found.items()))
 
