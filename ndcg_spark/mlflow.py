@@ -114,8 +114,8 @@ def log_evaluation(
     """
     mlflow = _imported()
     rows = _collected(result)
-    metrics = _metrics(rows, prefix)
     about = _about(result, rows, across=across_rules)
+    metrics = _metrics(rows, prefix)
     facts = _facts(about, prefix)
     _check_names([*metrics, *facts.params, *facts.tags])
     client, active = mlflow.MlflowClient(), mlflow.active_run()
@@ -279,7 +279,7 @@ def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
             raise InputRefusedError(f"MLflow would know {of[name]!r} and {this!r} by one name, {name!r}; rename one.")
         if name in found:
             raise InputRefusedError(
-                f"the rows have two means that would be {name!r}; take those of one configuration."
+                f"the rows have {name!r} twice; take those of one configuration."
             )
         found[name] = row["value"]
     return dict(sorted(found.items()))
