@@ -345,7 +345,8 @@ def _rules(results: Tables, names: Sequence[str], convention: Convention, *, acr
     if len(evaluated) == len(tables):
         return _Rules(evaluated, text or "", False)
     in_rows = bool(evaluated) or any(RULES in one.columns for one in tables if isinstance(one, DataFrame))
-    return _Rules(evaluated, text or EvaluationSettings.rules_by(convention), in_rows)
+    usual = text or EvaluationSettings.rules_by(convention)
+    return _Rules(evaluated, usual if in_rows else "", in_rows)
 
 
 def with_baseline(runs: Sequence[str], baseline: str | None) -> tuple[str, ...]:
